@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .embedded import AsyncEmbedded, Embedded
+    from .testing.embedded import AsyncEmbedded, Embedded
 
 __all__ = ["AsyncEmbedded", "Embedded"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from . import embedded
+        from .testing import embedded
 
         return getattr(embedded, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

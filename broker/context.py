@@ -16,21 +16,21 @@ from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
 from ..protocol.schema import Versions
 from .errors import Refused
+from .metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from .network.cooperative import FewerCollections
 from .security.authorizer import ANONYMOUS, REFUSAL_TEXTS, REFUSALS
 from .security.operations import bit_field, operations_of
-from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from .turns import FewerCollections
 
 if TYPE_CHECKING:
-    from .client_ledger import Origin
+    from .broker_state import BrokerState
     from .groups.at_node import GroupsAtNode
     from .groups.coordinator import GroupCoordinator
-    from .partitions import Partition
+    from .metrics.client_ledger import Origin
+    from .network.cooperative import TakesTurns
     from .quotas.meter import Meter
-    from .state import BrokerState
+    from .replica.partition import Partition
     from .transactions.at_node import TransactionsAtNode
     from .transactions.coordinator import TransactionCoordinator
-    from .turns import TakesTurns
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
 H = TypeVar("H", bound=Handler)

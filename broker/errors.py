@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..protocol.errors import ErrorCode, MalformedMessage
 from ..protocol.records import errors as records
 from ..storage import errors as storage
-from .config_facts import ConfigError
+from .config.definitions import ConfigError
 
 
 class Refused(Exception):

@@ -22,20 +22,25 @@ from typing import TYPE_CHECKING, Any
 from ..protocol.names import did_you_mean
 
 if TYPE_CHECKING:
-    from .connections import ClientConnection
-    from .router import AnyCall
+    from .network.connections import ClientConnection
+    from .network.router import AnyCall
 
 PREFIX = "ottla.broker."
-REQUEST_LOGGER = PREFIX + "request_log"
+REQUEST_LOGGER = PREFIX + "network.request_log"
 """Tells each request when it is answered, at DEBUG."""
 
-LOGGERS = tuple(
-    PREFIX + module
-    for module in """
-    adoption cleaner client_ledger config connections control.app control.operations control.page.site durability
-    errors forced_upgrade groups.lookups image log_dirs maintenance moves progress quotas.client_quotas
-    recording.recorder recording.tap request_log server state telemetry topics topology transactions.coordinator
+LOGGERS = (
+    "ottla.tools.image",
+    *(
+        PREFIX + module
+        for module in """
+    admin_api.operations broker_state config.values control.app control.web.site errors groups.lookups
+    metadata.adoption metadata.topics metadata.topology metrics.client_ledger metrics.client_telemetry
+    network.connections network.request_log network.server quotas.client_quotas recording.recorder recording.tap
+    replica.cleaner replica.flush replica.forced_upgrade replica.log_dir_moves replica.log_dirs replica.maintenance
+    replica.start_progress transactions.coordinator
     """.split()
+    ),
 )
 """All that there are."""
 
@@ -98,19 +103,27 @@ class Levels:
 
 
 def level_of(text: str) -> tuple[str, str]:
-    """`LEVEL`, which is the root's, or `LOGGER=LEVEL` as (logger, level); a logger's name may be without PREFIX, a
-    level in small letters. Raises ValueError, one line."""
+    """`LEVEL`, which is the root's, or `LOGGER=LEVEL` as (logger, level); a logger's name may be without PREFIX or only
+    its last part, a level in small letters. Raises ValueError, one line."""
     name, equals, level = text.rpartition("=")
     return logger_named(name) if equals else Levels.ROOT, level_named(level)
 
 
 def logger_named(name: str) -> str:
-    """A logger's name in full. Raises ValueError, one line with the nearest that there is."""
+    """A logger's name in full; its last part is enough if no other logger has the same.
+
+    Raises ValueError, one line with the nearest name that exists.
+    """
     known = (Levels.ROOT, *LOGGERS)
     for one in (name, PREFIX + name):
         if one in known:
             return one
+    by_module = [one for one in LOGGERS if one.rpartition(".")[2] == name]
+    if len(by_module) == 1:
+        return by_module[0]
     hint = did_you_mean(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])
+    if not hint:
+        hint = did_you_mean(name, [one.rpartition(".")[2] for one in known])
     raise ValueError(f"there is no logger {name!r}{hint}")
 
 

@@ -12,42 +12,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "Admin": "admin",
-    "BufferFull": "errors",
-    "ClientClosed": "errors",
-    "ClientError": "errors",
-    "ClientOptions": "options",
-    "CommittedRecord": "producer",
-    "ConfigError": "errors",
-    "ConnectionLost": "errors",
-    "Consumer": "consumer",
-    "ConsumerRecord": "records",
-    "DeliveryTimeout": "errors",
-    "GroupMetadata": "group_offsets",
-    "IdempotenceUnsupported": "errors",
-    "InvalidRequest": "errors",
-    "InvalidTransactionState": "errors",
-    "KafkaError": "errors",
-    "MessageTooLarge": "errors",
-    "NoSuchTopic": "errors",
-    "OutOfOrderSequence": "errors",
-    "Producer": "producer",
-    "ProducerFailed": "errors",
-    "ProducerFenced": "errors",
-    "RecordMetadata": "producer",
-    "RequestTimedOut": "errors",
-    "TransactionAborted": "errors",
-    "TransactionFailed": "errors",
-    "TransactionUnsettled": "errors",
-    "TransactionsUnsupported": "errors",
-    "UnknownProducer": "errors",
-    "UnsupportedVersion": "errors",
+    "Admin": "admin.admin",
+    "BufferFull": "net.errors",
+    "ClientClosed": "net.errors",
+    "ClientError": "net.errors",
+    "ClientOptions": "net.options",
+    "CommittedRecord": "producer.producer",
+    "ConfigError": "net.errors",
+    "ConnectionLost": "net.errors",
+    "Consumer": "consumer.consumer",
+    "ConsumerRecord": "consumer.records",
+    "DeliveryTimeout": "net.errors",
+    "GroupMetadata": "consumer.group_offsets",
+    "IdempotenceUnsupported": "net.errors",
+    "InvalidRequest": "net.errors",
+    "InvalidTransactionState": "net.errors",
+    "KafkaError": "net.errors",
+    "MessageTooLarge": "net.errors",
+    "NoSuchTopic": "net.errors",
+    "OutOfOrderSequence": "net.errors",
+    "Producer": "producer.producer",
+    "ProducerFailed": "net.errors",
+    "ProducerFenced": "net.errors",
+    "RecordMetadata": "producer.producer",
+    "RequestTimedOut": "net.errors",
+    "TransactionAborted": "net.errors",
+    "TransactionFailed": "net.errors",
+    "TransactionUnsettled": "net.errors",
+    "TransactionsUnsupported": "net.errors",
+    "UnknownProducer": "net.errors",
+    "UnsupportedVersion": "net.errors",
 }
 
 if TYPE_CHECKING:
-    from .admin import Admin
-    from .consumer import Consumer
-    from .errors import (
+    from .admin.admin import Admin
+    from .consumer.consumer import Consumer
+    from .consumer.group_offsets import GroupMetadata
+    from .consumer.records import ConsumerRecord
+    from .net.errors import (
         BufferFull,
         ClientClosed,
         ClientError,
@@ -71,10 +73,8 @@ if TYPE_CHECKING:
         UnknownProducer,
         UnsupportedVersion,
     )
-    from .group_offsets import GroupMetadata
-    from .options import ClientOptions
-    from .producer import CommittedRecord, Producer, RecordMetadata
-    from .records import ConsumerRecord
+    from .net.options import ClientOptions
+    from .producer.producer import CommittedRecord, Producer, RecordMetadata
 
 
 def __getattr__(name: str) -> Any:

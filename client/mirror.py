@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ..protocol.records import formats
 from ..protocol.records.errors import CorruptRecords
-from .cluster import Cluster
-from .errors import ClientError
-from .tail import EARLIEST, Fetched, LogTail
+from .net.cluster import Cluster
+from .net.errors import ClientError
+from .producer.log_tail import EARLIEST, Fetched, LogTail
 
 __all__ = ["Copied", "Copy", "Diverged", "Mirror"]
 

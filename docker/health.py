@@ -1,7 +1,7 @@
 """The image's health check: asks the broker for its versions, as clients do first; exit code 0 if it answers.
 
 Alone and without imports beyond the standard library, as it is started again and again. Where to ask is in the file
-that the broker writes when it is ready (`broker/image.py`).
+that the broker writes when it is ready (`tools/image.py`).
 """
 
 import os

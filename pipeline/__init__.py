@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from .extras import MissingExtra, SetupError, needed
 
 if TYPE_CHECKING:
-    from .jobs.audit import audit
-    from .jobs.census import census
-    from .jobs.compact import compact
-    from .jobs.export import export
-    from .jobs.importing import import_records
-    from .jobs.replay import replay
-    from .jobs.upgrade import upgrade
+    from .jobs.audit.job import audit
+    from .jobs.census.job import census
+    from .jobs.compact.job import compact
+    from .jobs.export.job import export
+    from .jobs.import_.job import import_records
+    from .jobs.replay.job import replay
+    from .jobs.upgrade.job import upgrade
     from .lag import lag
     from .session import register, session
     from .sink.exactly_once import write_exactly_once
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 _EXPORTS = {
-    "audit": ".jobs.audit",
-    "census": ".jobs.census",
-    "compact": ".jobs.compact",
-    "export": ".jobs.export",
-    "import_records": ".jobs.importing",
+    "audit": ".jobs.audit.job",
+    "census": ".jobs.census.job",
+    "compact": ".jobs.compact.job",
+    "export": ".jobs.export.job",
+    "import_records": ".jobs.import_.job",
     "lag": ".lag",
     "register": ".session",
-    "replay": ".jobs.replay",
+    "replay": ".jobs.replay.job",
     "session": ".session",
-    "upgrade": ".jobs.upgrade",
+    "upgrade": ".jobs.upgrade.job",
     "write_exactly_once": ".sink.exactly_once",
 }
 

@@ -14,4 +14,4 @@ import sys
 if __name__ == "__main__":
     # Run by its path this file has no package, and the folder of its neighbours comes first in the path.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != os.path.dirname(os.path.abspath(__file__))]
-    sys.exit(importlib.import_module("ottla.pipeline.commands").pipeline(sys.argv[1:]))
+    sys.exit(importlib.import_module("ottla.pipeline.cli").pipeline(sys.argv[1:]))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..protocol.records.compression import Codec
-from . import columnar
+from .readers import columnar
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -27,8 +27,8 @@ class Api(NamedTuple):
 def apis() -> dict[int, Api]:
     """Every declared API by its key."""
     found: dict[int, dict[str, type]] = {}
-    for module in pkgutil.iter_modules(messages.__path__):
-        members = vars(importlib.import_module(f"{messages.__name__}.{module.name}"))
+    for module in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}."):
+        members = vars(importlib.import_module(module.name))
         for name, cls in members.items():
             for kind in ("Request", "Response"):
                 if name.endswith(kind) and isinstance(cls, type) and _is_message(cls):

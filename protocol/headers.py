@@ -12,7 +12,7 @@ import struct
 from typing import NamedTuple
 
 from .errors import ProtocolViolation
-from .messages.api_versions import ApiVersionsRequest
+from .messages.cluster.api_versions import ApiVersionsRequest
 from .primitives import VARINT_BYTES_MAX
 from .schema import spec
 

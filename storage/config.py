@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..protocol.records.validate import Rules
-from .producer_state import ProducerRules
+from .producers.producer_state import ProducerRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Broker:
 
     def __init__(self, data: str) -> None:
         script = Path(sys.executable).parent / "ottla"
-        head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.broker"]
+        head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.tools"]
         command = [*head, "serve", "--listen", "127.0.0.1:0", "--data-dir", data]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         timer = threading.Timer(START_SECONDS, self.process.kill)

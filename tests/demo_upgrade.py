@@ -208,7 +208,7 @@ class Story:
 
     def ottla(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """One command beside the running broker; its output is printed, and its JSON given back on request."""
-        command = [sys.executable, "-m", "ottla.broker", *arguments]
+        command = [sys.executable, "-m", "ottla.tools", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         print(f"   $ ottla {' '.join(arguments).replace(str(self.broker.data_dir), 'DIR')}")
         for line in (done.stdout + done.stderr).splitlines():
@@ -219,7 +219,7 @@ class Story:
     def magics_by_formats(self) -> set[int]:
         """The formats of the topic's records as `ottla formats --json` counts them."""
         self.ottla("formats", str(self.broker.data_dir))
-        command = [sys.executable, "-m", "ottla.broker", "formats", str(self.broker.data_dir), "--json"]
+        command = [sys.executable, "-m", "ottla.tools", "formats", str(self.broker.data_dir), "--json"]
         found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
         return formats_of(found)
 

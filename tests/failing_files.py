@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ottla.storage.files import DiskFile, DiskFiles, DiskLock
+from ottla.storage.io.files import DiskFile, DiskFiles, DiskLock
 
 Bytes = bytes | bytearray | memoryview
 CHANGES = frozenset(

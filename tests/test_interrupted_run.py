@@ -27,7 +27,7 @@ from run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
 SAMPLE = """
 import json, os, subprocess, sys, tempfile, time
 from pathlib import Path
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from running_broker import RunningBroker
 
 def test_it(tmp_path):

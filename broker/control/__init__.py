@@ -1,4 +1,4 @@
-"""What a test may ask of a running broker: as operations on its loop, over HTTP, and as the command `ottla ctl`.
+"""The control plane over HTTP: an adapter of `broker/admin_api/`, with a page for people in `web/`.
 
-Nothing here is imported by `ottla serve` unless it is asked for with `--control`.
+Nothing here is imported by `ottla serve` unless `--control` asks for it.
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
-from ..config import ConfigSource
-from ..config_facts import ConfigType
+from ..admin_api.acl_entries import ENTRIES_MAX
+from ..config.definitions import ConfigType
+from ..config.values import ConfigSource
 from ..groups.resets import SCENARIOS
-from .acl_entries import ENTRIES_MAX
 from .schema_parts import FLAG, INT32_MAX, INT64_MAX, TEXT, TEXT_OR_NULL, list_of, object_of, ref, text_of, whole
 from .shapes import Schema
 

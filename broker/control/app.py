@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from ..listening import SocketSettings, bind
+from ..admin_api.plane import Plane
+from ..admin_api.views import OperationError, status_of
+from ..config.serve_options import Listener, format_address
 from ..logs import get_logger
-from ..options import Listener, format_address
+from ..network.listener import SocketSettings, bind
 from . import browsers, observing, shapes
 from .openapi import document
-from .page import site
-from .plane import Plane
 from .route import BASE, Call, Refusal, Route
 from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
 from .values import one_line
-from .views import OperationError, status_of
+from .web import site
 
 if TYPE_CHECKING:
-    from ..schema_files.schemas import Schemas
-    from .operations import Operations
+    from ..admin_api.operations import Operations
+    from .schema_files.schemas import Schemas
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more

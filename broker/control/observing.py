@@ -17,7 +17,7 @@ from ..metrics.loop_lag import LoopLag
 from .routes import health
 
 if TYPE_CHECKING:
-    from .plane import Plane
+    from ..admin_api.plane import Plane
 
 METRICS, HEALTH, READY = "/metrics", "/health", "/ready"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import acts, administration, log_levels, recordings, seen, steering
-from .overview import about
-from .plane import Plane
+from ..admin_api import log_levels, recordings, steering
+from ..admin_api.overview import about
+from ..admin_api.plane import Plane
+from . import acts, administration, requests
 from .route import Call, Route
 from .schemas import CONTAINS, COUNT, LIMIT, MAX_RECORDS, PARTITION, TOPIC
 
@@ -153,7 +154,7 @@ _STATE = (
 ROUTES: tuple[Route, ...] = (
     *_GENERAL,
     *_LOGS,
-    *seen.ROUTES,
+    *requests.ROUTES,
     *recordings.ROUTES,
     *_FAULTS,
     *_TOPOLOGY,

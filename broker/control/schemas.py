@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from ..logs import Levels
+from ..testing.faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from .administration_schemas import ADMINISTRATION
 from .recording_schemas import RECORDINGS
 from .request_schemas import NUMBER, REQUESTS

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
-from ...protocol.messages.group_records import (
+from ...protocol.internal_records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.errors import ErrorCode
-from ..behaviour import Behaviour
+from ..releases.behaviour import Behaviour
 from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...storage.errors import StorageError
-from ...storage.txn_index import COMMIT, read_marker
+from ...storage.producers.txn_index import COMMIT, read_marker
 from .records import LogEntry, TransactionalRecord, TransactionEnd
 
 if TYPE_CHECKING:
-    from ...storage.log import PartitionLog
+    from ...storage.partition_log import PartitionLog
 
 READ_BYTES = 1 << 20
 

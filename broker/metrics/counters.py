@@ -18,10 +18,10 @@ from .errors import Note, code_of, noting
 
 if TYPE_CHECKING:
     from ...protocol.records.rules import Rules
-    from ...storage.answers import Appended
-    from ..partitions import Partition
-    from ..router import Route
-    from ..topics import Topics
+    from ...storage.log.results import Appended
+    from ..metadata.topics import Topics
+    from ..network.router import Route
+    from ..replica.partition import Partition
 
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Of the times of requests, in seconds."""

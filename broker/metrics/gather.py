@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..groups.state import GroupState
-from ..nodes import NO_LEADER
-from ..own_version import own_version
+from ..metadata.nodes import NO_LEADER
+from ..version import own_version
 from .errors import name_of
 from .families import BY_NAME
 
 if TYPE_CHECKING:
     from ..groups.coordinator import GroupCoordinator
-    from ..partitions import Partition
-    from ..server import Running
-    from ..topics import Topic
+    from ..metadata.topics import Topic
+    from ..network.server import Running
+    from ..replica.partition import Partition
     from .counters import Histogram, RequestMetrics, TopicCounters
     from .loop_lag import LoopLag
 

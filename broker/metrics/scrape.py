@@ -23,7 +23,7 @@ from .families import FAMILIES, HISTOGRAM, SUMMARY, Family
 from .gather import Labels, Rows, gather
 
 if TYPE_CHECKING:
-    from ..server import Running
+    from ..network.server import Running
     from .counters import RequestMetrics
     from .loop_lag import LoopLag
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages.metadata_records import ClientQuotaRecord
+from ...protocol.internal_records.metadata_records import ClientQuotaRecord
 from ..errors import Refused
 from ..logs import get_logger
 from . import throttle as throttling
@@ -20,9 +20,9 @@ from .stored import FETCH, MUTATION, PRODUCE, REQUEST, Alteration, StoredQuotas,
 
 if TYPE_CHECKING:
     from ..clock import Clock
-    from ..config import Config
-    from ..metadata_log import MetadataLog
-    from ..turns import Turns
+    from ..config.values import Config
+    from ..metadata.log import MetadataLog
+    from ..network.cooperative import Turns
 
 UNLIMITED = (1 << 63) - 1
 WINDOWS, WINDOW_SECONDS = 11, 1  # of a release that has no configs for them

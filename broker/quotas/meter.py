@@ -12,17 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, ProtocolViolation
-from ...protocol.messages.fetch import FetchRequest
-from ...protocol.messages.produce import ProduceRequest
+from ...protocol.messages.records.fetch import FetchRequest
+from ...protocol.messages.records.produce import ProduceRequest
 from ..errors import Refused
-from ..turns import TimedTurns
+from ..network.cooperative import TimedTurns
 
 if TYPE_CHECKING:
     import asyncio
 
     from ..clock import Timer
     from ..context import RequestContext
-    from ..turns import Turns
+    from ..network.cooperative import Turns
     from .throttle import Throttle
 
 PERCENT_OF_NS = 100 / 1e9  # of one second of one thread

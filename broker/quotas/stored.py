@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.metadata_records import ClientQuotaRecord
+from ...protocol.internal_records.metadata_records import ClientQuotaRecord
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 from ..java_hash import string_hash
-from ..metadata_log import CHANGES_MAX, TOO_MANY_CHANGES
+from ..metadata.log import CHANGES_MAX, TOO_MANY_CHANGES
 from .limits import NOBODY, AddressLimits, ClientLimits, Who
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"

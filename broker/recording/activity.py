@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol.messages.fetch import FetchRequest
-from ...protocol.messages.join_group import JoinGroupRequest
-from ...protocol.messages.sync_group import SyncGroupRequest
+from ...protocol.messages.groups.join_group import JoinGroupRequest
+from ...protocol.messages.groups.sync_group import SyncGroupRequest
+from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.schema import spec
 from .decoding import request_value
 from .exchange import Ending
 
 if TYPE_CHECKING:
-    from ..client_ledger import Origin
+    from ..metrics.client_ledger import Origin
     from .exchange import Exchange, Peer
 
 CLIENTS_MAX = 1_000  # what is beyond is counted under no name

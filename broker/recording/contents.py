@@ -14,8 +14,8 @@ from typing import Any
 from ...protocol.compiler import build, reader
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest
-from ...protocol.messages.fetch import FetchResponse
-from ...protocol.messages.produce import ProduceRequest
+from ...protocol.messages.records.fetch import FetchResponse
+from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, compression, formats, legacy
 from ...protocol.records.batch import CODEC_BITS, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec

@@ -34,7 +34,7 @@ from ...protocol.headers import (
 )
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
 from ...protocol.schema import VERSION_MAX, spec, types_of
-from ...storage.partition_metadata import decode_id, encode_id
+from ...storage.format.partition_metadata import decode_id, encode_id
 from ..json_bytes import from_json, to_json
 from .record_sets import WORDS, Room, plain_records, records_of
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..client_ledger import Origin
+    from ..metrics.client_ledger import Origin
     from .seen import Produced
 
 

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from ...storage import modes
+from ...storage.io import permissions
 from . import jsonl, pcapng
 from .record_options import Format, RecordError, RecordOptions, format_of
 from .recorded import NoRecording, Recording
@@ -31,7 +31,7 @@ def claim(options: RecordOptions) -> int:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other end
                 raise RecordError(f"{path} is no file that can be recorded to")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, modes.file_mode())
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, permissions.file_mode())
     except (OSError, ValueError) as error:
         if isinstance(error, RecordError):
             raise

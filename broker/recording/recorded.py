@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.headers import API_VERSIONS_KEY
-from ..client_ledger import Origin
+from ..metrics.client_ledger import Origin
 from .decoding import request_value
 from .exchange import Exchange, Peer, client_id_of
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..config.serve_options import WILDCARDS, StartupError
 from ..logs import get_logger
-from ..options import WILDCARDS, StartupError
 from . import notes
 from .exchange import Exchange, Peer
 from .files import FORMER, claim
@@ -31,8 +31,8 @@ from .secrets import blanked, may_carry
 from .spool import SpoolWriter
 
 if TYPE_CHECKING:
-    from ..client_ledger import Origin
-    from ..server import Running
+    from ..metrics.client_ledger import Origin
+    from ..network.server import Running
 
 SPOOL_BYTES = 1 << 30
 GATHER_BYTES = 128 << 10  # of small notes are put there at once

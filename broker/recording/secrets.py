@@ -18,19 +18,19 @@ from ...protocol.apis import apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import API_VERSIONS_KEY, read_prefix, read_response_header, read_rest
-from ...protocol.messages.alter_configs import AlterConfigsRequest
-from ...protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ...protocol.messages.create_delegation_token import CreateDelegationTokenResponse
-from ...protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ...protocol.messages.describe_configs import DescribeConfigsResponse
-from ...protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
-from ...protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from ...protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ...protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from ...protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ...protocol.messages.configs.describe_configs import DescribeConfigsResponse
+from ...protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ...protocol.messages.security.create_delegation_token import CreateDelegationTokenResponse
+from ...protocol.messages.security.describe_delegation_token import DescribeDelegationTokenResponse
+from ...protocol.messages.security.expire_delegation_token import ExpireDelegationTokenRequest
+from ...protocol.messages.security.renew_delegation_token import RenewDelegationTokenRequest
+from ...protocol.messages.topics.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ...protocol.schema import spec
-from ..config_facts import broker_fact, harmless
+from ..config.definitions import broker_fact, harmless
 from ..logs import Levels
-from ..releases import OWN, profile
+from ..releases.profiles import OWN, profile
 from .exchange import HEAD_BYTES, client_id_of, is_header
 
 WHOLE = {36, 58}  # SaslAuthenticate, Envelope: nothing but what is secret, or anything

@@ -13,13 +13,13 @@ from typing import Any
 
 from ...protocol.apis import apis, name_of
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
-from ...protocol.messages.produce import ProduceRequest
+from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import Value, spec
-from ...storage.partition_metadata import encode_id
-from ..faults.entries import places, shape_of
+from ...storage.format.partition_metadata import encode_id
+from ..testing.faults.entries import places, shape_of
 from . import decoding
 from .exchange import Ending, Exchange
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from ..calls import Awaited, Blocking, operation
+from ..testing.calls import Awaited, Blocking, operation
 from .expectations import Expected, Verdict, Words, verdict
 from .seen import SeenRequest, TopicNames
 
 if TYPE_CHECKING:
-    from ..broker_thread import BrokerThread
-    from ..control.operations import Operations
-    from ..server import Running
+    from ..admin_api.operations import Operations
+    from ..network.server import Running
+    from ..testing.broker_thread import BrokerThread
     from .ring import Ring
 
 PAUSE_SECONDS = 0.01  # between two looks, while many requests come

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ...protocol.internal_records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ..errors import Refused
-from ..metadata_log import CHANGES_MAX, TOO_MANY_CHANGES
+from ..metadata.log import CHANGES_MAX, TOO_MANY_CHANGES
 
 if TYPE_CHECKING:
-    from ..metadata_log import MetadataLog
+    from ..metadata.log import MetadataLog
 
 RECORDS = (AccessControlEntryRecord, RemoveAccessControlEntryRecord)
 """The records of the metadata log that `Acls` is fed."""

@@ -13,7 +13,7 @@ from ..errors import Refused
 from .requests import unknown_part
 
 if TYPE_CHECKING:
-    from ..releases import Behaviour
+    from ..releases.profiles import Behaviour
     from .acls import Acl
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ...protocol.acls import AclOperation as Op
 from ...protocol.acls import ResourceType
-from ..releases import Behaviour
+from ..releases.profiles import Behaviour
 
 _OPERATIONS: dict[ResourceType, tuple[Op, ...]] = {
     ResourceType.TOPIC: (

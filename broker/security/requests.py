@@ -16,7 +16,7 @@ from .acls import AclFilter
 
 if TYPE_CHECKING:
     from ..context import RequestContext
-    from ..releases import Behaviour
+    from ..releases.profiles import Behaviour
 
 Numbers = tuple[int, int, int, int]  # resource type, pattern type, operation, permission
 _PARTS = ("resourceType", "patternType", "operation", "permissionType")

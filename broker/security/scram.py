@@ -14,13 +14,13 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ...protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ...protocol.internal_records.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 
 if TYPE_CHECKING:
-    from ..metadata_log import MetadataLog
+    from ..metadata.log import MetadataLog
 
 Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..config_facts import ConfigError
+from ..config.definitions import ConfigError
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..config.values import Config
 
 CLASS_NAME = "authorizer.class.name"
 SUPER_USERS = "super.users"

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
-from ...protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
+from ...protocol.internal_records.transaction_records import TransactionLogKey, TransactionLogValue
 from .state import Partition, Transaction, TransactionState
 
 Record: TypeAlias = tuple[bytes, bytes | None]

@@ -8,7 +8,7 @@ import os
 import alive
 
 from ottla.client import Admin, ClientError, Producer
-from ottla.client.admin import NewTopic
+from ottla.client.admin.admin import NewTopic
 
 BOOTSTRAP = os.environ.get("BOOTSTRAP", "broker:9092")
 TOPIC = os.environ.get("TOPIC", "orders")

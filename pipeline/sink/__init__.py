@@ -8,7 +8,7 @@ the micro-batch is committed with the transaction: one that comes again is known
 
 from .errors import SinkError, SinkFenced, SinkTimedOut
 from .options import SinkOptions
-from .sending import Sent, TaskSender, send
+from .task_writer import Sent, TaskSender, send
 from .transaction import Grant, SinkTransaction, idempotent_grant
 
 __all__ = [

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as _compute
 
-from ...client.options import INT32_MAX
-from ..columnar.encoding import EncodeOptions, encode
+from ...client.net.options import INT32_MAX
+from ..readers.columnar.encoding import EncodeOptions, encode
 from .errors import SinkError
 from .rows import content
 

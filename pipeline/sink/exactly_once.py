@@ -29,12 +29,12 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from .errors import SinkError, SinkFenced
-from .gathering import needed
+from .gathered_writes import needed
 from .options import SinkOptions
 from .order import MOST_TARGETS, Computed, Digest, Places, check_computed
 from .report import SinkReport
 from .rows import COLUMNS, SENT, assigned, check_columns, content
-from .sending import Sent, TaskSender
+from .task_writer import Sent, TaskSender
 from .transaction import Grant, SinkTransaction
 
 __all__ = [

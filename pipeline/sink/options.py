@@ -11,12 +11,12 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...client.errors import ConfigError
-from ...client.options import INT32_MAX, read_options
-from ...client.producer_options import ProducerOptions
+from ...client.net.errors import ConfigError
+from ...client.net.options import INT32_MAX, read_options
+from ...client.producer.options import ProducerOptions
 from ...protocol.records.compression import Codec
 from ..backend import ReadError
-from ..wire.config import names_taken
+from ..readers.wire.config import names_taken
 from .errors import SinkError
 
 __all__ = ["BATCH_BYTES", "IN_FLIGHT", "OPTIONS", "SinkOptions"]

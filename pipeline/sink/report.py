@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from .sending import Sent
+from .task_writer import Sent
 
 __all__ = ["SinkReport"]
 

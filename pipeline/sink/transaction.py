@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
-from ...client import transaction_calls as calls
-from ...client.cluster import GROUP, TRANSACTION, Cluster
-from ...client.connection import Connection
-from ...client.errors import ClientError, KafkaError, UnsupportedVersion
-from ...client.group_offsets import GroupMetadata, OffsetAndMetadata
-from ...client.options import INT32_MAX
-from ...client.outcomes import COPIES_LIVE_S
-from ...client.topology import topic_of
-from ...client.transactions import Call, Standing, Verdict
+from ...client.consumer.group_offsets import GroupMetadata, OffsetAndMetadata
+from ...client.net.cluster import GROUP, TRANSACTION, Cluster
+from ...client.net.connection import Connection
+from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
+from ...client.net.metadata import topic_of
+from ...client.net.options import INT32_MAX
+from ...client.producer.responses import COPIES_LIVE_S
+from ...client.producer.transactions import requests as calls
+from ...client.producer.transactions.state_machine import Call, Standing, Verdict
 from ...protocol.errors import ErrorCode
-from ...protocol.messages.init_producer_id import InitProducerIdRequest
-from ...protocol.messages.offset_fetch import OffsetFetchRequest
-from .asking import Asker, Met, Refused, ask_until
+from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from .coordinator_requests import Asker, Met, Refused, ask_until
 from .errors import SinkError, SinkFenced, SinkTimedOut
 from .options import SinkOptions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..backend import OffsetRange, Offsets, Piece, Selection, TopicPartition, Wanted
-from ..logs import FileBackend
+from ..readers.files import FileBackend
 from .reader import LogsSource
 
 

@@ -43,10 +43,10 @@ BackendFactory = Callable[[], Backend]
 def open_backend(options: SourceOptions) -> Backend:
     """Where the records are that the options name. Raises ReadError. Each source imports only what it needs."""
     if options.source == "ottla":
-        from ..wire import WireBackend
+        from ..readers.wire import WireBackend
 
         return WireBackend(options.kafka)
-    from ..logs import FileBackend
+    from ..readers.files import FileBackend
     from .batches import BatchBackend
 
     return BatchBackend(options.paths) if options.source == "ottla_batches" else FileBackend(options.paths)

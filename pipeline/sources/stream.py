@@ -207,7 +207,7 @@ class Group:
 
 def committing(options: SourceOptions) -> Commit:
     """Commits offsets by the `kafka.*` options, with less patience than they have by default."""
-    from ..wire import commit_offsets
+    from ..readers.wire import commit_offsets
 
     limits = {"default.api.timeout.ms": str(COMMIT_TIMEOUT_MS), "request.timeout.ms": str(COMMIT_TIMEOUT_MS)}
     config = {**limits, **options.kafka}

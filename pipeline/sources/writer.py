@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 
 from ..sink.errors import SinkError
 from ..sink.exactly_once import checked
-from ..sink.gathering import send_rows, write_staged
+from ..sink.gathered_writes import send_rows, write_staged
 from ..sink.options import SinkOptions
-from ..sink.staging import Place, Staged, folder, remove, stage, sweep
+from ..sink.staged_rows import Place, Staged, folder, remove, stage, sweep
 
 __all__ = ["BatchWriter", "StagedBatchWriter", "StreamWriter", "batch_writer", "stream_writer"]
 

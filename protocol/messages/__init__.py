@@ -1,1 +1,1 @@
-"""One module per API: its request and its response, each declared once for all versions."""
+"""One module per API, by subject: its request and its response, each declared once for all versions."""

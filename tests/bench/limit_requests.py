@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ottla.broker.router import ROUTES
+from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import builder, step_parser
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.headers import request_header

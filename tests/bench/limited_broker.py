@@ -16,10 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from ottla.broker import server
-from ottla.broker.config import Config
-from ottla.broker.options import serve_options
-from ottla.broker.releases import profile
+from ottla.broker.config.serve_options import serve_options
+from ottla.broker.config.values import Config
+from ottla.broker.network import server
+from ottla.broker.releases.profiles import profile
 
 
 class Probe:

@@ -27,21 +27,21 @@ import peers
 from limit_requests import GROUPS, TOPICS, WIDE, WIDE_PARTITIONS, Shape
 from raw import BenchError, Connection, frame
 
-from ottla.broker.router import ROUTES
+from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import build
 from ottla.protocol.headers import request_header
-from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.compression import Codec
 

@@ -12,13 +12,13 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
-from ottla.broker import server
-from ottla.broker.config import Config
+from ottla.broker.config.serve_options import serve_options
+from ottla.broker.config.values import Config
 from ottla.broker.metrics.counters import RequestMetrics
-from ottla.broker.options import serve_options
+from ottla.broker.network import server
 from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.recording.ring import Ring
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 
 LOOK_S = 0.05
 RECORDED_BYTES = 64 << 20  # so that it is never full, and takes up hardly any memory that was not used before

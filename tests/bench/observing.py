@@ -214,10 +214,10 @@ def noting() -> Figures:
     from types import SimpleNamespace
 
     from ottla.broker.metrics.counters import RequestMetrics
-    from ottla.broker.request_log import note_request
-    from ottla.broker.router import ROUTES
-    from ottla.protocol.messages.produce import ProduceResponse
-    from ottla.storage.answers import Appended
+    from ottla.broker.network.request_log import note_request
+    from ottla.broker.network.router import ROUTES
+    from ottla.protocol.messages.records.produce import ProduceResponse
+    from ottla.storage.log.results import Appended
 
     topic = ProduceResponse.TopicProduceResponse
     answers = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]

@@ -111,7 +111,7 @@ def tansu_binary() -> str:
 def ottla_command(port: int, data: Path) -> list[str]:
     """How a user starts it."""
     script = Path(sys.executable).parent / "ottla"
-    head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.broker"]
+    head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.tools"]
     return [*head, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
 
 

@@ -15,9 +15,9 @@ import raw
 from raw import Address, BenchError, Connection
 
 from ottla.protocol.compiler import parse
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.records.produce import ProduceResponse
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
 

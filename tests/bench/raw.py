@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.protocol.compiler import build, parse
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.records.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
 

@@ -42,7 +42,7 @@ from raw import VERSIONS, BenchError, check_versions
 from stats import OTTLA
 from storage_logs import Folders
 
-from ottla.broker.control.views import OperationError
+from ottla.broker.admin_api.views import OperationError
 from ottla.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,8 +22,8 @@ from raw import BenchError
 
 from ottla.protocol.records import batch
 from ottla.storage.config import LogConfig
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import PartitionLog
 
 HERE = Path(__file__).resolve().parent
 OTTLA, FILE = "ottla", "file"

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from ottla.protocol.records import batch
 from ottla.storage.config import LogConfig
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import PartitionLog
 
 FIRST_MS = 1_700_000_000_000
 COMPACTED_SEGMENT_BYTES = 64 << 20
@@ -86,7 +86,7 @@ def recover(folder: str) -> dict[str, float]:
 
 def compact(folder: str) -> dict[str, float]:
     """Cleans all but the newest segment, from the first offset on; the folder is as before afterwards."""
-    from ottla.storage import compaction
+    from ottla.storage.compaction import compaction
 
     files = DiskFiles()
     names = sorted(name for name in os.listdir(folder) if name.endswith(".log"))

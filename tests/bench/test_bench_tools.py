@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.router import ROUTES
+from ottla.broker.network.router import ROUTES
 from ottla.protocol import headers
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, legacy
 
 sys.path.insert(0, str(Path(__file__).parent))  # where the script run.py finds its parts

@@ -6,9 +6,9 @@ from api_cases import World, case
 
 from ottla.broker.security.settings import AuthorizerSettings
 from ottla.broker.security.standard import StandardAuthorizer
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 
 KEYS = {29, 30, 31}
 ENTRY = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlling import Api
 from harness import Broker
 
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 
 Topic = OffsetCommitRequest.OffsetCommitRequestTopic
 ALICE = {"resource_type": "TOPIC", "resource_name": "orders", "principal": "User:alice", "operation": "READ"}

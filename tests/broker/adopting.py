@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 from harness import options, running
 
-from ottla.broker import router
+from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
-from ottla.broker.options import StartupError
-from ottla.broker.state import BrokerState
-from ottla.broker.tools.kraft_records import (
+from ottla.broker.config.serve_options import StartupError
+from ottla.broker.metadata.kraft_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     NoOpRecord,
 )
+from ottla.broker.network import router
 from ottla.protocol.compiler import build
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata_records import (
+from ottla.protocol.internal_records.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -32,11 +31,12 @@ from ottla.protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.primitives import varint_bytes
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
-from ottla.storage.files import DiskFile, DiskFiles, Files
-from ottla.storage.partition_metadata import encode_id
+from ottla.storage.format.partition_metadata import encode_id
+from ottla.storage.io.files import DiskFile, DiskFiles, Files
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden" / "logs"
 NOW_MS = 1_700_000_000_000

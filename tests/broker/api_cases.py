@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import Broker, Client, only
 
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 
 
 class World:

@@ -8,32 +8,32 @@ from typing import Any
 from authorization_cases import CLUSTER, GROUP, TOPIC, Asked, World, cluster, group, topic
 
 from ottla.protocol.acls import AclOperation as Op
-from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
-from ottla.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
-from ottla.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
-from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
-from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from ottla.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
-from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.protocol.messages.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.cluster.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.cluster.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.protocol.messages.cluster.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest
+from ottla.protocol.messages.cluster.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.protocol.messages.cluster.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
+from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.describe_client_quotas import DescribeClientQuotasRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.configs.list_config_resources import ListConfigResourcesRequest
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.security.describe_delegation_token import DescribeDelegationTokenRequest
+from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.protocol.messages.security.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.protocol.messages.security.renew_delegation_token import RenewDelegationTokenRequest
 
 TOPIC_CONFIGS, BROKER, LOGGER, CLIENT_METRICS, GROUP_CONFIGS = 2, 4, 8, 16, 32
 NOT_ALLOWED_HERE = 64  # DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, on a listener without authentication

@@ -15,9 +15,12 @@ from harness import Broker, Client, records
 from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Kind
-from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.transactions.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
 NAMES = ("name", "topic", "topic_name", "group_id", "key", "resource_name", "transactional_id")

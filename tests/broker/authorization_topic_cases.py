@@ -23,20 +23,20 @@ from authorization_cases import (
 from harness import fetch, new_topic, records
 
 from ottla.protocol.acls import AclOperation as Op
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.protocol.primitives import ZERO_UUID
 
 

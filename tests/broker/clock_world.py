@@ -18,17 +18,18 @@ from unittest import mock
 
 from harness import options
 
-from ottla.broker import client_ledger, router
+from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.state import GroupState
-from ottla.broker.state import BrokerState
-from ottla.broker.topics import Topic
-from ottla.broker.virtual_clock import VirtualClock
+from ottla.broker.metadata.topics import Topic
+from ottla.broker.metrics import client_ledger
+from ottla.broker.network import router
+from ottla.broker.testing.virtual_clock import VirtualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 from ottla.storage.errors import ProducerRefused
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
 
 T0 = 1_700_000_000_000  # the timestamp of the harness's records
 MINUTE_MS = 60_000

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from api_cases import World, case
 
-from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from ottla.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
-from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from ottla.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
-from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.protocol.messages.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.cluster.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.cluster.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.cluster.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
+from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest
+from ottla.protocol.messages.security.describe_delegation_token import DescribeDelegationTokenRequest
+from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ottla.protocol.messages.security.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.protocol.messages.security.renew_delegation_token import RenewDelegationTokenRequest
 
 KEYS = {38, 39, 40, 41, 50, 51, 55, 57, 64, 71, 72, 80, 81}
 DIRECTORY = bytes(range(16))

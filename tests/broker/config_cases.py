@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api_cases import World, case
 
-from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.protocol.messages.configs.list_config_resources import ListConfigResourcesRequest
 
 KEYS = frozenset({74})
 CLIENT_METRICS, GROUP = 16, 32

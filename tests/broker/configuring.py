@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.configs.list_config_resources import ListConfigResourcesRequest
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

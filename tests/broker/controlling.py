@@ -16,11 +16,11 @@ import jsonschema
 import yarl
 from patience import PATIENCE_S
 
+from ottla.broker.admin_api.operations import Operations
 from ottla.broker.control.app import start_control
-from ottla.broker.control.operations import Operations
-from ottla.broker.faults import Faults
 from ottla.broker.recording.ring import Ring
-from ottla.broker.virtual_clock import VirtualClock
+from ottla.broker.testing.faults import Faults
+from ottla.broker.testing.virtual_clock import VirtualClock
 
 
 class Api:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ottla.broker.tools.dump import dump
 from ottla.protocol import schema
 from ottla.protocol.compiler import build
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Header, Record
+from ottla.tools.disk.dump import dump
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 import messages  # type: ignore[import-not-found]  # of tests/protocol, as the next

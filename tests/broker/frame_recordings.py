@@ -12,10 +12,10 @@ import harness
 from patience import PATIENCE_S
 
 from ottla.broker.recording.exchange import Exchange, Peer
-from ottla.broker.releases import profile
-from ottla.broker.replaying.comparing import Comparison, Pair, Why, compare
-from ottla.broker.replaying.foretold import Foretelling
-from ottla.broker.replaying.playing import Playing, PlayOptions, play
+from ottla.broker.releases.profiles import profile
+from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
+from ottla.tools.replay.expected_differences import Foretelling
+from ottla.tools.replay.player import Playing, PlayOptions, play
 
 Session = Callable[[harness.Broker], Awaitable[object]]
 

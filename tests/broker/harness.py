@@ -18,28 +18,28 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ottla.broker import server
 from ottla.broker.clock import ManualClock
-from ottla.broker.config import Config
-from ottla.broker.faults import Faults
-from ottla.broker.options import serve_options
+from ottla.broker.config.serve_options import serve_options
+from ottla.broker.config.values import Config
+from ottla.broker.metadata.topology import NOTHING_NOTED, TopologyNote
+from ottla.broker.network import server
 from ottla.broker.recording.ring import Ring
-from ottla.broker.releases import profile
-from ottla.broker.topology import NOTHING_NOTED, TopologyNote
+from ottla.broker.releases.profiles import profile
+from ottla.broker.testing.faults import Faults
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import API_VERSIONS_KEY
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch, formats
 from ottla.protocol.schema import spec
-from ottla.storage.files import Files
+from ottla.storage.io.files import Files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from patience import PATIENCE_S
 
-COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
+COMMAND = [sys.executable, "-m", "ottla.tools", "serve"]
 
 
 class Closed(Exception):
@@ -286,7 +286,7 @@ def process(
 
 
 def ping() -> Any:
-    from ottla.protocol.messages.api_versions import ApiVersionsRequest
+    from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 
     return ApiVersionsRequest()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness import Broker, Client, running
 
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

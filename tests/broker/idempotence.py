@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from harness import Broker, Client, only, produce, records, running
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch
 
 T0 = 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""Makes `broker/configs.json`, the table of facts about Kafka's configs that `broker/config_facts.py` reads.
+"""Makes `broker/configs.json`, the table of facts about Kafka's configs that `broker/config/definitions.py` reads.
 
 Run it with the path of a reference file: a JSON list of objects with `name`, `scope`, `type`, `default`, `valid`,
 `synonyms`, `sensitive`, `read_only`, `dynamic`, `internal`, `in` (the releases that have the config), and
@@ -23,7 +23,7 @@ TABLES = ["2.8.2", "3.0.2", "3.9.1", "4.0.0", "4.1.1", "4.3.1"]
 COLUMNS = ["name", "scope", "type", "default", "valid", "synonyms", "flags", "dynamic", "in", "moved"]
 MOVABLE = ["type", "default", "valid", "synonyms", "dynamic", "internal"]
 LEFT_OUT = {"port"}
-TARGET = Path(__file__).resolve().parents[2] / "broker" / "configs.json"
+TARGET = Path(__file__).resolve().parents[2] / "broker" / "config" / "configs.json"
 
 
 def is_release_list(valid: str | None) -> bool:

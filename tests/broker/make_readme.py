@@ -15,17 +15,17 @@ import itertools
 import re
 from pathlib import Path
 
-from ottla.broker.config import ACTED_ON
-from ottla.broker.config_facts import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, ONLY_IF_SET, OWN_FACTS, facts
-from ottla.broker.releases import behaviour_kinds
+from ottla.broker.config.definitions import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, ONLY_IF_SET, OWN_FACTS, facts
+from ottla.broker.config.values import ACTED_ON
+from ottla.broker.releases.profiles import behaviour_kinds
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def served() -> str:
     """The table of APIs and versions, from the router's own."""
-    from ottla.broker.release_table import apis_markdown
-    from ottla.broker.router import ROUTES
+    from ottla.broker.network.router import ROUTES
+    from ottla.broker.releases.table import apis_markdown
 
     return apis_markdown({key: route.versions for key, route in ROUTES.items()})
 
@@ -60,14 +60,14 @@ def not_acted_on() -> str:
 
 def releases() -> str:
     """The table of releases, from the command's own."""
-    from ottla.broker.release_table import markdown
+    from ottla.broker.releases.table import markdown
 
     return markdown()
 
 
 def behaviours() -> str:
     """What can be set one by one: name, values, Ottla's own, and the sentence that the declaration has."""
-    source = ast.parse((README.parent / "broker" / "behaviour.py").read_text())
+    source = ast.parse((README.parent / "broker" / "releases" / "behaviour.py").read_text())
     body = next(node.body for node in source.body if isinstance(node, ast.ClassDef) and node.name == "Behaviour")
     rows = ["| `ottla.behaviour.` | values | own | |", "|---|---|---|---|"]
     for field, told in itertools.pairwise(body):

@@ -21,11 +21,11 @@ from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import Embedded
-from ottla.broker.embedded import AclEntry
-from ottla.client.group_protocol import assignment_bytes, subscription_bytes
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.broker.testing.embedded import AclEntry
+from ottla.client.consumer.group_protocol import assignment_bytes, subscription_bytes
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 from ottla.protocol.records import batch, legacy
 
 START_MS = 1_700_000_000_000

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "protocol" / "records"))
 
 import message_sets  # type: ignore[import-not-found]
 
-from ottla.broker.releases import OWN, RELEASES, profile
+from ottla.broker.releases.profiles import OWN, RELEASES, profile
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader, Record
 

@@ -8,8 +8,8 @@ from typing import Any
 from api_cases import World, case
 from harness import Client
 
-from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.configs.describe_client_quotas import DescribeClientQuotasRequest
 
 KEYS = {48, 49}
 EXACT, DEFAULT, ANY = 0, 1, 2

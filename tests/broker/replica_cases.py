@@ -7,10 +7,10 @@ from typing import Any
 from api_cases import World, case
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
-from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.protocol.messages.cluster.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest
+from ottla.protocol.messages.cluster.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 KEYS = frozenset({34, 43, 45, 46})
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness import Broker, Client, fetch, only, running
 
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Record
 

@@ -20,9 +20,9 @@ from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ZOOKEEPER = "kafka.security.authorizer.AclAuthorizer"
@@ -286,7 +286,7 @@ async def test_more_at_once_than_kraft_takes(tmp_path: Path, monkeypatch: pytest
             await delete(client, AclFilter(resource_name="t"), AclFilter(principal="User:a")) == [(42, text, set())] * 2
         )
         assert len(broker.state.acls.find(AclFilter())) == CHANGES_MAX + 2
-        monkeypatch.setattr(sys.modules["ottla.broker.handlers.delete_acls"], "MATCHES_MAX", 3)
+        monkeypatch.setattr(sys.modules["ottla.broker.handlers.security.delete_acls"], "MATCHES_MAX", 3)
         found = await delete(client, *[AclFilter(resource_name="t")] * 4)
         assert {code for code, _, _ in found} == {42} and "more than 3" in str(found[0])
         assert await delete(client, *[AclFilter(resource_name="t")] * 3) == [(0, None, {T})] * 3

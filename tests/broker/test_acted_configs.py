@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from harness import Broker, Client, create_topics, options, ping, running
 
-from ottla.broker.config import Config, ConfigError
-from ottla.broker.listening import SocketSettings
-from ottla.broker.releases import profile
+from ottla.broker.config.values import Config, ConfigError
+from ottla.broker.network.listener import SocketSettings
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.compression import Codec
 

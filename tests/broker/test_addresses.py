@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker import cli
-from ottla.broker.commands import parse_serve
-from ottla.broker.config import ConfigError
+from ottla.broker.config.values import ConfigError
+from ottla.tools import main
+from ottla.tools.serve import parse_serve
 
 ASK_A_BROKER = {
     "acls": ["--list"],
@@ -80,7 +80,7 @@ def test_address_of_a_control_plane_is_understood(argument: str, tmp_path: Path)
 def test_port_in_use_says_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", str(port), "--data-dir"]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", str(port), "--data-dir"]
         done = subprocess.run([*command, str(tmp_path / "d")], capture_output=True, text=True, timeout=60)
     out, err = done.stdout, done.stderr
     assert done.returncode == 2
@@ -116,7 +116,7 @@ def test_bootstrap_that_is_no_address_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     try:
-        code = cli.main([command, *ASK_A_BROKER[command], flag, address])
+        code = main.main([command, *ASK_A_BROKER[command], flag, address])
     except SystemExit as stopped:
         code = stopped.code
     out, err = capsys.readouterr()

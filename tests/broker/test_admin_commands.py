@@ -23,18 +23,18 @@ import pytest
 from harness import Broker, produce, records, running
 from patience import PATIENCE_S
 
-from ottla.broker import cli
-from ottla.broker.tools.acls import acls
-from ottla.broker.tools.admin_command import message, pattern_of
-from ottla.broker.tools.config_quotas import java_double
-from ottla.broker.tools.configs import added_of, configs
-from ottla.broker.tools.group_resets import CannotDo, duration_of, moment_of, plan_of
-from ottla.broker.tools.groups import groups
-from ottla.broker.tools.records import offsets_of
-from ottla.broker.tools.records import records as records_command
-from ottla.broker.tools.topics import assignment_of, topics
 from ottla.client import Admin
-from ottla.client.errors import KafkaError
+from ottla.client.net.errors import KafkaError
+from ottla.tools import main as cli
+from ottla.tools.kafka.acls import acls
+from ottla.tools.kafka.admin_command import message, pattern_of
+from ottla.tools.kafka.config_quotas import java_double
+from ottla.tools.kafka.configs import added_of, configs
+from ottla.tools.kafka.group_resets import CannotDo, duration_of, moment_of, plan_of
+from ottla.tools.kafka.groups import groups
+from ottla.tools.kafka.records import offsets_of
+from ottla.tools.kafka.records import records as records_command
+from ottla.tools.kafka.topics import assignment_of, topics
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
 AUTHORIZED = {
@@ -552,7 +552,7 @@ def test_ctrl_c_ends_it_without_a_word(line: str) -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         main = """import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests in the background ignores it
-from ottla.broker.cli import main
+from ottla.tools.main import main
 sys.exit(main(sys.argv[1:]))"""
         command = [sys.executable, "-c", main, *line.split(" "), "--bootstrap-server", address]
         pipe = subprocess.PIPE
@@ -571,7 +571,7 @@ async def test_a_reader_may_go_away(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         for n in range(9):
             await broker.topic(f"t{n}")
-        main = "import sys; from ottla.broker.cli import main; sys.exit(main(sys.argv[1:]))"
+        main = "import sys; from ottla.tools.main import main; sys.exit(main(sys.argv[1:]))"
         address = f"127.0.0.1:{broker.ports[0]}"
         read, write = os.pipe()
         os.close(read)

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import patiently
 
-from ottla.broker.admission import Admission, Verdict
 from ottla.broker.clock import ManualClock
-from ottla.broker.config import Config, ConfigSource
-from ottla.broker.config_facts import ConfigError
-from ottla.broker.dynamic_configs import check_dynamic
-from ottla.broker.host_limits import host_limits
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.broker.config.definitions import ConfigError
+from ottla.broker.config.dynamic import check_dynamic
+from ottla.broker.config.host_limits import host_limits
+from ottla.broker.config.values import Config, ConfigSource
+from ottla.broker.network.admission import Admission, Verdict
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 IDLE_MS = 60_000
 NOBODY = {"max.connections.per.ip.overrides": "10.0.0.9:0"}

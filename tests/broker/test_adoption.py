@@ -32,21 +32,21 @@ from adopting import (
 )
 from harness import Broker, fetch, only, produce, records, running, values
 
-from ottla.broker.log_dirs import DEFAULT_NODE_ID
+from ottla.broker.replica.log_dirs import DEFAULT_NODE_ID
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.broker.adoption import PRODUCER_IDS_SKIPPED
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
-from ottla.storage.partition_metadata import encode_id
-from ottla.storage.producer_state import CachedBatch, Producer
-from ottla.storage.snapshot import dump
+from ottla.storage.format.partition_metadata import encode_id
+from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla.storage.producers.snapshot import dump
 
 
 async def all_values(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:

@@ -10,9 +10,9 @@ import pytest
 from adopting import CHANGES, GOLDEN, ID, OTHER_ID, kraft, metadata_batch, names, next_id, refusal, told, values_of
 from harness import produce, records, running
 
+from ottla.broker.metadata.kraft_records import NoOpRecord
 from ottla.broker.security.acls import Acl, AclFilter
-from ottla.broker.tools.kraft_records import NoOpRecord
-from ottla.protocol.messages.metadata_records import (
+from ottla.protocol.internal_records.metadata_records import (
     AccessControlEntryRecord,
     PartitionChangeRecord,
     RemoveAccessControlEntryRecord,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from harness import Client, running
 
-from ottla.broker.releases import PROFILE_NAMES, profile
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.broker.releases.profiles import PROFILE_NAMES, profile
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 
 SCAN = ("ottla.duplicate.scan", 1, 1)
 TRANSACTIONS = ("transaction.version", 0, 2)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from harness import Client, running
 
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 RELEASES = ["2.4", "2.5", "2.6", "2.7", "2.8", "3.9", "4.3", "ottla"]
 AUTHORIZERS = {

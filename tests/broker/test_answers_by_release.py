@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from harness import Broker, Client, create_topics, new_topic, only, produce, records, running
 
-from ottla.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.cluster.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
 
 RELEASES = ("2.8", "3.9", "4.3")

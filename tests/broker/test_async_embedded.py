@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.broker import AsyncEmbedded, Embedded
-from ottla.broker.embedded import NotFound, OperationError, Undecodable
+from ottla.broker.testing.embedded import NotFound, OperationError, Undecodable
 
 LONG_MS = 60_000
 

@@ -17,7 +17,7 @@ from authorization_group_cases import EVERY_GROUP
 from authorization_topic_cases import EVERY_TOPIC
 from harness import running
 
-from ottla.broker.router import ROUTES
+from ottla.broker.network.router import ROUTES
 from ottla.protocol.acls import AclOperation, ResourceType
 
 TELEMETRY = {"ottla.client.telemetry": "true"}

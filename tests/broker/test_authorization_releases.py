@@ -14,15 +14,15 @@ from harness import Broker, Closed, create_topics, fetch, frame, only, records, 
 from test_authorization import Denying
 
 from ottla.protocol.acls import AclOperation as Op
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.list_groups import ListGroupsRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch, legacy
 
 UNKNOWN = 3

@@ -14,13 +14,13 @@ import pytest
 from harness import Broker, Client, Closed, create_topics, fetch, frame, only, ping, process, produce, records, running
 from patience import PATIENCE_S
 
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 CORRUPT, TOO_LARGE, INVALID_RECORD, UNSUPPORTED_CODEC = 2, 10, 87, 76
 UNEXPECTED = -1  # what Kafka answers to data that its codecs cannot read

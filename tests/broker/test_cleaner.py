@@ -13,11 +13,11 @@ import pytest
 from harness import Broker, running
 from patience import PATIENCE_S
 
-from ottla.broker.cleaner_process import CleanerProcess, throttle
 from ottla.broker.clock import ManualClock
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.broker.replica.cleaner_process import CleanerProcess, throttle
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch, formats, legacy
-from ottla.storage.verify import Verification
+from ottla.storage.check.directory import Verification
 
 T0 = 1_700_000_000_000
 BACKOFF_MS = 15_000

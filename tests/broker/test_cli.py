@@ -10,15 +10,22 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from ottla.broker import cli, commands
-from ottla.broker.config import Config, ConfigError
-from ottla.broker.options import Listener, ServeOptions, flags_to_configs, format_address, parse_address, serve_options
+from ottla.broker.config.serve_options import (
+    Listener,
+    ServeOptions,
+    flags_to_configs,
+    format_address,
+    parse_address,
+    serve_options,
+)
+from ottla.broker.config.values import Config, ConfigError
 from ottla.broker.recording.record_options import RecordOptions
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
+from ottla.tools import main, serve
 
 
 def parse(*arguments: str, environ: dict[str, str] | None = None) -> ServeOptions:
-    return commands.parse_serve(arguments, environ or {})[0]
+    return serve.parse_serve(arguments, environ or {})[0]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +214,7 @@ def test_an_unknown_release_or_behaviour_is_one_line(
 ) -> None:
     missing = tmp_path / "data"
     try:
-        code = commands.serve(["--data-dir", str(missing), *arguments])
+        code = serve.serve(["--data-dir", str(missing), *arguments])
     except SystemExit as stop:
         code = stop.code
     captured = capsys.readouterr()
@@ -217,7 +224,7 @@ def test_an_unknown_release_or_behaviour_is_one_line(
 
 def test_serve_reports_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = tmp_path / "data"
-    assert commands.serve(["--data-dir", str(missing), "--override", "num.partitions=0"]) == 2
+    assert serve.serve(["--data-dir", str(missing), "--override", "num.partitions=0"]) == 2
     captured = capsys.readouterr()
     assert (
         captured.out == "" and captured.err.startswith("ottla serve: Invalid value 0") and captured.err.count("\n") == 1
@@ -227,7 +234,7 @@ def test_serve_reports_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str],
 
 def test_an_unknown_flag_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        commands.serve(["--data-dirs", "x"])
+        serve.serve(["--data-dirs", "x"])
     assert caught.value.code == 2 and capsys.readouterr().err.count("\n") == 1
 
 
@@ -246,13 +253,13 @@ def test_names_need_no_protocol_map_on_the_command_line_only() -> None:
 
 
 def test_help_lists_the_commands_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
+    assert main.main(["--help"]) == 0
     assert "\n  serve\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("arguments", "problem"), [([], "no command given"), (["sevre"], "unknown command sevre")])
 def test_a_wrong_command_is_one_line(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(arguments) == 2
+    assert main.main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"ottla: {problem}") and "serve" in error and error.count("\n") == 1
 
@@ -265,7 +272,7 @@ def test_an_interruption_from_the_keyboard_is_no_news(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", interrupted)
-    assert cli.main([command, "x"]) == 130
+    assert main.main([command, "x"]) == 130
     assert capsys.readouterr() == ("", "")
 
 
@@ -286,7 +293,7 @@ def test_an_interruption_from_the_keyboard_is_no_news(
 )
 def test_a_mistake_is_one_line_whatever_is_in_it(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        code = cli.main(arguments)
+        code = main.main(arguments)
     except SystemExit as ended:
         code = ended.code
     said = capsys.readouterr()
@@ -301,7 +308,7 @@ HEARTBEAT = "00000016000c00000000000500026d650001670000000300016d"
 @pytest.mark.parametrize(("redirection", "code"), [("| true", 0), ("> /dev/full", 2), (">&-", 2), ("<&- >&-", 2)])
 def test_output_that_nobody_takes_is_no_stack_trace(command: str, redirection: str, code: int) -> None:
     arguments = {"releases": "releases --json", "dump": "dump " + HEARTBEAT}[command]
-    script = f"set -o pipefail; {sys.executable} -m ottla.broker {arguments} {redirection}"
+    script = f"set -o pipefail; {sys.executable} -m ottla.tools {arguments} {redirection}"
     ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd="/", timeout=PATIENCE_S)
     assert (ended.returncode, ended.stderr.count("\n")) == (code, min(code, 1)), ended.stderr
     assert "Traceback" not in ended.stderr and "Exception" not in ended.stderr
@@ -316,7 +323,7 @@ def test_version_comes_from_the_package() -> None:
 def test_a_mistake_costs_no_import_of_the_broker(tmp_path: Path) -> None:
     """The checks come first: neither the event loop nor the logger is loaded to say that a value is wrong."""
     program = (
-        "import sys\nfrom ottla.broker.cli import main\n"
+        "import sys\nfrom ottla.tools.main import main\n"
         "assert main(['serve', '--data-dir', 'd', '--override', 'num.partitions=0']) == 2\n"
         "print([name for name in ('asyncio', 'uvloop', 'structlog', 'construct') if name in sys.modules])\n"
     )

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
-from ottla.broker import client_ledger
-from ottla.broker.client_ledger import (
+from ottla.broker.clock import ManualClock
+from ottla.broker.logs import get_logger
+from ottla.broker.metrics import client_ledger
+from ottla.broker.metrics.client_ledger import (
     DAMAGED_SUFFIX,
     FILE_NAME,
     LAST_SEEN_WRITE_MS,
@@ -37,13 +39,11 @@ from ottla.broker.client_ledger import (
     from_bytes,
     to_bytes,
 )
-from ottla.broker.clock import ManualClock
-from ottla.broker.logs import get_logger
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import Versions
-from ottla.storage.files import DiskFile, DiskFiles
+from ottla.storage.io.files import DiskFile, DiskFiles
 
 START_MS = 1_700_000_000_000
 OFFERED = {0: Versions(0, 13), 1: Versions(0, 18), 3: Versions(0, 13), 18: Versions(0, 4)}

@@ -16,21 +16,21 @@ from harness import Broker, Client, fetch, only, options, ping, produce, records
 from patience import PATIENCE_S
 from transacting import Owner
 
-from ottla.broker import server
+from ottla.broker.admin_api.clock import LATEST_MS, ClockControl, ClockState
+from ottla.broker.admin_api.views import OperationError
+from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
-from ottla.broker.control.clock import LATEST_MS, ClockControl, ClockState
-from ottla.broker.control.views import OperationError
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.state import GroupState, JoinReply
-from ottla.broker.partitions import Partition
-from ottla.broker.state import BrokerState
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.network import server
+from ottla.broker.replica.partition import Partition
+from ottla.broker.testing.virtual_clock import VirtualClock
 from ottla.broker.transactions.coordinator import RETRY_MS
-from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
 
 WEEK_MS = 7 * DAY_MS
 TICK_MS = 10_000  # of the sweep for transactions that are open for too long

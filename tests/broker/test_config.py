@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config import (
+from ottla.broker.config.definitions import _table, check_of, facts, format_value, parse_value
+from ottla.broker.config.sources import MAX_FILE_BYTES, from_environment, parse_properties
+from ottla.broker.config.values import (
     ACTED_ON,
     Config,
     ConfigError,
@@ -19,9 +21,7 @@ from ottla.broker.config import (
     validate_topic_configs,
     without_nulls,
 )
-from ottla.broker.config_facts import _table, check_of, facts, format_value, parse_value
-from ottla.broker.config_sources import MAX_FILE_BYTES, from_environment, parse_properties
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 
 SCOPES = ("broker", "topic", "group", "client-metrics")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.config import ACTED_ON
-from ottla.broker.config_docs import DOCS, documentation
-from ottla.broker.config_facts import BEHAVIOUR_PREFIX, facts
+from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
+from ottla.broker.config.docs import DOCS, documentation
+from ottla.broker.config.values import ACTED_ON
 
 
 def test_what_is_acted_on_is_documented_and_nothing_else() -> None:
     named = {name for name in ACTED_ON if not name.startswith(BEHAVIOUR_PREFIX)}
-    assert set(DOCS) == named, "a line in broker/config_docs.py is missing, or one too many"
+    assert set(DOCS) == named, "a line in broker/config/docs.py is missing, or one too many"
     assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") is None
 
 

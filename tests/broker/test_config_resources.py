@@ -30,9 +30,9 @@ from configuring import (
 )
 from harness import running
 
+from ottla.broker.config.resources import kinds
 from ottla.broker.logs import LOGGERS, configure, get_logger, levels
-from ottla.broker.resources import kinds
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 
 OK = (0, None)
 NO_TOPIC, INVALID_TOPIC, UNSUPPORTED, INVALID_CONFIG, INVALID_REQUEST = 3, 17, 35, 40, 42
@@ -443,10 +443,11 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
 
 
 async def test_loggers_are_named_by_what_logs() -> None:
-    folder = Path(__file__).resolve().parents[2] / "broker"
+    root = Path(__file__).resolve().parents[2]
     logging = {
-        "ottla.broker." + ".".join(path.relative_to(folder).with_suffix("").parts)
-        for path in folder.rglob("*.py")
+        "ottla." + ".".join(path.relative_to(root).with_suffix("").parts)
+        for folder in ("broker", "tools")
+        for path in (root / folder).rglob("*.py")
         if "get_logger(" in path.read_text() and path.name != "logs.py"
     }
     assert set(LOGGERS) == logging
@@ -455,7 +456,7 @@ async def test_loggers_are_named_by_what_logs() -> None:
 async def test_levels_of_loggers_are_in_force_until_the_broker_starts_anew(
     tmp_path: Path, stderr: Callable[[], str]
 ) -> None:
-    one, other = "ottla.broker.topics", "ottla.broker.config"
+    one, other = "ottla.broker.metadata.topics", "ottla.broker.config.values"
 
     def said(name: str, method: str) -> bool:
         namespace: dict[str, Any] = {"__name__": name, "get_logger": get_logger}

@@ -14,9 +14,9 @@ import pytest
 from configuring import BROKER, DELETE, SET, TOPIC, change, shown
 from harness import Broker, running
 
-from ottla.broker.config import ACTED_ON
-from ottla.broker.config_facts import facts
-from ottla.broker.format_rules import down_converts
+from ottla.broker.config.definitions import facts
+from ottla.broker.config.message_format import down_converts
+from ottla.broker.config.values import ACTED_ON
 from ottla.protocol.records.compression import Codec
 
 # Read where they are needed, each time: what is seen is the value that is read there.

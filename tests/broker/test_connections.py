@@ -29,13 +29,13 @@ from harness import (
 from patience import PATIENCE_S, patiently
 from structlog.testing import capture_logs
 
-from ottla.broker import connections, server
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.broker.network import connections, server
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 # Order
 
@@ -375,7 +375,7 @@ async def test_without_uvloop_the_plain_loop_serves(tmp_path: Path) -> None:
 async def test_more_partitions_than_files_may_be_open(tmp_path: Path) -> None:
     """A topic that does not fit is refused, leaves nothing, and everything else goes on."""
     wrapper = ("import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); "
-               "sys.argv[0] = 'ottla'; runpy.run_module('ottla.broker', run_name='__main__')")  # fmt: skip
+               "sys.argv[0] = 'ottla'; runpy.run_module('ottla.tools', run_name='__main__')")  # fmt: skip
     with process(tmp_path, command=wrapper) as broker:
         client = await Client.connect(broker.ports[0])
         await client.call(create_topics("t"), 4)

@@ -10,7 +10,7 @@ from administering_broker import AUTHORIZER, commit
 from controlling import controlled
 from test_control_ctl import refused, told
 
-from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 
 
 async def test_offsets_of_a_group_are_reset_in_each_scenario(tmp_path: Path) -> None:

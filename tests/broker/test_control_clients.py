@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from controlling import controlled
 from test_control_ctl import told
 
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
 
 CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
 

@@ -18,9 +18,9 @@ import pytest
 from controlling import Api, controlled
 from patience import PATIENCE_S
 
-from ottla.broker.control.ctl import ctl
-from ottla.broker.control.ctl_faults import WORDS
-from ottla.broker.faults import ACTIONS
+from ottla.broker.testing.faults import ACTIONS
+from ottla.tools.ctl.command import ctl
+from ottla.tools.ctl.faults import WORDS
 
 
 def run(url: str | None, *arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -249,7 +249,7 @@ def test_it_waits_no_longer_than_told_and_takes_no_proxy(monkeypatch: pytest.Mon
 
 def test_the_command_needs_the_standard_library_alone() -> None:
     program = (
-        "import sys; import ottla.broker.control.ctl as ctl; ctl.ctl_parser()\n"
+        "import sys; import ottla.tools.ctl.command as ctl; ctl.ctl_parser()\n"
         "print(sorted({'aiohttp', 'asyncio', 'structlog', 'uvloop', 'construct'} & set(sys.modules)))"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)

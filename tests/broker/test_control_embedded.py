@@ -14,9 +14,9 @@ from administering_broker import AUTHORIZER
 from patience import PATIENCE_S
 
 from ottla.broker import Embedded
-from ottla.broker.control.ctl import ctl
-from ottla.broker.embedded import AclEntry, NotFound, OperationError
-from ottla.broker.options import StartupError
+from ottla.broker.config.serve_options import StartupError
+from ottla.broker.testing.embedded import AclEntry, NotFound, OperationError
+from ottla.tools.ctl.command import ctl
 
 
 def test_both_sides_see_the_same_broker(capsys: pytest.CaptureFixture[str]) -> None:

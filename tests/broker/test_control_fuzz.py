@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 from ottla.broker.control.route import Route
 from ottla.broker.control.routes import ROUTES
 from ottla.broker.control.schemas import PATH_PARAMETERS, SCHEMAS
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
 
 # Words that mean something to some route, and names and numbers that are often those of something that is there.
 WORDS = st.sampled_from(["a", "*", "Produce", "Fetch", "PLAINTEXT", "retention.ms", "1000", "", "\udfff"])

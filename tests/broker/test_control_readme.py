@@ -10,7 +10,7 @@ from pathlib import Path
 from controlling import controlled
 from test_control_ctl import run
 
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -14,14 +14,14 @@ from controlling import Api, controlled
 from harness import produce, records
 from test_control_ctl import run
 
-from ottla.broker.control import seen
+from ottla.broker.control import requests
 from ottla.broker.control.request_schemas import MAX_REQUESTS
-from ottla.broker.embedded import Embedded
-from ottla.broker.faults import Rule, actions
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.broker.testing.embedded import Embedded
+from ottla.broker.testing.faults import Rule, actions
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records.compression import Codec
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
 
 
 def controlled_in_memory(tmp_path: Path, **more: Any) -> Any:
@@ -118,8 +118,8 @@ async def test_fields_are_told_on_demand(tmp_path: Path) -> None:
 
 
 async def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "DECODED_BYTES", 3_000)
-    monkeypatch.setattr(seen, "SHOWN_RECORDS", 3)
+    monkeypatch.setattr(requests, "DECODED_BYTES", 3_000)
+    monkeypatch.setattr(requests, "SHOWN_RECORDS", 3)
     async with controlled_in_memory(tmp_path) as (broker, api):
         await broker.topic("orders")
         client = await broker.client()

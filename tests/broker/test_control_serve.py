@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S
 from test_serve import COMMAND, port_of, refused, serving
 
-from ottla.broker.control.ctl import ctl
+from ottla.tools.ctl.command import ctl
 
 FLAGS = ("--listen", "127.0.0.1:0", "--data-dir", "data")
 
@@ -65,9 +65,9 @@ def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest
 
 def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom ottla.broker import commands\n"
+        "import sys\nfrom ottla.tools import serve\n"
         "def ready(running): print(sorted({'aiohttp', 'ottla.broker.control'} & set(sys.modules)), flush=True)\n"
-        f"commands.serve({list(FLAGS)}, ready)"
+        f"serve.serve({list(FLAGS)}, ready)"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -100,7 +100,7 @@ def test_a_bad_address_is_refused(value: str, line: str, tmp_path: Path) -> None
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['aiohttp'] = None; from ottla.broker.cli import main; sys.exit(main())"
+    program = "import sys; sys.modules['aiohttp'] = None; from ottla.tools.main import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *COMMAND[3:], *FLAGS]
     outcome = subprocess.run(
         [*command, "--control", "127.0.0.1:0"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S

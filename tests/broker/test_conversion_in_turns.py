@@ -18,8 +18,8 @@ from stored_logs import T0, ask, is_waiting, offsets, place, stored
 from structlog.testing import capture_logs
 
 from ottla.broker.logs import get_logger
-from ottla.broker.turns import AT_ONCE, Turns
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.broker.network.cooperative import AT_ONCE, Turns
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import formats
 from ottla.protocol.records import rows as bulk
 from ottla.protocol.records.batch import Record

@@ -36,17 +36,17 @@ from crash_world import (  # type: ignore[import-not-found]
 from harness import options
 from simulated_files import SimulatedFiles, Step  # type: ignore[import-not-found]
 
-from ottla.broker import router
+from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.metadata_log import MetadataLog
-from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.state import BrokerState
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC, Topic
-from ottla.protocol.messages.metadata_records import RemoveTopicRecord
+from ottla.broker.metadata.log import MetadataLog
+from ottla.broker.metadata.producer_ids import ProducerIds
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, Topic
+from ottla.broker.network import router
+from ottla.protocol.internal_records.metadata_records import RemoveTopicRecord
 from ottla.protocol.records import batch
-from ottla.storage.append import Prepared
 from ottla.storage.config import LogConfig
+from ottla.storage.log.append_plan import Prepared
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_CRASH_SEED")

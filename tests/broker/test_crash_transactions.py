@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from transaction_world import DECIDED, NOW_MS, run, syncs_in_turn
 
-from ottla.broker.partitions import Partition
-from ottla.broker.state import BrokerState
-from ottla.broker.topics import TRANSACTION_STATE_TOPIC
+from ottla.broker.broker_state import BrokerState
+from ottla.broker.metadata.topics import TRANSACTION_STATE_TOPIC
+from ottla.broker.replica.partition import Partition
 from ottla.broker.transactions.coordinator import Entry, Marking, TransactionCoordinator
 from ottla.broker.transactions.state import Append, Appended, Loaded, MarkersWritten, TransactionState, WriteMarkers
 from ottla.protocol.errors import ErrorCode

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.control.views import Record
-from ottla.broker.decoders import DecodedRecord, Undecodable, decoded
-from ottla.broker.produced import difference
+from ottla.broker.admin_api.views import Record
+from ottla.broker.testing.decoders import DecodedRecord, Undecodable, decoded
+from ottla.broker.testing.record_comparison import difference
 
 
 def record(value: bytes | None, key: bytes | None = None, offset: int = 3, partition: int = 2) -> Record:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from harness import Client, Closed, produce, records, running
 
-from ottla.broker.releases import PROFILE_NAMES, profile
-from ottla.broker.router import apis_of
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
+from ottla.broker.network.router import apis_of
+from ottla.broker.releases.profiles import PROFILE_NAMES, profile
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import Producer
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers.producer_state import Producer
 
 KEY = 61
 TIME = 1_700_000_000_000

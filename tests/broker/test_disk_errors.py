@@ -23,25 +23,25 @@ from failing_files import CHANGES, FailingFiles
 from harness import Broker, create_topics, fetch, options, produce, records, values
 from idempotence import numbered
 
-from ottla.broker import server
 from ottla.broker.clock import ManualClock
+from ottla.broker.config.serve_options import StartupError
 from ottla.broker.logs import get_logger
-from ottla.broker.options import StartupError
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.network import server
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.storage.errors import StorageError

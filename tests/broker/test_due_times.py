@@ -12,19 +12,11 @@ from hypothesis import strategies as st
 from ottla.broker.groups.offsets import CommittedOffset, Offsets
 from ottla.broker.groups.state import Group, GroupState
 from ottla.broker.transactions.settings import TransactionSettings
-from ottla.broker.transactions.state import (
-    NO_TIMEOUT_MS,
-    Expire,
-    Phase,
-    Slot,
-    TimeOut,
-    Transaction,
-    TransactionState,
-)
+from ottla.broker.transactions.state import NO_TIMEOUT_MS, Expire, Phase, Slot, TimeOut, Transaction, TransactionState
 from ottla.broker.transactions.table import advance, due_ms
-from ottla.storage.compaction import SegmentFacts, dirtiness, next_change_ms
-from ottla.storage.guards import KEPT_MS, Guards
-from ottla.storage.producer_state import OWN_RULES, Producer, expires_ms, forget_expired
+from ottla.storage.compaction.compaction import SegmentFacts, dirtiness, next_change_ms
+from ottla.storage.producers.producer_state import OWN_RULES, Producer, expires_ms, forget_expired
+from ottla.storage.producers.verification_guard import KEPT_MS, Guards
 
 SETTINGS = TransactionSettings(expiration_ms=50_000)
 NOW = 1_000_000

@@ -30,13 +30,13 @@ from dumping import (
 )
 from patience import PATIENCE_S
 
-from ottla.broker.tools import frames
+from ottla.broker.trace import frames
 from ottla.protocol import schema
 from ottla.protocol.compiler import build
-from ottla.protocol.messages import group_records, metadata_records
-from ottla.protocol.messages.fetch import FetchResponse
-from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.internal_records import group_records, metadata_records
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.records.fetch import FetchResponse
+from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.primitives import Array, Fixed, Nullable
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record

@@ -25,7 +25,7 @@ from dumping import (
 )
 
 from ottla.protocol import schema
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Header, Record
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from dumping import NOW, Run, random_value, runner, segment_of
 
-from ottla.broker.tools import kraft_records, record_values
+from ottla.broker.metadata import kraft_records, record_values
 from ottla.protocol import schema
 from ottla.protocol.compiler import build
 from ottla.protocol.records import batch

@@ -14,7 +14,7 @@ import pytest
 from dumping import NOW, Run, response, runner, segment_of
 from harness import only, produce, records, running
 
-from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.messages.records.fetch import FetchResponse
 from ottla.protocol.records import legacy
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import compress

@@ -15,11 +15,11 @@ from harness import Broker, Client, Closed, fetch, only, ping, produce, values
 from idempotence import T0, Sent, Writer, killed, numbered, writing
 from patience import PATIENCE_S
 
-from ottla.broker import server
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.storage.duplicates import DuplicateScan
-from ottla.storage.producer_state import CachedBatch
+from ottla.broker.network import server
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.storage.producers.duplicate_scan import DuplicateScan
+from ottla.storage.producers.producer_state import CachedBatch
 
 COPY = numbered(0, 2)
 FOUND = Sent(0, 0, T0 + 1, 0)

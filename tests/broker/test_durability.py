@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from harness import Client, create_topics, fetch, new_topic, only, process, produce, records, running, values
 
-from ottla.broker.options import StartupError
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.config.serve_options import StartupError
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
+from ottla.protocol.internal_records.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
 
 
@@ -301,8 +301,8 @@ async def test_the_checkpoint_goes_on_after_a_failure(tmp_path: Path, monkeypatc
         await broker.topic("t")
         broker.log("t").append(records(b"v"), now_ms=broker.clock.now_ms())
         broker.log("t").flush()
-        from ottla.storage import checkpoint
         from ottla.storage.errors import StorageError
+        from ottla.storage.format import checkpoint
 
         def failing(*args: Any) -> None:
             raise StorageError("no space left")
@@ -320,10 +320,10 @@ async def test_the_checkpoint_goes_on_after_a_failure(tmp_path: Path, monkeypatc
 
 def test_the_records_of_a_topic_are_those_that_are_replayed() -> None:
     """A topic that is made, removed and made again has nothing of its first life."""
-    from ottla.broker.config import Config
-    from ottla.broker.nodes import Nodes
-    from ottla.broker.topics import Topics
-    from ottla.protocol.messages.metadata_records import RemoveTopicRecord
+    from ottla.broker.config.values import Config
+    from ottla.broker.metadata.nodes import Nodes
+    from ottla.broker.metadata.topics import Topics
+    from ottla.protocol.internal_records.metadata_records import RemoveTopicRecord
 
     first, second = b"1" * 16, b"2" * 16
     partition = {"replicas": [1], "isr": [1], "removing_replicas": [], "adding_replicas": []}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.config import Config, ConfigError, ConfigSource
-from ottla.broker.dynamic_configs import check_dynamic
-from ottla.broker.releases import profile
+from ottla.broker.config.dynamic import check_dynamic
+from ottla.broker.config.values import Config, ConfigError, ConfigSource
+from ottla.broker.releases.profiles import profile
 
 ONE, ALL = ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER
 WRAPPED = (

@@ -19,14 +19,14 @@ from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import Embedded
-from ottla.broker.embedded import AlreadyExists, BrokerFailed, NotFound, OperationError
-from ottla.broker.options import StartupError
-from ottla.broker.releases import PROFILE_NAMES
-from ottla.client.group_protocol import assignment_bytes, subscription_bytes
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.broker.config.serve_options import StartupError
+from ottla.broker.releases.profiles import PROFILE_NAMES
+from ottla.broker.testing.embedded import AlreadyExists, BrokerFailed, NotFound, OperationError
+from ottla.client.consumer.group_protocol import assignment_bytes, subscription_bytes
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 
 
 def address(bootstrap: str) -> tuple[str, int]:
@@ -429,7 +429,9 @@ assert not structlog.is_configured()
 
 
 def test_the_package_is_imported_without_it():
-    program = "import sys, ottla.broker; print([n for n in ('asyncio', 'ottla.broker.server') if n in sys.modules])"
+    program = (
+        "import sys, ottla.broker; print([n for n in ('asyncio', 'ottla.broker.network.server') if n in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.strip() == "[]", done.stderr
     with pytest.raises(AttributeError, match="has no attribute 'Embed'"):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.control.views import headers_of
-from ottla.broker.embedded import NewRecord, NotFound, OperationError
+from ottla.broker.admin_api.views import headers_of
+from ottla.broker.testing.embedded import NewRecord, NotFound, OperationError
 
 
 @pytest.fixture(scope="module")

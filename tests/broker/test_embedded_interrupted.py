@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.control.operations import OperationError, Operations
+from ottla.broker.admin_api.operations import OperationError, Operations
 
 
 def own_threads() -> list[threading.Thread]:

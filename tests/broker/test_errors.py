@@ -12,10 +12,12 @@ import structlog
 import ottla.broker
 import ottla.protocol
 import ottla.storage
-from ottla.broker import errors, router
+import ottla.tools
+from ottla.broker import errors
 from ottla.broker.errors import CODES, Refused, code_of
 from ottla.broker.logs import get_logger
-from ottla.broker.router import ROUTES, Call
+from ottla.broker.network import router
+from ottla.broker.network.router import ROUTES, Call
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import ErrorCode, ProtocolViolation
 from ottla.protocol.schema import empty_value
@@ -67,7 +69,7 @@ ELSEWHERE = {
 
 def exceptions() -> set[type[Exception]]:
     found: set[type[Exception]] = set()
-    for package in (ottla.protocol, ottla.storage, ottla.broker):
+    for package in (ottla.protocol, ottla.storage, ottla.broker, ottla.tools):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.endswith("__main__"):
                 continue
@@ -156,7 +158,7 @@ def test_a_response_that_cannot_be_written_is_our_error() -> None:
 
 
 def _unwritable() -> Any:
-    from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
+    from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdResponse
 
     return InitProducerIdResponse(error_code=0, producer_id=1 << 70, producer_epoch=0)
 

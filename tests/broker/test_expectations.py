@@ -11,15 +11,15 @@ import pytest
 from harness import Client, frame, produce, records
 
 from ottla.broker import Embedded
-from ottla.broker.client_ledger import Origin
+from ottla.broker.metrics.client_ledger import Origin
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.broker.recording.expectations import WORDS, Expected, Words, verdict
 from ottla.broker.recording.seen import SeenRequest, TopicNames
 from ottla.protocol.compiler import build
 from ottla.protocol.headers import response_header
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.records.produce import ProduceResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import legacy
 from ottla.protocol.records.batch import Record
 

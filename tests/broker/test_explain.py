@@ -14,9 +14,9 @@ import pytest
 from harness import produce, records, running
 from producer_logs import NOW, Log, Run, asked, contents, report, runner, seven
 
-from ottla.broker.tools.explain import explain
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
+from ottla.tools.explain.command import explain
 
 LAST = 2**31 - 1
 

@@ -11,13 +11,13 @@ import pytest
 from harness import produce, records, running
 from producer_logs import NOW, Log, Run, asked, report, runner, seven
 
-from ottla.broker.metadata_log import encode
-from ottla.broker.tools.explain import explain
-from ottla.protocol.messages.metadata_records import ConfigRecord
+from ottla.broker.metadata.log import encode
+from ottla.protocol.internal_records.metadata_records import ConfigRecord
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage import snapshot
-from ottla.storage.producer_state import CachedBatch, Producer
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla.tools.explain.command import explain
 
 
 @pytest.fixture

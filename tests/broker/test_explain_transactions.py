@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from producer_logs import NOW, STARTED, CoordinatorLog, Log, Run, asked, contents, report, runner
 
-from ottla.broker.tools import explain_transactions
-from ottla.broker.tools.coordinators import Coordinators, standing
-from ottla.broker.tools.explain import explain
-from ottla.broker.tools.transaction_history import OPEN, InPartition
 from ottla.broker.transactions.records import transaction_tombstone
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
-from ottla.storage import snapshot
-from ottla.storage.producer_state import CachedBatch, Producer
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla.tools.explain import transactions
+from ottla.tools.explain.command import explain
+from ottla.tools.explain.coordinators import Coordinators, standing
+from ottla.tools.explain.transaction_history import OPEN, InPartition
 
 DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
@@ -397,7 +397,7 @@ def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: p
     log.batch(7, 0, 0, transactional=True)
     coordinators = CoordinatorLog(log.directory)
     coordinators.write("loader", 7, state="Empty", partitions=())
-    read, times = explain_transactions.read_directory, []
+    read, times = transactions.read_directory, []
 
     def reading(directory: str) -> Coordinators:
         times.append(directory)
@@ -408,7 +408,7 @@ def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: p
                 log.marker(7, 0)
         return read(directory)
 
-    monkeypatch.setattr(explain_transactions, "read_directory", reading)
+    monkeypatch.setattr(transactions, "read_directory", reading)
     (of,) = only(run, log.directory)["transactions"]
     assert len(times) == 2
     assert of["standing"]["kind"] == {"begins": "ongoing", "ends": "ending"}[what]

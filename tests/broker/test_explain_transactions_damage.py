@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from producer_logs import NOW, CoordinatorLog, Log, Run, report, runner
 
-from ottla.broker.tools.explain import explain
-from ottla.broker.tools.explain_transactions import SeenFiles
-from ottla.broker.tools.producer_log import find
+from ottla.broker.replica.producer_log import find
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla.tools.explain.command import explain
+from ottla.tools.explain.transactions import SeenFiles
 
 DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
 

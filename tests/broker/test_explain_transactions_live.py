@@ -11,11 +11,11 @@ import pytest
 from harness import Broker, records, running
 from producer_logs import NOW, Run, report, runner
 
-from ottla.broker.tools.explain import explain
-from ottla.broker.tools.formats import formats
-from ottla.broker.tools.repair import repair
-from ottla.broker.tools.verify import verify
 from ottla.broker.transactions.state import Answer
+from ottla.tools.disk.formats import formats
+from ottla.tools.disk.repair import repair
+from ottla.tools.disk.verify import verify
+from ottla.tools.explain.command import explain
 
 TIMEOUT_MS = 30_000
 

@@ -13,11 +13,11 @@ from harness import Client, fetch, only, produce, records, running, values
 from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.faults import Faults, FaultsView, Place
-from ottla.broker.faults.disk import FaultyFiles, place_of
+from ottla.broker.testing.faults import Faults, FaultsView, Place
+from ottla.broker.testing.faults.disk import FaultyFiles, place_of
 from ottla.protocol.records import formats
-from ottla.storage.files import DiskFiles, Files
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.files import DiskFiles, Files
+from ottla.storage.io.memory import MemoryFiles
 
 STORAGE_ERROR = 56
 

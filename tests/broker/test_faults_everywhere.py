@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from harness import Broker, Client, running
 
-from ottla.broker.faults import Faults, FaultsView, Place, entries
-from ottla.broker.releases import own_profile
-from ottla.broker.router import ROUTES, apis_of
+from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.releases.profiles import own_profile
+from ottla.broker.testing.faults import Faults, FaultsView, Place, entries
 from ottla.protocol.primitives import ZERO_UUID, Array, Blob
 from ottla.protocol.schema import Group, Value, empty_value, struct_of
 

@@ -19,10 +19,10 @@ import structlog
 from harness import Closed, fetch, frame, only, ping, produce, read_answer, records, running, values
 from values import random_value  # pyright: ignore[reportMissingImports]
 
-from ottla.broker.faults import Faults, Place, Rule, actions, entries
 from ottla.broker.logs import get_logger
-from ottla.broker.releases import own_profile
-from ottla.broker.router import ROUTES, apis_of
+from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.releases.profiles import own_profile
+from ottla.broker.testing.faults import Faults, Place, Rule, actions, entries
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.schema import Value, struct_of
 

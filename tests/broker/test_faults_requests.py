@@ -16,9 +16,9 @@ import pytest
 from harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
 from patience import PATIENCE_S, patiently
 
-from ottla.broker.faults import Faults, FaultsView, injection
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.broker.testing.faults import Faults, FaultsView, injection
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch
 

@@ -14,8 +14,8 @@ import pytest
 from harness import fetch, only, produce, running
 from stored_logs import T0, ask, entries, marker, message, offsets, place, plain, rows, stored, wrapper
 
-from ottla.broker.config import Config
-from ottla.broker.releases import profile
+from ottla.broker.config.values import Config
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from ottla.broker.errors import Refused
-from ottla.broker.fetch_sessions import EPOCH_MAX, EVICTABLE_AFTER_MS, FetchSessions
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.broker.replica.fetch_sessions import EPOCH_MAX, EVICTABLE_AFTER_MS, FetchSessions
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
 from ottla.protocol.primitives import ZERO_UUID
 
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
@@ -298,7 +298,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.watermarks = dict.fromkeys(range(5), 0)
 
     def answers(self, order: list[int], having: set[int]) -> list[tuple[Any, Answer]]:
-        from ottla.broker.fetch_sessions import PartitionKey
+        from ottla.broker.replica.fetch_sessions import PartitionKey
 
         return [
             (

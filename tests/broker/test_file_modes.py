@@ -17,12 +17,12 @@ from patience import PATIENCE_S
 from test_serve import serving
 
 from ottla.broker import Embedded
-from ottla.broker.tools.import_dir import import_dir
-from ottla.broker.tools.repair import repair
-from ottla.broker.tools.verify import verify
-from ottla.storage import modes
-from ottla.storage.directory_files import META_PROPERTIES
-from ottla.storage.files import DiskFiles, SharedFiles, write_atomically
+from ottla.storage.io import permissions
+from ottla.storage.io.files import DiskFiles, SharedFiles, write_atomically
+from ottla.storage.log_dir.file_names import META_PROPERTIES
+from ottla.tools.disk.import_dir import import_dir
+from ottla.tools.disk.repair import repair
+from ottla.tools.disk.verify import verify
 
 ROOT = os.geteuid() == 0
 OTHER = 12345 if ROOT else os.geteuid()
@@ -69,7 +69,7 @@ def test_everything_a_broker_writes_has_the_modes_that_are_asked_for(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, umask: str | None, files: str, folders: str
 ) -> None:
     if umask is not None:
-        monkeypatch.setenv(modes.VARIABLE, umask)
+        monkeypatch.setenv(permissions.VARIABLE, umask)
     data, records = [tmp_path / "new" / "one", tmp_path / "new" / "two"], tmp_path / "recordings"
     records.mkdir()
     for name in ("r.jsonl", "r.pcapng"):
@@ -92,7 +92,7 @@ def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process's own umask would take away what is asked for."""
-    monkeypatch.setenv(modes.VARIABLE, "002")
+    monkeypatch.setenv(permissions.VARIABLE, "002")
     flags = ("--listen", "127.0.0.1:0", "--data-dir", "data", "--control", "127.0.0.1:0", "--record", "r.jsonl")
     with serving(tmp_path, *flags, "--override", "log.cleaner.backoff.ms=10", listeners=2) as (process, lines):
         url = lines[1].removeprefix("ottla control on ") + "/v1"
@@ -116,8 +116,8 @@ def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
 def test_umask_that_makes_no_sense_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, line: str
 ) -> None:
-    monkeypatch.setenv(modes.VARIABLE, value)
-    program = "import sys; from ottla.broker.cli import main; sys.exit(main(['verify', 'x']))"
+    monkeypatch.setenv(permissions.VARIABLE, value)
+    program = "import sys; from ottla.tools.main import main; sys.exit(main(['verify', 'x']))"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ottla: {line}\n")
     with pytest.raises(ValueError, match="OTTLA_UMASK"):

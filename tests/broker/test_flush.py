@@ -14,8 +14,8 @@ from harness import Client, fetch, frame, only, ping, produce, records, running,
 from held_syncs import begun, holding, set_config, still_waits
 from patience import PATIENCE_S
 
-from ottla.broker.durability import RETRY_MS, SYNC_THREADS
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.broker.replica.flush import RETRY_MS, SYNC_THREADS
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 
 STORAGE_ERROR = 56
 T0 = 1_700_000_000_000

@@ -12,7 +12,7 @@ from held_syncs import FailingFiles, begun
 from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 
 T0 = 1_700_000_000_000
 POINTS, STARTS, WATERMARKS = (

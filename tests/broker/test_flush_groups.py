@@ -12,16 +12,16 @@ from harness import Broker, Client, only, running
 from held_syncs import begun, holding, still_waits
 from patience import PATIENCE_S
 
-from ottla.broker.durability import RETRY_MS
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.replica.flush import RETRY_MS
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.leave_group import LeaveGroupRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 
 OVERRIDES = {
     "log.flush.interval.messages": "1",

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S
 
-from ottla.broker.durability import Durability, LogSync
-from ottla.storage.answers import Appended
+from ottla.broker.replica.flush import Durability, LogSync
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
+from ottla.storage.log.results import Appended
 
 NEVER = 2**63 - 1
 

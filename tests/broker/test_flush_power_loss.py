@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from harness import Broker, Client, Closed, fetch, only, produce, records, running, values
 
-from ottla.broker.durability import LogSync
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.replica.flush import LogSync
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch
-from ottla.storage.log import Appended
+from ottla.storage.partition_log import Appended
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 

@@ -14,7 +14,7 @@ from held_syncs import Syncs, begun, holding, still_waits
 from patience import PATIENCE_S
 from transacting import IMPLICIT_PRODUCE, Owner, committed, described, read_committed
 
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
 

@@ -14,14 +14,14 @@ from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.forced_upgrade import REPORT_MS, ForcedUpgrade
+from ottla.broker.config.serve_options import StartupError
 from ottla.broker.logs import get_logger
-from ottla.broker.options import StartupError
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.replica.forced_upgrade import REPORT_MS, ForcedUpgrade
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch, formats, legacy
-from ottla.storage.upgrade import UpgradeProgress
+from ottla.storage.log.upgrade import UpgradeProgress
 
 FORCED = {"log.record.version.force.upgrade": "2"}
 Row = tuple[int, bytes | None, bytes | None, int]
@@ -200,7 +200,7 @@ async def test_a_full_disk_ends_the_start_and_leaves_the_old_segment(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ottla.storage.files.os.pwrite", full)
+        patch.setattr("ottla.storage.io.files.os.pwrite", full)
         with pytest.raises(StartupError, match=r"cannot .*No space left on device"):
             async with running(folder, overrides=FORCED):
                 pass
@@ -223,8 +223,9 @@ async def test_it_is_refused_below_inter_broker_protocol_3(tmp_path: Path, proto
 # Runs the broker, which gets a signal from itself when the upgrade has come so far; argv: ..., signal, how far.
 STOPPED = """
 import os, sys
-from ottla.broker import cli, forced_upgrade
-from ottla.storage import rewrite
+from ottla.broker.replica import forced_upgrade
+from ottla.storage.compaction import rewrite
+from ottla.tools import main
 number, at = int(sys.argv.pop()), int(sys.argv.pop())
 rewrite._WRITE_BYTES = 1
 watch, reports = forced_upgrade.ForcedUpgrade.watch, iter(range(10**6))
@@ -236,7 +237,7 @@ def watched(self, topic, index):
             os.kill(os.getpid(), number)
     return stopping
 forced_upgrade.ForcedUpgrade.watch = watched
-sys.exit(cli.main())
+sys.exit(main.main())
 """
 
 

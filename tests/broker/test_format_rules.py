@@ -11,9 +11,8 @@ import pytest
 import structlog
 from harness import Broker, only, running
 
-from ottla.broker import commands
-from ottla.broker.config import Config, ConfigError, TopicConfig
-from ottla.broker.format_rules import (
+from ottla.broker.config.log_config import log_config
+from ottla.broker.config.message_format import (
     down_converts,
     forced_upgrade,
     target_magic,
@@ -21,13 +20,14 @@ from ottla.broker.format_rules import (
     v2_only,
     zstd_allowed,
 )
-from ottla.broker.log_config import log_config
+from ottla.broker.config.values import Config, ConfigError, TopicConfig
 from ottla.broker.logs import get_logger
-from ottla.broker.releases import PROFILE_NAMES, profile
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.broker.releases.profiles import PROFILE_NAMES, profile
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import formats
 from ottla.protocol.records.validate import Rules
+from ottla.tools import serve
 
 UNLIMITED = 2**63 - 1
 PROTOCOL = "inter.broker.protocol.version"
@@ -141,7 +141,7 @@ def test_contradictions_end_the_start(
         configured(release, overrides)
     assert str(caught.value) == message
     flags = [word for key, value in overrides.items() for word in ("--override", f"{key}={value}")]
-    assert commands.serve(["--data-dir", str(tmp_path / "data"), "--release", release, *flags]) == 2
+    assert serve.serve(["--data-dir", str(tmp_path / "data"), "--release", release, *flags]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", f"ottla serve: {message}\n") and not (tmp_path / "data").exists()
 
@@ -311,7 +311,7 @@ def test_the_rules_of_a_release_reach_the_logs(
 
 def test_every_rule_is_set_from_the_configs() -> None:
     """But for what has a value of its own with each call, or no config at all."""
-    tree = ast.parse((Path(__file__).parents[2] / "broker" / "log_config.py").read_text())
+    tree = ast.parse((Path(__file__).parents[2] / "broker" / "config" / "log_config.py").read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     (call,) = (node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Rules")
     fields = {field.name for field in dataclasses.fields(Rules)}

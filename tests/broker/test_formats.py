@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from harness import only, produce, records, running
 
-from ottla.broker.metadata_log import encode
-from ottla.broker.tools.formats import NOTES_MAX, formats
-from ottla.protocol.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.broker.metadata.log import encode
+from ottla.protocol.internal_records.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
-from ottla.storage import readiness
-from ottla.storage.readiness import Amount
+from ottla.storage.log_dir import readiness
+from ottla.storage.log_dir.readiness import Amount
+from ottla.tools.disk.formats import NOTES_MAX, formats
 
 NOW = 1_700_000_000_000
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"

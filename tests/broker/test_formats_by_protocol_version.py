@@ -14,16 +14,16 @@ from harness import Broker, Client, only, options, produce, records, running
 from stored_logs import T0, ask, offsets, plain, rows
 from structlog.testing import capture_logs
 
-from ottla.broker.config_facts import ConfigError
+from ottla.broker.config.definitions import ConfigError
 from ottla.broker.logs import get_logger
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 from ottla.protocol.records import formats
 
 PROTOCOL = "inter.broker.protocol.version"

@@ -19,7 +19,7 @@ from harness import Broker, Client, Closed, fetch, frame, only, ping, produce, r
 from values import random_value  # pyright: ignore[reportMissingImports]
 
 from ottla.broker.logs import get_logger
-from ottla.broker.router import ROUTES
+from ottla.broker.network.router import ROUTES
 from ottla.protocol.schema import Value, struct_of
 
 TOPICS = ["t", "u", "t", "new", "__consumer_offsets", "__cluster_metadata", "no.such"]

@@ -14,7 +14,7 @@ from harness import only
 from idempotence import MAX, T0, Sent, Writer, batch_time, numbered, produce_versions, restarted, writing
 from stored_logs import put_log
 
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 

@@ -16,9 +16,9 @@ import pytest
 from harness import running
 from patience import PATIENCE_S
 
-from ottla.broker import image
-from ottla.broker.commands import parse_serve
-from ottla.broker.options import ServeOptions
+from ottla.broker.config.serve_options import ServeOptions
+from ottla.tools import image
+from ottla.tools.serve import parse_serve
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
@@ -332,7 +332,7 @@ async def test_a_ready_file_that_cannot_be_written_stops_nobody(
 def started(folder: Path, environ: Mapping[str, str], arguments: Sequence[str] = ()) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "OTTLA_"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "ottla.broker.image", "run", *arguments],
+        [sys.executable, "-m", "ottla.tools.image", "run", *arguments],
         cwd=folder,
         env={**clean, "OTTLA_READY_FILE": str(folder / "ready"), **environ},
         stdout=subprocess.PIPE,

@@ -16,11 +16,11 @@ from harness import fetch, only, produce, records, running, values
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.broker.adoption import PRODUCER_IDS_SKIPPED
-from ottla.broker.tools.import_dir import import_dir, run_import
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.errors import StorageError
-from ottla.storage.partition_metadata import encode_id
+from ottla.storage.format.partition_metadata import encode_id
+from ottla.tools.disk.import_dir import import_dir, run_import
 
 ID = bytes(range(16))
 Run = Callable[..., tuple[int, list[str], str]]

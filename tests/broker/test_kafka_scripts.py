@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from harness import Broker, running
 
-from ottla.broker.releases import NEWEST, api_names, profile
-from ottla.broker.tools import kafka_api_versions, kafka_topics
-from ottla.broker.tools import topics as topics_command
-from ottla.broker.tools.admin_command import CannotDo
-from ottla.broker.topics import Topic
-from ottla.client.admin import ConfigEntry, ConfigSource, PartitionDescription, TopicDescription
+from ottla.broker.metadata.topics import Topic
+from ottla.broker.releases.profiles import NEWEST, api_names, profile
+from ottla.client.admin.admin import ConfigEntry, ConfigSource, PartitionDescription, TopicDescription
 from ottla.protocol.schema import Versions
-from ottla.storage.partition_metadata import encode_id
+from ottla.storage.format.partition_metadata import encode_id
+from ottla.tools.kafka import broker_api_versions, kafka_topics
+from ottla.tools.kafka import topics as topics_command
+from ottla.tools.kafka.admin_command import CannotDo
 
 Tool = Callable[..., Awaitable[tuple[int, str, str]]]
 
@@ -123,7 +123,7 @@ async def test_nobody_answers(topics: Tool, capsys: pytest.CaptureFixture[str], 
         port = broker.ports[0]
     code = await asyncio.to_thread(kafka_topics.main, ["--bootstrap-server", f"127.0.0.1:{port}", "--list"])
     assert (code, capsys.readouterr().out.startswith("Error while executing topic command : ")) == (1, True)
-    code = await asyncio.to_thread(kafka_api_versions.main, ["--bootstrap-server", f"127.0.0.1:{port}"])
+    code = await asyncio.to_thread(broker_api_versions.main, ["--bootstrap-server", f"127.0.0.1:{port}"])
     out, err = capsys.readouterr()
     assert (code, out, err.count("\n")) == (1, "", 1)
 
@@ -159,7 +159,7 @@ def test_only_plaintext_is_spoken(tmp_path: Path, capsys: pytest.CaptureFixture[
     given = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(file)]
     assert kafka_topics.main([*given, "--list"]) == 1
     with pytest.raises(SystemExit):
-        kafka_api_versions.main(given)
+        broker_api_versions.main(given)
     assert capsys.readouterr().err.count("security.protocol SASL_SSL is not supported") == 2
 
 
@@ -221,14 +221,14 @@ def test_assignments() -> None:
 async def test_api_versions_of_a_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path, release="3.9") as broker:
         given = ["--bootstrap-server", f"127.0.0.1:{broker.ports[0]}"]
-        assert await asyncio.to_thread(kafka_api_versions.main, given) == 0
+        assert await asyncio.to_thread(broker_api_versions.main, given) == 0
         out = capsys.readouterr().out
         head, *apis, end = out.splitlines()
         assert head == f"127.0.0.1:{broker.ports[0]} (id: {broker.state.node_id} rack: null isFenced: false) -> ("
         assert end == ")"
         assert apis[0] == "\tProduce(0): 0 to 11 [usable: 11],"
         numbers = [int(match[1]) for match in (re.match(r"\t\w+\((\d+)\): .*[^,],?$", line) for line in apis) if match]
-        known = kafka_api_versions.known_versions()
+        known = broker_api_versions.known_versions()
         assert numbers == sorted(known)
         told = {line.strip(" \t,") for line in apis}
         newer = profile(NEWEST).apis.keys() - profile("3.9").apis.keys()
@@ -243,7 +243,7 @@ def test_layout_of_versions() -> None:
     told = made((0, 0, 13), (1, 4, 4), (2, 0, 1), (3, 9, 9), (999, 1, 2))
     own = made((0, 0, 12), (1, 0, 18), (2, 5, 6), (3, 0, 5), (4, 0, 1))
     names = {0: "Produce", 1: "Fetch", 2: "Old", 3: "New", 4: "None"}
-    assert kafka_api_versions.versions_text(told, names, own) == (
+    assert broker_api_versions.versions_text(told, names, own) == (
         "(\n\tProduce(0): 0 to 13 [usable: 12],\n\tFetch(1): 4 [usable: 4],\n\tOld(2): 0 to 1 [unusable: node too old],"
         "\n\tNew(3): 9 [unusable: node too new],\n\tNone(4): UNSUPPORTED,\n\tUNKNOWN(999): 1 to 2\n)"
     )

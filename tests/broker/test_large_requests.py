@@ -18,27 +18,27 @@ from quota_cases import altering, entry
 from ottla.broker.context import STEP_ENTRIES
 from ottla.broker.groups.commits import COMMITS_AT_ONCE, commit
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.metadata_log import STEP_ENTRIES as WRITTEN_AT_ONCE
-from ottla.broker.topics import PLACED_AT_ONCE, STEP_PARTITIONS
-from ottla.broker.turns import FewerCollections, Turns
+from ottla.broker.metadata.log import STEP_ENTRIES as WRITTEN_AT_ONCE
+from ottla.broker.metadata.topics import PLACED_AT_ONCE, STEP_PARTITIONS
+from ottla.broker.network.cooperative import FewerCollections, Turns
 from ottla.protocol.compiler import STEP_ITEMS, Shared, build, build_steps
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.primitives import request_items_max
 from ottla.protocol.records.steps import run
 
@@ -210,7 +210,7 @@ async def test_configs_of_equal_resources_are_built_once(tmp_path: Path) -> None
 
         (single,) = (await client.call(request(["t"]), 4)).results
         with pytest.MonkeyPatch.context() as patched:
-            describe = sys.modules["ottla.broker.handlers.describe_configs"]
+            describe = sys.modules["ottla.broker.handlers.configs.describe_configs"]
             patched.setattr(describe, "Shared", lambda items: built.append(Shared(items)) or built[-1])
             results = (await client.call(request(["t", "u"] * (times // 2)), 4)).results
         assert [one.resource_name for one in results] == ["t", "u"] * (times // 2)
@@ -320,7 +320,7 @@ async def test_added_partitions_are_bounded_over_all_topics_of_a_request(tmp_pat
 async def test_topics_beyond_the_bound_of_partitions_are_not_auto_created(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys.modules["ottla.broker.handlers.metadata"], "CREATED_MAX", 6)
+    monkeypatch.setattr(sys.modules["ottla.broker.handlers.topics.metadata"], "CREATED_MAX", 6)
     async with running(tmp_path / "data", overrides={"num.partitions": "3"}) as broker:
         client = await broker.client()
         asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("a", "b", "c")]

@@ -14,22 +14,22 @@ import structlog
 from failing_files import CHANGES, FailingFiles
 from harness import Broker, Client, create_topics, fetch, only, options, produce, records, values
 
-from ottla.broker import server
-from ottla.broker.adoption import METADATA_ELSEWHERE
 from ottla.broker.clock import ManualClock
-from ottla.broker.options import StartupError
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.config.serve_options import StartupError
+from ottla.broker.metadata.adoption import METADATA_ELSEWHERE
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.network import server
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.storage.directory import CLEAN_SHUTDOWN
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 

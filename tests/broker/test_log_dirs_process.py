@@ -20,7 +20,7 @@ from patience import PATIENCE_S
 # What a read-only file system says to whoever would lock, write or change anything below a folder.
 READ_ONLY = """
 import errno, os, sys
-from ottla.storage.files import DiskFiles
+from ottla.storage.io.files import DiskFiles
 def refusing(name):
     original = getattr(DiskFiles, name)
     def operation(self, path, *more, **fields):
@@ -30,7 +30,7 @@ def refusing(name):
     setattr(DiskFiles, name, operation)
 for name in ("lock", "replace", "remove", "remove_directory", "sync_directory"):
     refusing(name)
-from ottla.broker.commands import serve
+from ottla.tools.serve import serve
 sys.exit(serve(sys.argv[2:]))
 """
 

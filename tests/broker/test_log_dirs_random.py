@@ -20,13 +20,13 @@ from failing_files import CHANGES, FailingFiles
 from harness import Broker, Client, create_topics, fetch, options, produce
 from idempotence import numbered
 
-from ottla.broker import server
 from ottla.broker.clock import ManualClock
+from ottla.broker.config.serve_options import StartupError
 from ottla.broker.logs import get_logger
-from ottla.broker.options import StartupError
+from ottla.broker.network import server
 from ottla.protocol.records import formats
+from ottla.storage.check.directory import Verification
 from ottla.storage.errors import StorageError
-from ottla.storage.verify import Verification
 
 PARTITIONS = 5
 OVERRIDES = {"log.index.size.max.bytes": "60", "log.index.interval.bytes": "0", "log.cleaner.enable": "false"}

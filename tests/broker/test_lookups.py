@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 
 from ottla.broker.groups.lookups import WAIT_MS
 from ottla.broker.logs import get_logger
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
 
 JAVA = ("apache-kafka-java", "4.3.1")
 RDKAFKA = ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from harness import Broker, Client, frame, read_answer, running
 
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.compiler import build
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.primitives import varint_bytes
 from ottla.protocol.schema import field
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from ottla.broker import metadata_log
-from ottla.broker.metadata_log import MetadataLog, decode, encode, read_all
-from ottla.broker.producer_ids import BLOCK_IDS, ProducerIds
+from ottla.broker.metadata import log as metadata_log
+from ottla.broker.metadata.log import MetadataLog, decode, encode, read_all
+from ottla.broker.metadata.producer_ids import BLOCK_IDS, ProducerIds
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.messages import metadata_records as made
+from ottla.protocol.internal_records import metadata_records as made
 from ottla.protocol.schema import spec
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 ID = bytes(range(16))
 DIRECTORY = bytes(range(16, 32))

@@ -14,8 +14,8 @@ from harness import Broker, Client, fetch, frame, ping, produce, records
 from metering import OPENMETRICS, Told, scraped
 
 from ottla.broker.metrics.counters import BOUNDS, RequestMetrics
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.compression import Codec
 

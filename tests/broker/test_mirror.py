@@ -9,15 +9,15 @@ import pytest
 from harness import Broker, running
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.tools import mirror as tool
-from ottla.broker.tools.mirror import Cannot, Progress, has_gap, mirror, run_mirror
-from ottla.broker.topics import Topic
+from ottla.broker.metadata.topics import Topic
 from ottla.client import mirror as engine
 from ottla.protocol.records import batch, legacy
+from ottla.storage.check.directory import Verification
 from ottla.storage.errors import StorageError
-from ottla.storage.follower import FollowerLog
-from ottla.storage.log import LogConfig
-from ottla.storage.verify import Verification
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.partition_log import LogConfig
+from ottla.tools import mirror as tool
+from ottla.tools.mirror import Cannot, Progress, has_gap, mirror, run_mirror
 
 T0 = 1_700_000_000_000
 GZIP = 1

@@ -17,14 +17,14 @@ from harness import Broker, fetch, only, options, produce, values
 from patience import PATIENCE_S
 from replica_cases import codes, moving
 
-from ottla.broker import server
 from ottla.broker.clock import ManualClock
-from ottla.broker.config import ConfigSource
+from ottla.broker.config.values import ConfigSource
+from ottla.broker.network import server
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
 from ottla.protocol.records import batch
-from ottla.storage.files import DiskFiles, Files
-from ottla.storage.verify import Verification
+from ottla.storage.check.directory import Verification
+from ottla.storage.io.files import DiskFiles, Files
 
 SMALL = {"segment.bytes": "1024", "index.interval.bytes": "100", "retention.ms": "-1"}
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"

@@ -11,14 +11,14 @@ from harness import Client, fetch, only, ping, process, produce, records, runnin
 from test_control_ctl import run
 
 from ottla.broker import Embedded
-from ottla.broker.config import Config, ConfigError
-from ottla.broker.control.views import OperationError
-from ottla.broker.options import ServeOptions, StartupError, parse_node_ids, serve_options
+from ottla.broker.admin_api.views import OperationError
+from ottla.broker.config.serve_options import ServeOptions, StartupError, parse_node_ids, serve_options
+from ottla.broker.config.values import Config, ConfigError
 from ottla.client import Admin
-from ottla.client.admin_types import ConfigResource, ElectionType, NewPartitions, NewTopic
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.client.admin.types import ConfigResource, ElectionType, NewPartitions, NewTopic
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 IDS = [(0, 1, 2), (5, 7, 1001), (2, 0, 1)]
 MAX = (1 << 31) - 1

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from harness import Broker, Client, options
 
-from ottla.broker import server
 from ottla.broker.clock import Clock, SystemClock
-from ottla.broker.virtual_clock import VirtualClock
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.broker.network import server
+from ottla.broker.testing.virtual_clock import VirtualClock
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 
 SESSION_MS = 60_000
 

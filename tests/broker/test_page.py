@@ -11,8 +11,8 @@ import pytest
 from paged import HURTFUL, NAMED, SECURE, START_MS, Visitor, full
 
 from ottla.broker import Embedded
-from ottla.broker.control.page import site
-from ottla.broker.control.page.render import Renderer
+from ottla.broker.control.web import site
+from ottla.broker.control.web.render import Renderer
 
 PARTS = "/ /topics /messages /groups /producers /transactions /requests /broker /acls /faults /clock".split()
 
@@ -165,7 +165,7 @@ def test_messages_that_have_a_text(visitor: Visitor) -> None:
 def test_a_search_in_all_partitions_looks_at_no_more_than_one_in_one(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.broker.control.page.messages_view.LOOK_RECORDS", 5)
+    monkeypatch.setattr("ottla.broker.control.web.messages_view.LOOK_RECORDS", 5)
     page = visitor.page("/messages/orders?contains=nowhere")
     assert "The 0 newest records of the first 1 partitions" in told(page.one("main").text)
     monkeypatch.undo()

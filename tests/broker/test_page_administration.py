@@ -12,7 +12,7 @@ from paged import HURTFUL, Document, Element, Visitor
 from test_page_forms import done, refused
 
 from ottla.broker import Embedded
-from ottla.broker.embedded import AclEntry
+from ottla.broker.testing.embedded import AclEntry
 
 
 @pytest.fixture

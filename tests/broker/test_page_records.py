@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from paged import START_MS, Visitor
 
 from ottla.broker import Embedded
-from ottla.broker.control.page import records as looking
-from ottla.broker.control.page.letters import HIDDEN
-from ottla.broker.control.page.logs import formats_of, segments_of
-from ottla.broker.control.page.records import Wanted, look, look_back
-from ottla.broker.control.page.values import HEX_COLUMNS, as_hex, as_json, as_text, shown
+from ottla.broker.control.web import records as looking
+from ottla.broker.control.web.letters import HIDDEN
+from ottla.broker.control.web.logs import formats_of, segments_of
+from ottla.broker.control.web.records import Wanted, look, look_back
+from ottla.broker.control.web.values import HEX_COLUMNS, as_hex, as_json, as_text, shown
 from ottla.protocol.records import batch
 from ottla.protocol.records.validate import Prepared
 
@@ -128,7 +128,7 @@ async def test_what_cannot_be_opened_is_shown_and_stepped_over(tmp_path: Path) -
         assert told == [(0, False, False), (1, False, False), (2, True, False), (4, False, True), (5, False, True)]
         data[first + 16] = 9  # no batch can be told from the next from here on
         path.write_bytes(data)
-        from ottla.broker.control.views import OperationError
+        from ottla.broker.admin_api.views import OperationError
 
         with pytest.raises(OperationError, match="KAFKA_STORAGE_ERROR"):
             await look(broker.state, partition, Wanted(0, 6, 9))

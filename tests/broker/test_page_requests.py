@@ -13,9 +13,9 @@ from paged import Visitor, sent
 from patience import PATIENCE_S
 
 from ottla.broker import Embedded
-from ottla.broker.control.page import side_by_side
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.broker.control.web import side_by_side
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from test_page_streams import Tail, lines_of
 from test_schema_files import ORDER, descriptor_set, encoded, message_class, order
 
 from ottla.broker import Embedded
-from ottla.broker.commands import parse_serve
-from ottla.broker.config import ConfigError
-from ottla.broker.control.page import decoded
-from ottla.broker.schema_files.schemas import DECODED_IN_LIST
+from ottla.broker.config.values import ConfigError
+from ottla.broker.control.schema_files.schemas import DECODED_IN_LIST
+from ottla.broker.control.web import decoded
+from ottla.tools.serve import parse_serve
 
 GOOD, CONFLUENT, BAD = 0, 1, 2
 KEY = message_class("shop.Other")(flag=True).SerializeToString()

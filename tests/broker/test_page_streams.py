@@ -20,8 +20,8 @@ from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import Embedded
-from ottla.broker.control.page import downloads, site, tail
-from ottla.broker.embedded import OperationError
+from ottla.broker.control.web import downloads, site, tail
+from ottla.broker.testing.embedded import OperationError
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def _plane_of(broker: Embedded) -> Any:
     """Work that finds the plane of a broker's control plane."""
     import gc
 
-    from ottla.broker.control.plane import Plane
+    from ottla.broker.admin_api.plane import Plane
 
     async def found(operations: Any) -> Plane:
         (plane,) = [

@@ -24,10 +24,10 @@ from api_cases import CASES, World
 from harness import Broker, Client, fetch, frame, produce, read_answer, records, running
 from patience import PATIENCE_S
 
-from ottla.broker import state
+from ottla.broker import broker_state
 from ottla.broker.groups import coordinator
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import spec
 
@@ -77,7 +77,7 @@ def ids(monkeypatch: pytest.MonkeyPatch) -> _Counted:
     counted = _Counted()
     monkeypatch.setattr(uuid, "uuid4", counted)
     monkeypatch.setattr(coordinator, "uuid4", counted)
-    monkeypatch.setattr(state.random, "SystemRandom", lambda: random.Random(0))
+    monkeypatch.setattr(broker_state.random, "SystemRandom", lambda: random.Random(0))
     return counted
 
 

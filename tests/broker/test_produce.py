@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from harness import Client, fetch, new_topic, only, process, produce, records, running, values
 
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.records import batch
 
 HOUR_MS = 3_600_000

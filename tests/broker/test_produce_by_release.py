@@ -35,10 +35,10 @@ from producing import (
     wrapper,
 )
 
-from ottla.broker.config import Config, ConfigError
-from ottla.broker.releases import profile
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.broker.config.values import Config, ConfigError
+from ottla.broker.releases.profiles import profile
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.protocol.schema import spec

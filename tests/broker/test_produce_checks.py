@@ -24,7 +24,7 @@ from producing import (
     since,
 )
 
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch
 
 RELEASES = ("0.8.2", "0.10.2", "0.11", "2.0", "2.1", "2.3", "2.7", "2.8", "3.7", "3.8", "3.9", "4.3", "ottla")

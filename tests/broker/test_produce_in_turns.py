@@ -20,9 +20,9 @@ from harness import Broker, Client, only, ping, produce, running
 from patience import PATIENCE_S
 from producing import NOW, broken, made, message, wrapper
 
-from ottla.broker.partitions import Partition
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.broker.replica.partition import Partition
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch, rows, validate_legacy
 from ottla.protocol.records.batch import Record
 

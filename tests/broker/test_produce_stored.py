@@ -32,7 +32,7 @@ from producing import (
     wrapper,
 )
 
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Header, Record
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.control.views import NewRecord, Record
-from ottla.broker.produced import SHOWN_LINES, difference
+from ottla.broker.admin_api.views import NewRecord, Record
+from ottla.broker.testing.record_comparison import SHOWN_LINES, difference
 
 
 def record(value: bytes | None, key: bytes | None = None, offset: int = 0, **more: Any) -> Record:

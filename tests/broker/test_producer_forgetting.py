@@ -14,12 +14,12 @@ from stored_logs import put_log
 from transacting import Owner
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.producer_ids import COMPARING_MAX, ComparingProducers
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.broker.metadata.producer_ids import COMPARING_MAX, ComparingProducers
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 

@@ -14,15 +14,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.broker import producer_ids
-from ottla.broker.metadata_log import TOPIC, TOPIC_ID, MetadataLog
-from ottla.broker.producer_ids import ProducerIds
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata_records import ProducerIdsRecord
+from ottla.broker.metadata import producer_ids
+from ottla.broker.metadata.log import TOPIC, TOPIC_ID, MetadataLog
+from ottla.broker.metadata.producer_ids import ProducerIds
+from ottla.protocol.internal_records.metadata_records import ProducerIdsRecord
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 NO_ID = (-1, -1)
 

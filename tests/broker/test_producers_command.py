@@ -11,10 +11,10 @@ import pytest
 from harness import produce, records, running
 from producer_logs import NOW, Log, Run, contents, report, runner
 
-from ottla.broker.tools.producers import producers
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
-from ottla.storage import snapshot
-from ottla.storage.producer_state import CachedBatch, Producer
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla.tools.kafka.producers import producers
 
 
 @pytest.fixture

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from harness import Broker, Closed, frame, options, ping, read_answer, running
 
-from ottla.broker.config import Config, ConfigError, TopicConfig
-from ottla.broker.config_facts import OWN_FACTS, facts
-from ottla.broker.log_config import log_config
-from ottla.broker.releases import BEHAVIOUR_NAMES, PROFILE_NAMES, RELEASES, profile
-from ottla.broker.router import ROUTES
+from ottla.broker.config.definitions import OWN_FACTS, facts
+from ottla.broker.config.log_config import log_config
+from ottla.broker.config.values import Config, ConfigError, TopicConfig
+from ottla.broker.network.router import ROUTES
+from ottla.broker.releases.profiles import BEHAVIOUR_NAMES, PROFILE_NAMES, RELEASES, profile
 from ottla.protocol.compiler import parse
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schema import Versions, empty_value, spec
-from ottla.storage.producer_state import Answer
+from ottla.storage.producers.producer_state import Answer
 
 UNLIMITED = 2**63 - 1
 API_VERSIONS = 18

@@ -71,8 +71,8 @@ def test_with(ottla_broker):
     )
     assert outcome.code == 0, outcome.text
     (without,), (brought,) = outcome.notes
-    assert without == ["ottla", "ottla.broker", "ottla.broker.pytest_plugin"]
-    assert {"ottla.broker.embedded", "construct", "crc32c"} <= set(brought)
+    assert without == ["ottla", "ottla.broker", "ottla.broker.testing", "ottla.broker.testing.pytest_plugin"]
+    assert {"ottla.broker.testing.embedded", "construct", "crc32c"} <= set(brought)
 
 
 def test_each_test_has_a_topic_of_its_own_on_one_broker(run: Run) -> None:
@@ -233,7 +233,7 @@ def test_an_ini_file_with_a_mistake_is_told(run: Run) -> None:
 
 CASES = """
 import unittest
-from ottla.broker.unittest_case import OttlaMixin
+from ottla.broker.testing.unittest_case import OttlaMixin
 
 class TestOne(OttlaMixin, unittest.TestCase):
     ottla_topic_configs = {"cleanup.policy": "compact"}
@@ -309,7 +309,7 @@ def test_async_broker_of_the_mixin_is_that_of_the_class(run: Run) -> None:
     outcome = run(
         """
 import unittest
-from ottla.broker.unittest_case import OttlaMixin
+from ottla.broker.testing.unittest_case import OttlaMixin
 
 class TestIt(OttlaMixin, unittest.IsolatedAsyncioTestCase):
     async def test_it(self):

@@ -9,16 +9,16 @@ import pytest
 from denying import OnlyAllowed
 from harness import Client, running
 
-from ottla.broker.releases import RELEASES, profile
-from ottla.broker.router import apis_of
-from ottla.broker.topology import TopologyNote
+from ottla.broker.metadata.topology import TopologyNote
+from ottla.broker.network.router import apis_of
+from ottla.broker.releases.profiles import RELEASES, profile
 from ottla.protocol.acls import AclOperation
-from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
-from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.cluster.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.cluster.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest
 
 METADATA = "__cluster_metadata"
 UNKNOWN = "This server does not host this topic-partition."

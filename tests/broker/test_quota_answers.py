@@ -9,9 +9,9 @@ from typing import Any
 from harness import response_class, running
 from quota_cases import set_quotas
 
-from ottla.broker.router import ROUTES
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.broker.network.router import ROUTES
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla.protocol.schema import empty_value
 
 # Whose answers have none.

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 from quota_cases import ANY, DEFAULT, EXACT, altering, described, describing, entry, set_quotas
 
-from ottla.broker import snapshots
-from ottla.broker.metadata_log import CHANGES_MAX
+from ottla.broker.admin_api import snapshots
+from ottla.broker.metadata.log import CHANGES_MAX
 from ottla.broker.quotas.limits import NOBODY, AddressLimits, ClientLimits, Limit
 from ottla.broker.quotas.stored import literal_address
-from ottla.broker.tools.dump import dump
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.metadata_records import ClientQuotaRecord
+from ottla.protocol.internal_records.metadata_records import ClientQuotaRecord
+from ottla.tools.disk.dump import dump
 
 BOTH: dict[str, str | None] = {"user": "ann", "client-id": "app"}
 

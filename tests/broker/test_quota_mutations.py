@@ -11,9 +11,9 @@ from harness import Closed, create_topics, ping, running
 from quota_cases import set_quotas
 from quota_world import HELD, TURNS, held, is_heard, limited
 
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 # Partitions created and deleted
 

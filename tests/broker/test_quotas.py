@@ -26,11 +26,11 @@ from quota_world import (
     wait_after,
 )
 
-from ottla.broker.faults import Faults
-from ottla.broker.faults.actions import throttle as throttle_fault
-from ottla.broker.faults.rules import Rule
-from ottla.protocol.messages.list_groups import ListGroupsRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.broker.testing.faults import Faults
+from ottla.broker.testing.faults.actions import throttle as throttle_fault
+from ottla.broker.testing.faults.rules import Rule
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.steps import STEP_RECORDS

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from harness import Broker, Client, fetch, only, records, running
 
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.records import batch, formats
-from ottla.storage.follower import FollowerLog
-from ottla.storage.txn_index import ABORT, COMMIT
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.producers.txn_index import ABORT, COMMIT
 
 DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")

@@ -10,13 +10,14 @@ from types import ModuleType
 
 import pytest
 
-from ottla.broker.config import ACTED_ON
-from ottla.broker.config_facts import BEHAVIOUR_PREFIX, facts
+from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
+from ottla.broker.config.values import ACTED_ON
 
 ROOT = Path(__file__).resolve().parents[2]
+BROKER = ROOT / "broker"
 HERE = (
-    *("config.py", "config_docs.py", "config_facts.py", "config_sources.py", "dynamic_configs.py", "named_rules.py"),
-    *("behaviour.py", "releases.py"),
+    *(f"config/{name}.py" for name in ("values", "docs", "definitions", "sources", "dynamic", "named_rules")),
+    *(f"releases/{name}.py" for name in ("behaviour", "profiles")),
 )
 
 OLD = "2.8"  # which has configs that were taken away later
@@ -44,7 +45,9 @@ def names_in_code() -> set[str]:
 
     An f-string such as `compression.{codec}.level` mentions those whose gap is a string that some module spells out.
     """
-    trees = [ast.parse(path.read_text()) for path in (ROOT / "broker").rglob("*.py") if path.name not in HERE]
+    modules = [path for path in BROKER.rglob("*.py") if path.relative_to(BROKER).as_posix() not in HERE]
+    modules += (ROOT / "tools").glob("*.py")
+    trees = [ast.parse(path.read_text()) for path in modules]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     known = {*facts("broker"), *facts("broker", OLD), *facts("topic")}

@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replica_cases import outcomes, reassigning
 
-from ottla.broker import server
 from ottla.broker.clock import ManualClock
-from ottla.broker.metadata_log import MetadataLog
-from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
-from ottla.broker.topic_records import changed_record, merged, stored_assignment
-from ottla.broker.topology import NOTHING_NOTED, REASSIGNMENT_MS, TopologyNote
+from ottla.broker.metadata.log import MetadataLog
+from ottla.broker.metadata.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.metadata.topic_records import changed_record, merged, stored_assignment
+from ottla.broker.metadata.topology import NOTHING_NOTED, REASSIGNMENT_MS, TopologyNote
+from ottla.broker.network import server
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
-from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord
+from ottla.protocol.internal_records.metadata_records import PartitionChangeRecord, PartitionRecord
+from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest
+from ottla.protocol.messages.cluster.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -21,8 +21,7 @@ from patience import PATIENCE_S, until
 from test_control_ctl import refused, told
 
 from ottla.broker import Embedded
-from ottla.broker.faults import Faults, Rule, actions
-from ottla.broker.options import StartupError
+from ottla.broker.config.serve_options import StartupError
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending, Exchange
 from ottla.broker.recording.files import read_recording
@@ -30,9 +29,10 @@ from ottla.broker.recording.record_options import LEAST_BYTES, RecordError, Reco
 from ottla.broker.recording.recorded import NoRecording, Recording
 from ottla.broker.recording.ring import Ring
 from ottla.broker.recording.spool import SpoolWriter
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.storage.memory_files import MemoryFiles
+from ottla.broker.testing.faults import Faults, Rule, actions
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.storage.io.memory import MemoryFiles
 
 FOLDER = Path("/recorded")
 FORMATS = ["jsonl", "pcapng"]

@@ -11,8 +11,8 @@ from harness import produce
 from ottla.broker.recording.contents import without_contents, zeroed
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import request_header, response_header
-from ottla.protocol.messages.fetch import FetchResponse
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.fetch import FetchResponse
+from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 

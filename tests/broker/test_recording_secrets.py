@@ -13,8 +13,8 @@ from ottla.broker.recording.secrets import KEYS, blanked, is_secret, may_carry
 from ottla.protocol.apis import Api, apis
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import request_header, response_header
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Scram
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Scram
 from ottla.protocol.primitives import Array, Blob, Fixed, Mark, Nullable, UuidLeaf
 from ottla.protocol.schema import Group, spec, struct_of
 

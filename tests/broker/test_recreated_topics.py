@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from harness import Broker, only, produce, records, running
 
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.storage import checkpoint
-from ottla.storage.files import DiskFiles
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
 
 CHECKPOINTS = (
     checkpoint.RECOVERY_POINT,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
 
-from ottla.broker import commands
-from ottla.broker.release_table import markdown
-from ottla.broker.releases import (
+from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.network.unserved import why_not_served
+from ottla.broker.releases.profiles import (
     BEHAVIOUR_NAMES,
     INTER_BROKER_KEYS,
     PROFILE_NAMES,
@@ -30,9 +30,9 @@ from ottla.broker.releases import (
     protocol_place,
     record_format,
 )
-from ottla.broker.router import ROUTES, apis_of
-from ottla.broker.unserved import why_not_served
+from ottla.broker.releases.table import markdown
 from ottla.protocol.schema import Versions, spec
+from ottla.tools import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -172,7 +172,7 @@ def test_every_release_has_the_newest_versions_it_had() -> None:
 
 def test_every_release_has_the_row_of_the_table_of_facts() -> None:
     """Key by key, but for what brokers and controllers call, and for the patch that the table's 4.0 is."""
-    table = json.loads((ROOT / "broker" / "releases.json").read_text())["releases"]
+    table = json.loads((ROOT / "broker" / "releases" / "releases.json").read_text())["releases"]
     rows = {"1.0.1": "1.0", "2.0.0": "2.0", "4.0.0": "4.0"}
     assert set(table) == {rows.get(name, name) for name in RELEASES}
     for name in RELEASES:
@@ -310,7 +310,7 @@ def test_versions_have_an_order() -> None:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert commands.releases(list(arguments)) == 0
+    assert serve.releases(list(arguments)) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
@@ -363,7 +363,7 @@ def test_two_releases_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("arguments", [["3.10"], ["2.8", "x"], ["2.6", "2.7", "2.8"], ["--nonsense"]])
 def test_a_mistake_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        commands.releases(arguments)
+        serve.releases(arguments)
     captured = capsys.readouterr()
     assert caught.value.code == 2 and captured.out == ""
     assert captured.err.startswith("ottla releases: ") and captured.err.count("\n") == 1
@@ -378,10 +378,10 @@ def strings_of(tree: ast.Module) -> set[str]:
 
 # Where that is the name of the distribution or of a marker.
 CALLED_OTTLA = {
-    "broker/cli.py",
+    "tools/main.py",
     "broker/control/openapi.py",
-    "broker/own_version.py",
-    "broker/pytest_plugin.py",
+    "broker/version.py",
+    "broker/testing/pytest_plugin.py",
     "broker/recording/files.py",
     "broker/recording/pcapng.py",
     "broker/recording/recorder.py",
@@ -395,7 +395,7 @@ def test_no_other_module_knows_a_release_by_name() -> None:
     for path in sorted(path for folder in ("protocol", "storage", "broker") for path in (ROOT / folder).rglob("*.py")):
         tree = ast.parse(path.read_text())
         where = path.relative_to(ROOT).as_posix()
-        if where in ("broker/releases.py", "broker/behaviour.py"):
+        if where in ("broker/releases/profiles.py", "broker/releases/behaviour.py"):
             assert names & strings_of(tree)
             continue
         known = names - {"ottla"} if where in CALLED_OTTLA else names
@@ -413,8 +413,9 @@ def test_no_other_module_knows_a_release_by_name() -> None:
 
 def test_every_behaviour_decides_something() -> None:
     """Each is asked for by name in some module that serves; what shows and sets them does not count."""
-    left_out = {"releases.py", "behaviour.py", "release_table.py", "format_rules.py"}
-    paths = [path for path in (ROOT / "broker").rglob("*.py") if path.name not in left_out]
+    left_out = {"releases/profiles.py", "releases/behaviour.py", "releases/table.py", "config/message_format.py"}
+    broker = ROOT / "broker"
+    paths = [path for path in broker.rglob("*.py") if path.relative_to(broker).as_posix() not in left_out]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and "behaviour" in ast.unparse(node.value)}
     by_rules = {"timestamp_range", "newest_magic", "v2_from_ibp_3"}  # `test_format_rules.py` shows what these decide

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from harness import Broker, only, produce, records, running
 
-from ottla.broker.tools.repair import repair
-from ottla.broker.tools.verify import verify
+from ottla.tools.disk.repair import repair
+from ottla.tools.disk.verify import verify
 
 LOG = "orders-0/00000000000000000000.log"
 

@@ -11,28 +11,28 @@ from typing import Any
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.cli import main
+from ottla.broker.network.router import apis_of
 from ottla.broker.recording.decoding import response_value
 from ottla.broker.recording.files import read_recording
-from ottla.broker.releases import BEHAVIOUR_NAMES, PROFILE_NAMES, profile
-from ottla.broker.replaying.comparing import Finding, Pair, Why, compare, matched
-from ottla.broker.replaying.foretold import SIGNS, Foretelling, guessed_release
-from ottla.broker.replaying.mapping import Ids
-from ottla.broker.replaying.values import Difference
-from ottla.broker.replaying.versions import Untold, in_version
-from ottla.broker.router import apis_of
+from ottla.broker.releases.profiles import BEHAVIOUR_NAMES, PROFILE_NAMES, profile
 from ottla.client import Admin, Producer
-from ottla.client.admin import NewTopic
+from ottla.client.admin.admin import NewTopic
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.leave_group import LeaveGroupRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import spec
+from ottla.tools.main import main
+from ottla.tools.replay.comparison import Finding, Pair, Why, compare, matched
+from ottla.tools.replay.expected_differences import SIGNS, Foretelling, guessed_release
+from ottla.tools.replay.name_mapping import Ids
+from ottla.tools.replay.value_comparison import Difference
+from ottla.tools.replay.versions import Untold, in_version
 
 LEFT_ID, RIGHT_ID = b"l" * 16, b"r" * 16
 
@@ -140,7 +140,9 @@ def test_what_one_recording_alone_has_is_told(session: Path, capsys: pytest.Capt
 
 
 def test_each_behaviour_says_what_it_shows() -> None:
-    assert set(SIGNS) == set(BEHAVIOUR_NAMES), "broker/replaying/foretold.py says what a new behaviour shows in answers"
+    assert set(SIGNS) == set(BEHAVIOUR_NAMES), (
+        "tools/replay/expected_differences.py says what a new behaviour shows in answers"
+    )
 
 
 def test_the_same_release_foretells_nothing() -> None:

@@ -16,16 +16,16 @@ from patience import PATIENCE_S
 
 from ottla.broker.recording.decoding import request_value, response_value
 from ottla.broker.recording.exchange import Ending, Exchange
-from ottla.broker.replaying.comparing import Why
-from ottla.broker.replaying.playing import node_map
-from ottla.broker.replaying.target import Unreachable
 from ottla.protocol.compiler import build
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
+from ottla.tools.replay.comparison import Why
+from ottla.tools.replay.player import node_map
+from ottla.tools.replay.target import Unreachable
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP, SYNC_GROUP = 0, 1, 3, 11, 14
 LATEST = -1

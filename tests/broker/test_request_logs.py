@@ -17,14 +17,14 @@ from harness import Broker, ping, process, produce, records, running
 from test_control_ctl import refused, told
 
 from ottla.broker import logs
-from ottla.broker.commands import parse_serve, serve
-from ottla.broker.config import ConfigError
+from ottla.broker.config.values import ConfigError
 from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
 from ottla.broker.metrics.counters import RequestMetrics
-from ottla.broker.router import ROUTES
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.broker.network.router import ROUTES
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
+from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ottla.tools.serve import parse_serve, serve
 
 METADATA = 3
 
@@ -230,9 +230,13 @@ async def ask_once(port: int) -> None:
 
 
 def test_levels_that_there_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options, _ = parse_serve(["--data-dir", "d", "--log-level", "debug", "--log-level", "state=Warn"], {})
-    assert options.log_levels == (("root", "DEBUG"), ("ottla.broker.state", "WARN"))
-    wrong = (("loud", "a level is one of"), ("stat=INFO", "did you mean state?"), ("=", "there is no logger"))
+    options, _ = parse_serve(["--data-dir", "d", "--log-level", "debug", "--log-level", "broker_state=Warn"], {})
+    assert options.log_levels == (("root", "DEBUG"), ("ottla.broker.broker_state", "WARN"))
+    wrong = (
+        ("loud", "a level is one of"),
+        ("broker_stat=INFO", "did you mean broker_state?"),
+        ("=", "there is no logger"),
+    )
     for text, reason in wrong:
         with pytest.raises(ConfigError, match="--log-level: .*" + reason.replace("?", r"\?")):
             parse_serve(["--data-dir", "d", "--log-level", text], {})
@@ -245,12 +249,12 @@ def test_levels_go_back_to_those_of_the_start() -> None:
     assert not found.are_changed and not found.tells_requests
     found.begin(dict(map(level_of, ["request_log=TRACE", "ERROR"])))
     assert found.are_changed and found.tells_requests
-    assert (found.of("ottla.broker.state"), found.of(REQUEST_LOGGER)) == ("ERROR", "TRACE")
+    assert (found.of("ottla.broker.broker_state"), found.of(REQUEST_LOGGER)) == ("ERROR", "TRACE")
     found.set("root", "DEBUG")
     found.set(REQUEST_LOGGER, "INFO")
-    assert found.lets("ottla.broker.state", "debug") and not found.tells_requests
+    assert found.lets("ottla.broker.broker_state", "debug") and not found.tells_requests
     found.reset()
-    assert (found.of("ottla.broker.state"), found.tells_requests) == ("ERROR", True)
+    assert (found.of("ottla.broker.broker_state"), found.tells_requests) == ("ERROR", True)
     found.begin({})
     assert not found.are_changed
 
@@ -274,7 +278,7 @@ def test_an_embedded_broker_tells_its_defects_with_where_they_are(
     def quiet() -> None:
         logs.quieten_thread()
         if changed:
-            levels().set("ottla.broker.topics", "DEBUG")
+            levels().set("ottla.broker.metadata.topics", "DEBUG")
         try:
             raise LookupError("no such letter")
         except LookupError:

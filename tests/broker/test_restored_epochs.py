@@ -7,8 +7,8 @@ from harness import Client
 from transacting import Owner
 
 from ottla.broker import Embedded
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 
 
 async def client_of(broker: Embedded) -> Client:

@@ -21,9 +21,12 @@ from hypothesis import strategies as st
 from ottla.broker import Embedded
 from ottla.broker.security.scram import Credential, Mechanism
 from ottla.protocol.acls import AclOperation
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla.protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ottla.protocol.internal_records.metadata_records import (
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.records import steps
 from ottla.protocol.records.steps import Steps
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
+COMMAND = [sys.executable, "-m", "ottla.tools", "serve"]
 
 
 @contextlib.contextmanager

@@ -21,16 +21,16 @@ from patience import PATIENCE_S
 from restore_child import BEFORE, SINCE, change, contents, fill
 from test_serve import serving
 
-from ottla.broker import Embedded, snapshot_folders
-from ottla.broker.control import operations
-from ottla.broker.control.operations import OperationError
-from ottla.broker.tools.dump import dump
-from ottla.broker.tools.formats import formats
-from ottla.broker.tools.import_dir import import_dir
-from ottla.broker.tools.repair import repair
-from ottla.broker.tools.verify import verify
-from ottla.storage import restore
-from ottla.storage.directory_files import CLEAN_SHUTDOWN, RESTORE
+from ottla.broker import Embedded
+from ottla.broker.admin_api import operations, snapshot_folders
+from ottla.broker.admin_api.operations import OperationError
+from ottla.storage.log_dir import restore
+from ottla.storage.log_dir.file_names import CLEAN_SHUTDOWN, RESTORE
+from ottla.tools.disk.dump import dump
+from ottla.tools.disk.formats import formats
+from ottla.tools.disk.import_dir import import_dir
+from ottla.tools.disk.repair import repair
+from ottla.tools.disk.verify import verify
 
 CHILD = Path(__file__).with_name("restore_child.py")
 KEPT = {"t": BEFORE, "early": []}

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from transacting import Owner
 
 from ottla.broker import Embedded
-from ottla.broker.control import operations
-from ottla.broker.embedded import BrokerFailed, OperationError, TopicInfo
-from ottla.broker.state import BrokerState
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.storage.memory_files import MemoryFiles
+from ottla.broker.admin_api import operations
+from ottla.broker.broker_state import BrokerState
+from ottla.broker.testing.embedded import BrokerFailed, OperationError, TopicInfo
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.storage.io.memory import MemoryFiles
 
 DAY_MS = 86_400_000
 

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.logs import get_logger
-from ottla.broker.progress import EACH_MS, QUIET_MS, Opening
+from ottla.broker.replica.start_progress import EACH_MS, QUIET_MS, Opening
 from ottla.protocol.records import batch
-from ottla.storage import recovery
+from ottla.storage.log import recovery
 
 
 class TickingClock(ManualClock):

@@ -16,7 +16,7 @@ import pytest
 from harness import Broker, Client, fetch, only, running
 from kafka.record import MemoryRecords
 
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec

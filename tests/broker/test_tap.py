@@ -12,18 +12,18 @@ from harness import Broker, frame, produce, records, running
 from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
-from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.logs import get_logger
 from ottla.broker.recording import decoding
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.broker.recording.ring import Ring
 from ottla.broker.recording.seen import SeenRequest
+from ottla.broker.testing.faults import Faults, Rule, actions
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Alter
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.fetch import FetchRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.storage.memory_files import MemoryFiles
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Alter
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.storage.io.memory import MemoryFiles
 
 FOLDER = Path("/tapped")
 

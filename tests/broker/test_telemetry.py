@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.errors import Refused
-from ottla.broker.releases import RELEASES, profile
-from ottla.broker.router import apis_of
-from ottla.broker.telemetry import INSTANCES_MAX, Asker, Telemetry, id_text
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
+from ottla.broker.metrics.client_telemetry import INSTANCES_MAX, Asker, Telemetry, id_text
+from ottla.broker.network.router import apis_of
+from ottla.broker.releases.profiles import RELEASES, profile
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.cluster.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
 from ottla.protocol.records.compression import compress
 
 ON = {"ottla.client.telemetry": "true"}
@@ -305,7 +305,7 @@ def test_a_push_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
         def debug(self, event: str, **values: Any) -> None:
             told.append({"event": event, **values})
 
-    monkeypatch.setattr("ottla.broker.telemetry.get_logger", Logger)
+    monkeypatch.setattr("ottla.broker.metrics.client_telemetry.get_logger", Logger)
     made = telemetry()
     who = Asker("c", "librdkafka", "2.16", "127.0.0.1", 1)
     _, wanted = made.subscribe(ID, who, 0)

@@ -18,12 +18,12 @@ from harness import produce, records
 from test_control_ctl import told
 from top_world import HOSTILE, SHOWN_HOSTILE, client, group, overview, producer, slow, topic, waiting
 
-from ottla.broker.tools.top import numbers
-from ottla.broker.tools.top.command import top
-from ottla.broker.tools.top.plain import page
-from ottla.broker.tools.top.reading import History
-from ottla.broker.tools.top.tables import TABS, details
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.memory import MemoryFiles
+from ottla.tools.top import numbers
+from ottla.tools.top.command import top
+from ottla.tools.top.plain import page
+from ottla.tools.top.rates import History
+from ottla.tools.top.tables import TABS, details
 
 
 def rates(told: dict[str, Any], kind: str, number: int = 0) -> dict[str, float | None]:
@@ -202,9 +202,9 @@ def test_the_screen_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ModuleNotFoundError("No module named 'textual'", name="textual")
         return real(name, *more, **others)
 
-    monkeypatch.delitem(sys.modules, "ottla.broker.tools.top.app", raising=False)
+    monkeypatch.delitem(sys.modules, "ottla.tools.top.app", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr("ottla.broker.tools.top.command._is_terminal", lambda stream: True)
+    monkeypatch.setattr("ottla.tools.top.command._is_terminal", lambda stream: True)
     code, out, error = run("--control", "127.0.0.1:1")
     assert (code, out) == (2, "")
     assert (

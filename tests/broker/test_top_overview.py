@@ -11,20 +11,14 @@ import pytest
 from controlling import controlled
 from harness import fetch, frame, produce, records
 
-from ottla.broker.client_ledger import Origin
-from ottla.broker.control.overview import Asked, Overviews, _waiting
-from ottla.broker.recording.activity import (
-    CLIENTS_MAX,
-    SLOW_OF_A_SECOND,
-    SLOW_SECONDS,
-    TEXT_MAX,
-    Activity,
-)
+from ottla.broker.admin_api.overview import Asked, Overviews, _waiting
+from ottla.broker.metrics.client_ledger import Origin
+from ottla.broker.recording.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, TEXT_MAX, Activity
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.storage.memory_files import MemoryFiles
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.storage.io.memory import MemoryFiles
 
 SECOND = 1_000_000_000
 METADATA, FETCH, JOIN_GROUP = 3, 1, 11
@@ -257,7 +251,7 @@ async def test_transactions_and_times(tmp_path: Path) -> None:
 
 
 async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.control.overview.PARTITIONS_AT_ONCE", 10)
+    monkeypatch.setattr("ottla.broker.admin_api.overview.PARTITIONS_AT_ONCE", 10)
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
         overviews = Overviews(broker.running)
         for number in range(12):
@@ -274,7 +268,7 @@ async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, mo
 
 
 async def test_thousands_of_producers_give_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.control.overview.PARTITIONS_AT_ONCE", 10)
+    monkeypatch.setattr("ottla.broker.admin_api.overview.PARTITIONS_AT_ONCE", 10)
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
         overviews = Overviews(broker.running)
         await broker.topic("t", 1)

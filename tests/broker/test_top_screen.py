@@ -15,9 +15,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 from top_world import HOSTILE, SHOWN_HOSTILE, client, group, overview, producer, slow, topic, waiting
 
-from ottla.broker.control.ctl_client import Unreachable
-from ottla.broker.tools.top.app import HELP, Top
-from ottla.broker.tools.top.widgets import Rows, TabBar, Words
+from ottla.tools.ctl.http_client import Unreachable
+from ottla.tools.top.app import HELP, Top
+from ottla.tools.top.widgets import Rows, TabBar, Words
 
 NARROW, WIDE = (80, 24), (160, 50)
 

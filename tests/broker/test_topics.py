@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from harness import Broker, Client, create_topics, fetch, new_topic, only, produce, records, running
 
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.primitives import ZERO_UUID
 
 TOPIC, BROKER = 2, 4

@@ -10,14 +10,14 @@ import pytest
 from harness import Broker, fetch, new_topic, only, produce, records, running, values
 from patience import PATIENCE_S
 
-from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
-from ottla.broker.topology import TopologyError
+from ottla.broker.metadata.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.metadata.topology import TopologyError
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -11,22 +11,22 @@ from harness import Broker, Client, ping, running
 from patience import PATIENCE_S
 from transacting import Owner
 
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.leave_group import LeaveGroupRequest
-from ottla.protocol.messages.list_groups import ListGroupsRequest
-from ottla.protocol.messages.list_transactions import ListTransactionsRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
+from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
 
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 GROUP, TRANSACTION = 0, 1

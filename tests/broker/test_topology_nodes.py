@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from harness import Closed, ping, running
 
-from ottla.broker.config import Config, ConfigError
-from ottla.broker.options import StartupError, serve_options
+from ottla.broker.config.serve_options import StartupError, serve_options
+from ottla.broker.config.values import Config, ConfigError
 
 
 def made(brokers: int, **configs: str):  # type: ignore[no-untyped-def]

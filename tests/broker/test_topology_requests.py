@@ -10,21 +10,21 @@ import pytest
 from harness import Client, fetch, new_topic, only, process, produce, records, running
 from transacting import Owner, described
 
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.protocol.records import batch, legacy
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -13,10 +13,10 @@ from harness import Broker, running
 from transacting import TIMEOUT_MS, Owner, committed, described, errors_of, read_committed
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
 from ottla.storage.errors import StorageError
 
 T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)

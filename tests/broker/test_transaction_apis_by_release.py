@@ -8,7 +8,7 @@ import pytest
 from harness import running
 from transacting import Owner, committed, described, read_committed
 
-from ottla.broker.releases import PROFILE_NAMES, profile
+from ottla.broker.releases.profiles import PROFILE_NAMES, profile
 from ottla.protocol.errors import ErrorCode
 
 INIT, ADD, ADD_OFFSETS, END, COMMIT, PRODUCE, FETCH, DESCRIBE = 22, 24, 25, 26, 28, 0, 1, 65

@@ -14,7 +14,7 @@ from patience import PATIENCE_S
 
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
 

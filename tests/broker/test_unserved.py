@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.releases import OWN, profile
-from ottla.broker.router import apis_of
-from ottla.broker.unserved import unserved_text
+from ottla.broker.network.router import apis_of
+from ottla.broker.network.unserved import unserved_text
+from ottla.broker.releases.profiles import OWN, profile
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from harness import Client, produce, records, running
 
 from ottla.broker import Embedded
 from ottla.protocol.acls import AclOperation
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 
 TV = "transaction.version"
 UP, SAFE, UNSAFE = 1, 2, 3

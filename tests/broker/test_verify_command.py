@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from harness import Broker, only, produce, records, running
 
-from ottla.broker.tools.dump import dump
-from ottla.broker.tools.formats import formats
-from ottla.broker.tools.verify import verify
 from ottla.protocol.records import batch
-from ottla.storage import inspect
+from ottla.storage.check import inspect
+from ottla.tools.disk.dump import dump
+from ottla.tools.disk.formats import formats
+from ottla.tools.disk.verify import verify
 
 LOG = "orders-0/00000000000000000000.log"
 

@@ -9,8 +9,8 @@ from harness import running
 from transacting import Owner, committed, described, marked, marking, read_committed
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
-from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
+from ottla.protocol.messages.transactions.write_txn_markers import WriteTxnMarkersRequest
 
 T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)
 

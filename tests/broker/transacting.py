@@ -7,14 +7,17 @@ from typing import Any
 
 from harness import Client, fetch, only, produce, records
 
-from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.protocol.messages.end_txn import EndTxnRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.transactions.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.transactions.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.protocol.records import formats
 
 TIMEOUT_MS = 5_000

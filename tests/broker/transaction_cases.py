@@ -8,14 +8,17 @@ from api_cases import World, case
 from harness import only
 from transacting import marked, marking
 
-from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.protocol.messages.end_txn import EndTxnRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.list_transactions import ListTransactionsRequest
-from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.transactions.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
+from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.transactions.write_txn_markers import WriteTxnMarkersRequest
 
 KEYS = {24, 25, 26, 27, 28, 65, 66}
 

@@ -33,22 +33,19 @@ from crash_world import Violation, demand  # type: ignore[import-not-found]
 from harness import options
 from simulated_files import SimulatedFiles, Step  # type: ignore[import-not-found]
 
-from ottla.broker import router
+from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
-from ottla.broker.durability import Durability
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.partitions import settled
-from ottla.broker.state import BrokerState
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.broker.transactions.state import (
-    Answer,
-    TransactionState,
-)
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.network import router
+from ottla.broker.replica.flush import Durability
+from ottla.broker.replica.partition import settled
+from ottla.broker.transactions.state import Answer, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
-from ottla.storage.txn_index import ABORT, read_marker
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers.txn_index import ABORT, read_marker
 
 NOW_MS = 1_700_000_000_000
 TIMEOUT_MS = 30_000

@@ -10,7 +10,7 @@ from typing import Any
 from patience import PATIENCE_MS
 
 from ottla.client import Admin
-from ottla.client.errors import ClientError, KafkaError, UnsupportedVersion
+from ottla.client.net.errors import ClientError, KafkaError, UnsupportedVersion
 
 RELEASES = ("0.9", "0.10.2", "1.1", "2.4", "2.8", "3.9", "4.3", "ottla")
 ORDER = tuple("0.9 0.10.2 0.11 1.0 1.1 2.1 2.4 2.6 2.8 3.0 3.8 3.9 4.3 ottla".split())

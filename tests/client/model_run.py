@@ -33,9 +33,9 @@ from simulated_broker import HOST, PORT, TOPIC, SimulatedBroker, shown, value_of
 from simulated_loop import NothingLeft
 from simulated_network import Faults, Link, SimulatedNetwork
 
-from ottla.broker.releases import OWN
-from ottla.client.errors import ConnectionLost, DeliveryTimeout, KafkaError, MessageTooLarge, ProducerFailed
-from ottla.client.producer import Producer
+from ottla.broker.releases.profiles import OWN
+from ottla.client.net.errors import ConnectionLost, DeliveryTimeout, KafkaError, MessageTooLarge, ProducerFailed
+from ottla.client.producer.producer import Producer
 
 STUCK_AFTER_S = 3000.0
 CALM = Faults(delay_s=0.002)

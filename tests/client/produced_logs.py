@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
 
 from harness import Broker, running  # type: ignore[import-not-found]
 
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import BatchHeader, Record
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from simulated_loop import SimulatedLoop
 
-from ottla.client.connection import response_class
+from ottla.client.net.connection import response_class
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import read_prefix, read_rest, response_header
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import Versions, spec
 
 CLOSE = object()

@@ -19,27 +19,27 @@ from typing import Any
 from model_history import Appended, Cut, Event, FinalLog, Note, Started
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.broker.config import Config, TopicConfig
+from ottla.broker.config.log_config import log_config
+from ottla.broker.config.values import Config, TopicConfig
 from ottla.broker.errors import CODES
-from ottla.broker.log_config import log_config
-from ottla.broker.releases import OWN, profile
+from ottla.broker.releases.profiles import OWN, profile
 from ottla.protocol.compiler import builder, parser
 from ottla.protocol.errors import ErrorCode, ProtocolViolation
 from ottla.protocol.headers import read_prefix, read_rest, response_header
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.records.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.schema import spec
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRange
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers.producer_state import ProducerRules
 
 HOST, PORT, NODE = "simulated", 9092, 1
 TOPIC, TOPIC_ID = "model", bytes(range(16))

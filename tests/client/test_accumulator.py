@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from simulated_loop import SimulatedLoop
 
-from ottla.client.accumulator import BATCH_OVERHEAD, Accumulator, Batch, PartitionQueue, RecordMetadata
-from ottla.client.batches import encode, magic_of
-from ottla.client.errors import BufferFull, ClientClosed, InvalidRequest, UnsupportedVersion
+from ottla.client.net.errors import BufferFull, ClientClosed, InvalidRequest, UnsupportedVersion
+from ottla.client.producer.accumulator import BATCH_OVERHEAD, Accumulator, Batch, PartitionQueue, RecordMetadata
+from ottla.client.producer.batches import encode, magic_of
 from ottla.protocol.records import batch, formats
 
 

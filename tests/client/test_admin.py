@@ -10,7 +10,7 @@ from harness import produce, records, running  # type: ignore[import-not-found]
 from reading import NOW_MS, write
 
 from ottla.client import Admin
-from ottla.client.admin import (
+from ottla.client.admin.admin import (
     EARLIEST,
     HIGH_WATERMARK,
     LATEST,
@@ -26,7 +26,14 @@ from ottla.client.admin import (
     ResourceType,
     checked,
 )
-from ottla.client.errors import ClientClosed, ClientError, ConfigError, ConnectionLost, KafkaError, UnsupportedVersion
+from ottla.client.net.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    ConnectionLost,
+    KafkaError,
+    UnsupportedVersion,
+)
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import ZERO_UUID
 

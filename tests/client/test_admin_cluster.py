@@ -13,7 +13,7 @@ from scripted import ScriptedNetwork, metadata
 from test_admin_retries import TWO, in_turn, run
 
 from ottla.client import Producer
-from ottla.client.admin import (
+from ottla.client.admin.admin import (
     ConfigResource,
     ElectionType,
     FeatureUpdate,
@@ -22,11 +22,11 @@ from ottla.client.admin import (
     UpgradeType,
     VersionRange,
 )
-from ottla.client.errors import KafkaError, UnsupportedVersion
+from ottla.client.net.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 
 @pytest.mark.parametrize("release", RELEASES)

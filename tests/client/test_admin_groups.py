@@ -10,8 +10,8 @@ from administering import RELEASES, administering, since, time_going_on
 from harness import running  # type: ignore[import-not-found]
 from reading import consumer_of, read, write
 
-from ottla.client.admin import GroupDescription, OffsetAndMetadata
-from ottla.client.errors import KafkaError, UnsupportedVersion
+from ottla.client.admin.admin import GroupDescription, OffsetAndMetadata
+from ottla.client.net.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
 
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
@@ -119,7 +119,7 @@ async def test_offsets_that_a_consumer_reads_are_not_removed(tmp_path: Path) -> 
 
 
 async def test_an_assignment_of_others_than_consumers_is_not_read(tmp_path: Path) -> None:
-    from ottla.client.admin_groups import _assigned
+    from ottla.client.admin.groups import _assigned
 
     assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "consumer") == (("t", 5),)
     assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "connect") == ()

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from scripted import CLOSE, SILENT, ScriptedBroker, ScriptedNetwork, metadata
 
-from ottla.client.admin import LATEST, Admin, ConfigResource, GroupDescription
-from ottla.client.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut
+from ottla.client.admin.admin import LATEST, Admin, ConfigResource, GroupDescription
+from ottla.client.net.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 VERSIONS = {
     MetadataRequest: "0-13",

@@ -12,7 +12,7 @@ from harness import running  # type: ignore[import-not-found]
 from scripted import ScriptedNetwork, metadata
 from test_admin_retries import in_turn, run
 
-from ottla.client.admin import (
+from ottla.client.admin.admin import (
     ANY_NAME,
     AclBinding,
     AclFilter,
@@ -25,13 +25,13 @@ from ottla.client.admin import (
     ScramUpsertion,
     quota_entity,
 )
-from ottla.client.admin_users import salted
-from ottla.client.errors import ConfigError, KafkaError, UnsupportedVersion
+from ottla.client.admin.users import salted
+from ottla.client.net.errors import ConfigError, KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest, CreateAclsResponse
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 SUPER = {"super.users": "User:ANONYMOUS"}
 KRAFT = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

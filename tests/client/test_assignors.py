@@ -12,15 +12,15 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.assignors import ASSIGNORS, Member, range_assignor, roundrobin_assignor
-from ottla.client.errors import ClientError
-from ottla.client.group_protocol import (
+from ottla.client.consumer.assignors import ASSIGNORS, Member, range_assignor, roundrobin_assignor
+from ottla.client.consumer.group_protocol import (
     Subscription,
     assignment_bytes,
     read_assignment,
     read_subscription,
     subscription_bytes,
 )
+from ottla.client.net.errors import ClientError
 
 THEIRS: dict[str, Any] = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 TOPICS = ("a", "b", "c", "d")

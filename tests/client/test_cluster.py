@@ -12,13 +12,13 @@ import harness  # type: ignore[import-not-found]
 import pytest
 from scripted import CLOSE, SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 
-from ottla.client.cluster import TRANSACTION, Cluster
-from ottla.client.errors import ClientClosed, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion
-from ottla.client.options import ClientOptions
+from ottla.client.net.cluster import TRANSACTION, Cluster
+from ottla.client.net.errors import ClientClosed, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion
+from ottla.client.net.options import ClientOptions
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 MODERN = {MetadataRequest: "0-13", FindCoordinatorRequest: "0-6"}
 ONE = {1: ("one", 9092)}

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import CLOSE, SILENT, Heard, Later, ScriptedNetwork, bytes_of, metadata
 
-from ottla.client.connection import OLD_VERSIONS, Connection, connect
-from ottla.client.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
+from ottla.client.net.connection import OLD_VERSIONS, Connection, connect
+from ottla.client.net.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from ottla.protocol.errors import MalformedMessage, ProtocolViolation
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import Versions
 
 MODERN = {MetadataRequest: "0-13", ListOffsetsRequest: "0-11"}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import NOW_MS, consumer_of, read, values, write
 
-from ottla.client.errors import ClientError, ConfigError, KafkaError, MessageTooLarge
-from ottla.client.records import Chunk
+from ottla.client.consumer.records import Chunk
+from ottla.client.net.errors import ClientError, ConfigError, KafkaError, MessageTooLarge
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Header, Record

@@ -32,7 +32,7 @@ from model_history import (
 )
 from model_run import Kind, Outcome, run
 
-from ottla.broker.releases import OWN
+from ottla.broker.releases.profiles import OWN
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_MODEL_SEED")

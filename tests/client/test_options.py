@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ottla.client
-from ottla.client.errors import ConfigError, KafkaError, NoSuchTopic, is_retriable, is_stale_metadata
-from ottla.client.options import ClientOptions, parse_addresses
+from ottla.client.net.errors import ConfigError, KafkaError, NoSuchTopic, is_retriable, is_stale_metadata
+from ottla.client.net.options import ClientOptions, parse_addresses
 from ottla.protocol.errors import ErrorCode
 
 
@@ -90,7 +90,7 @@ def test_names_are_imported_when_they_are_used() -> None:
     program = (
         "import sys, ottla.client\n"
         "assert not [m for m in sys.modules if m.startswith('ottla.client.') or m in ('asyncio', 'construct')]\n"
-        "assert ottla.client.KafkaError(3).retriable and 'ottla.client.errors' in sys.modules\n"
+        "assert ottla.client.KafkaError(3).retriable and 'ottla.client.net.errors' in sys.modules\n"
         "assert 'Producer' in dir(ottla.client)\n"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.errors import ConfigError
-from ottla.client.partitioners import (
+from ottla.client.net.errors import ConfigError
+from ottla.client.producer.partitioners import (
     BY_NAME,
     consistent_random,
     crc32_partition,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from produced_logs import headers_of, idempotent, producing, records_of, running  # type: ignore[attr-defined]
 
-from ottla.client import errors
-from ottla.client.partitioners import java_partition
-from ottla.client.producer import Producer, RecordMetadata
+from ottla.client.net import errors
+from ottla.client.producer.partitioners import java_partition
+from ottla.client.producer.producer import Producer, RecordMetadata
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 
@@ -128,7 +128,7 @@ async def test_a_topic_whose_format_nobody_tells_answers_43(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not permitted to read configs, and no Ottla: the batches are sent, refused, and sent plainly, in order."""
-    monkeypatch.setattr("ottla.client.idempotence._format_in", lambda response: None)
+    monkeypatch.setattr("ottla.client.producer.idempotence._format_in", lambda response: None)
     overrides = {"log.message.format.version": "0.10.2"}
     async with running(tmp_path, release="2.3", overrides=overrides) as broker:
         await broker.topic("t")

@@ -12,8 +12,8 @@ from model_history import Event
 from simulated_broker import HOST, PORT, TOPIC, SimulatedBroker
 from simulated_network import NO_FAULTS, SimulatedNetwork
 
-from ottla.client import errors
-from ottla.client.producer import Producer, RecordMetadata
+from ottla.client.net import errors
+from ottla.client.producer.producer import Producer, RecordMetadata
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import formats
 

@@ -1,4 +1,5 @@
-"""The rules of sequences, by their numbers in `client/sequences.py`, and their law against a broker of a few lines."""
+"""The rules of sequences, by their numbers in `client/producer/sequences.py`, and their law against a broker of a few
+lines."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.sequences import (
+from ottla.client.producer.sequences import (
     EPOCH_MAX,
     NO_OFFSET,
     Acked,

@@ -16,10 +16,10 @@ from simulated_network import Faults, SimulatedNetwork
 
 from ottla.protocol.compiler import builder, parse
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from scripted import SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 
-from ottla.client.connection import THROTTLED_SINCE, Connection, connect, response_class
-from ottla.client.errors import RequestTimedOut
+from ottla.client.net.connection import THROTTLED_SINCE, Connection, connect, response_class
+from ottla.client.net.errors import RequestTimedOut
 from ottla.protocol import messages
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import spec
 
 ONE = {1: ("one", 9092)}
@@ -191,10 +191,12 @@ def test_a_connection_that_breaks_in_a_pause_is_lost_at_once(network: ScriptedNe
     assert not broker.asked(ListOffsetsRequest)
 
 
-@pytest.mark.parametrize("module", [module.name for module in pkgutil.iter_modules(messages.__path__)])
+@pytest.mark.parametrize(
+    "module", [m.name for m in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}.") if not m.ispkg]
+)
 def test_versions_that_pause_have_the_field(module: str) -> None:
     """Not before the version that brought it; of an API that is newer than KIP-219 from the first."""
-    loaded = importlib.import_module(f"ottla.protocol.messages.{module}")
+    loaded = importlib.import_module(module)
     for name, cls in vars(loaded).items():
         if name.endswith("Request") and isinstance(cls, type) and cls.__module__ == loaded.__name__:
             since = THROTTLED_SINCE.get(spec(cls).api_key)

@@ -13,16 +13,18 @@ from door import BEFORE, BEHIND, Door
 from patience import PATIENCE_S
 from produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
 
-from ottla.client import Consumer, GroupMetadata, Producer, errors, transactional
-from ottla.client.transactions import State
+from ottla.client import Consumer, GroupMetadata, Producer
+from ottla.client.net import errors
+from ottla.client.producer.transactions import manager
+from ottla.client.producer.transactions.state_machine import State
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.protocol.messages.end_txn import EndTxnRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.produce import ProduceRequest
-from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.schema import spec
 
 RELEASES = ("0.11", "1.0", "2.0", "2.4", "2.5", "2.8", "3.0", "3.5", "3.6", "3.9", "4.0", "4.3", "ottla")
@@ -74,7 +76,7 @@ async def send(producer: Producer, values: list[bytes], topic: str = "t") -> lis
 @pytest.fixture(autouse=True)
 def copies_die_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing arrives late here."""
-    monkeypatch.setattr(transactional, "COPIES_LIVE_S", 0.05)
+    monkeypatch.setattr(manager, "COPIES_LIVE_S", 0.05)
 
 
 # -- what is seen

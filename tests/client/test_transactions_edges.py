@@ -13,13 +13,15 @@ from door import BEHIND, Door
 from patience import PATIENCE_S
 from produced_logs import producing, running  # type: ignore[attr-defined]
 
-from ottla.client import Consumer, GroupMetadata, Producer, errors, transactional
-from ottla.client.sequences import Sequenced, Sequences
-from ottla.client.transaction_calls import has_v2, worst
+from ottla.client import Consumer, GroupMetadata, Producer
+from ottla.client.net import errors
+from ottla.client.producer.sequences import Sequenced, Sequences
+from ottla.client.producer.transactions import manager
+from ottla.client.producer.transactions.requests import has_v2, worst
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.end_txn import EndTxnRequest
-from ottla.protocol.messages.produce import ProduceRequest
-from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
+from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.records import formats
 from ottla.protocol.schema import Versions, spec
 
@@ -290,4 +292,4 @@ def test_when_transactions_are_of_the_second_version(
 
 
 def test_the_wait_for_copies_is_as_long_as_for_batches() -> None:
-    assert transactional.COPIES_LIVE_S >= 2.0
+    assert manager.COPIES_LIVE_S >= 2.0

@@ -17,11 +17,12 @@ import pytest
 from simulated_network import Faults
 from transactional_world import PARTITIONS, World
 
-from ottla.client import errors, transactional, transactions
-from ottla.client.sender import Sender
-from ottla.client.transactional import Transactions
-from ottla.client.transactions import Added, Standing, State, Take
-from ottla.protocol.messages.end_txn import EndTxnRequest
+from ottla.client.net import errors
+from ottla.client.producer.sender import Sender
+from ottla.client.producer.transactions import manager, state_machine
+from ottla.client.producer.transactions.manager import Transactions
+from ottla.client.producer.transactions.state_machine import Added, Standing, State, Take
+from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.schema import spec
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
@@ -76,7 +77,7 @@ def test_a_late_copy_of_a_commit_does_not_commit_the_next_transaction(
 ) -> None:
     """Without the wait it does: a request of the first version says nothing of which transaction it means."""
     if not waits:
-        monkeypatch.setattr(transactional, "COPIES_LIVE_S", 0.0)
+        monkeypatch.setattr(manager, "COPIES_LIVE_S", 0.0)
     world = World(0, "2.8", Faults())
     answer, lost = world.broker.answer, []
 
@@ -116,13 +117,13 @@ def aborts_without_dropping(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_before_a_partition_is_added(patch: pytest.MonkeyPatch) -> None:
-    def use(standing: Standing, event: transactions.Use) -> Any:
+    def use(standing: Standing, event: state_machine.Use) -> Any:
         changed, effects = original(standing, event)
         return replace(changed, added=changed.added | {event.partition}), effects
 
-    original = transactions._use
-    patch.setitem(transactions.TABLE, (State.OPEN, transactions.Use), use)
-    patch.setitem(transactions.TABLE, (State.COMMITTING, transactions.Use), use)
+    original = state_machine._use
+    patch.setitem(state_machine.TABLE, (State.OPEN, state_machine.Use), use)
+    patch.setitem(state_machine.TABLE, (State.COMMITTING, state_machine.Use), use)
 
 
 def never_adds_a_partition(patch: pytest.MonkeyPatch) -> None:
@@ -155,13 +156,11 @@ def takes_a_lost_commit_for_done(patch: pytest.MonkeyPatch) -> None:
     async def ended(self: Transactions, is_commit: bool) -> None:
         async def ask(connection: Any) -> tuple[int, Any]:
             try:
-                return await transactional.calls.end(
-                    connection, self.transactional_id, self.standing, is_commit=is_commit
-                )
-            except transactional.ConnectionLost:
-                return 0, transactions.Ended()
+                return await manager.calls.end(connection, self.transactional_id, self.standing, is_commit=is_commit)
+            except manager.ConnectionLost:
+                return 0, state_machine.Ended()
 
-        found = await self._asked(transactions.Call.COMMIT, ask)
+        found = await self._asked(state_machine.Call.COMMIT, ask)
         if found is not None:
             self.tell(found)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.client import errors
-from ottla.client.transactions import (
+from ottla.client.net import errors
+from ottla.client.producer.transactions.state_machine import (
     TABLE,
     Abort,
     Added,

@@ -20,14 +20,15 @@ from simulated_broker import HOST, NODE, PORT
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 from simulated_network import Faults, SimulatedNetwork
 
-from ottla.broker import router
-from ottla.broker.client_ledger import Origin
+from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import SystemClock
 from ottla.broker.context import Arrival
-from ottla.broker.state import BrokerState
-from ottla.client import GroupMetadata, Producer, errors
+from ottla.broker.metrics.client_ledger import Origin
+from ottla.broker.network import router
+from ottla.client import GroupMetadata, Producer
+from ottla.client.net import errors
 from ottla.protocol.records import formats
-from ottla.storage.txn_index import ABORT, read_marker
+from ottla.storage.producers.txn_index import ABORT, read_marker
 
 PARTITIONS = 3
 START_MS = 1_700_000_000_000

@@ -53,7 +53,7 @@ class RunningBroker:
 
     def launch(self) -> None:
         """Starts the process and waits for nothing."""
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", self.address]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir)]
         command += ["--release", self.release] if self.release else []
         for name, value in self.overrides.items():

@@ -19,7 +19,7 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.client import Admin
-from ottla.client import admin as own
+from ottla.client.admin import admin as own
 
 
 @pytest.fixture

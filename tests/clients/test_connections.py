@@ -14,8 +14,8 @@ from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.protocol.compiler import build, parse
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 
 CONNECTIONS = 2_000
 FETCH, METADATA = 1, 3

@@ -229,7 +229,7 @@ def any_broker(folder: Path) -> Iterator[tuple[RunningBroker, int]]:
         yield broker, seed
     finally:
         broker.close()
-    command = [sys.executable, "-m", "ottla.broker", "verify", str(broker.data_dir)]
+    command = [sys.executable, "-m", "ottla.tools", "verify", str(broker.data_dir)]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 

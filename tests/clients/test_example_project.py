@@ -33,7 +33,9 @@ def python(folder: Path) -> Path:
 
 
 def test_the_environment_has_ottla_from_its_wheel(python: Path, folder: Path) -> None:
-    program = "import ottla.broker.embedded as one, kafka as other; print(one.__file__, other.__file__, sep='\\n')"
+    program = (
+        "import ottla.broker.testing.embedded as one, kafka as other; print(one.__file__, other.__file__, sep='\\n')"
+    )
     outcome = subprocess.run([python, "-P", "-c", program], cwd=folder, capture_output=True, text=True)
     ours, theirs = map(Path, outcome.stdout.splitlines())
     assert ours.is_relative_to(folder / "environment")

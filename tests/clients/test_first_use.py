@@ -35,7 +35,7 @@ RUNNABLE = [name for name in EXAMPLES if name != "kcat" or shutil.which("kcat")]
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]
+    command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout

@@ -29,8 +29,8 @@ from kafka.structs import TopicPartition
 from patience import PATIENCE_S, until
 from running_broker import RunningBroker
 
-from ottla.client.producer import Producer as OttlaProducer
-from ottla.storage.directory import CLEAN_SHUTDOWN
+from ottla.client.producer.producer import Producer as OttlaProducer
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
 
 VALUE_BYTES = 20_000
 DISK_BYTES = 4 << 20
@@ -136,7 +136,7 @@ def read_all(broker: RunningBroker) -> list[int]:
 
 def verified(broker: RunningBroker) -> str:
     """What `ottla verify` says; it must find nothing wrong."""
-    command = [sys.executable, "-c", "from ottla.broker.cli import main; import sys; sys.exit(main(sys.argv[1:]))"]
+    command = [sys.executable, "-c", "from ottla.tools.main import main; import sys; sys.exit(main(sys.argv[1:]))"]
     done = subprocess.run([*command, "verify", str(broker.data_dir)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

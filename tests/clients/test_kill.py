@@ -287,7 +287,7 @@ def check(load: Load) -> None:
 
 def verify(data_dir: Path) -> None:
     """`ottla verify` finds nothing wrong."""
-    command = [sys.executable, "-m", "ottla.broker", "verify", str(data_dir)]
+    command = [sys.executable, "-m", "ottla.tools", "verify", str(data_dir)]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 

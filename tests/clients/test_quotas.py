@@ -15,7 +15,7 @@ import pytest
 from quick_clients import consuming, producing
 
 from ottla.broker import Embedded
-from ottla.broker.connections import ClientConnection
+from ottla.broker.network.connections import ClientConnection
 from ottla.client import Admin, Producer
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")

@@ -12,7 +12,7 @@ from mixed_records import difference, mixed
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
-from ottla.storage import inspect
+from ottla.storage.check import inspect
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python
 def ottla(*arguments: str) -> str:
     """What a command prints; it ends with exit code 0."""
     done = subprocess.run(
-        [sys.executable, "-m", "ottla.broker", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
+        [sys.executable, "-m", "ottla.tools", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -15,14 +15,14 @@ from patience import PATIENCE_S
 from recorded_sessions import PARTITIONS, SESSIONS
 
 from ottla.broker import Embedded
-from ottla.broker.cli import main
+from ottla.broker.network.router import apis_of
 from ottla.broker.recording.exchange import Exchange, Peer
-from ottla.broker.release_table import difference
-from ottla.broker.releases import api_names, profile
-from ottla.broker.replaying.comparing import Comparison, Pair, Why, compare
-from ottla.broker.replaying.foretold import Foretelling
-from ottla.broker.replaying.playing import Playing, PlayOptions, play
-from ottla.broker.router import apis_of
+from ottla.broker.releases.profiles import api_names, profile
+from ottla.broker.releases.table import difference
+from ottla.tools.main import main
+from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
+from ottla.tools.replay.expected_differences import Foretelling
+from ottla.tools.replay.player import Playing, PlayOptions, play
 
 RECORDED = "4.3"
 

@@ -18,7 +18,7 @@ from kafka.structs import TopicPartition as PyTopicPartition
 from patience import PATIENCE_S, until
 from running_broker import RunningBroker
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 
 MOVES = 6
 
@@ -57,7 +57,7 @@ class OnTwoDisks(RunningBroker):
     """A broker with two data directories."""
 
     def launch(self) -> None:
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", self.address]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir), "--data-dir", str(self.other_dir)]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

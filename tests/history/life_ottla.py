@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ports import PATIENCE_S, Abortable, Final, Moved, NotSent, Told, Took, split
 
 from ottla.client import ClientError, Consumer, Producer
-from ottla.client.errors import InvalidTransactionState, ProducerFailed, TransactionUnsettled
+from ottla.client.net.errors import InvalidTransactionState, ProducerFailed, TransactionUnsettled
 
 LOOP = asyncio.new_event_loop()
 T = TypeVar("T")

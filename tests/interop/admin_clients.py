@@ -23,7 +23,7 @@ from difference import Difference, Run, differences
 from reasons import CLIENT_REASONS
 from side_by_side import FENCE_NAME, RELEASES, Fence, Pair, Side, both
 
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 ASKED_AGAIN = 4  # times, for what a broker learns a moment later
 SECONDS = 20.0

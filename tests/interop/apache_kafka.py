@@ -25,7 +25,7 @@ from checks import OUT, ROOT, Check, Failed, jars, program
 from java_lines import java_client
 
 from ottla.client import Admin, ClientError, Consumer, Producer
-from ottla.client.admin import NewTopic
+from ottla.client.admin.admin import NewTopic
 
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
 from exchange import compare, expected, rows  # type: ignore[import-not-found]

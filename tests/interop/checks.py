@@ -79,7 +79,7 @@ def java(folder: Path, source: Path, *arguments: str) -> list[str]:
 def broker(*more: str) -> Iterator[str]:
     """A running `ottla serve` with an empty data directory, and more arguments; gives HOST:PORT."""
     with tempfile.TemporaryDirectory() as data, (OUT / "broker.log").open("w") as log:
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0", "--data-dir", data, *more]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", data, *more]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             assert process.stdout is not None

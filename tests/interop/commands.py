@@ -22,8 +22,8 @@ from threading import Event, Thread
 from checks import Check, Failed, broker
 from tool_process import RELEASE, Told, tools
 
-from ottla.broker.cli import main
 from ottla.client import Consumer, Producer
+from ottla.tools.main import main
 
 TIME_MS = 1_700_000_000_000
 # Ours by the names of Kafka's scripts.

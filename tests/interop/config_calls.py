@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from checks import ROOT
 
-from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
-from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.configs.list_config_resources import ListConfigResourcesRequest
 
 sys.path.insert(0, str(ROOT / "tests" / "broker"))
 from configuring import (  # type: ignore[import-not-found]

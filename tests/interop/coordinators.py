@@ -14,9 +14,9 @@ from typing import Any
 from checks import ROOT, Check, Failed
 from side_by_side import PATIENCE_SECONDS, RELEASES, Pair, Side, both
 
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.list_groups import ListGroupsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 
 sys.path.insert(0, str(ROOT / "tests" / "broker"))
 from test_coordinator_topics import ASKED, GROUP, TRANSACTION  # type: ignore[import-not-found]

@@ -36,11 +36,11 @@ from line_clients import Librdkafka, LineClient, Row, Seen  # type: ignore[impor
 from running_broker import RunningBroker  # type: ignore[import-not-found]
 from stored_directories import Told, differences, parsed  # type: ignore[import-not-found]
 
-from ottla.storage.checkpoint import read_offsets, write_offsets
+from ottla.storage.check.directory import Verification
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
-from ottla.storage.verify import Verification
+from ottla.storage.format.checkpoint import read_offsets, write_offsets
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
 
 WITH_ZOOKEEPER = "3.9.1"
 # Kafka 4.x refuses the small segment.bytes of the other stages, as it does in directories of Kafka 3.9.
@@ -303,7 +303,7 @@ def run_lock_of_kafka(release: str) -> str:
         try:
             Writer(kafka, java(release)).wait_until_ready()
             before = (kafka.logs / "meta.properties").read_bytes()
-            command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0"]
+            command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0"]
             command += ["--data-dir", str(kafka.logs)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
             lines = done.stderr.strip().splitlines()

@@ -22,17 +22,17 @@ sys.path.insert(0, str(ROOT / "tests" / "broker"))
 from harness import Client, create_topics, fetch, only, produce, records  # type: ignore[import-not-found]
 
 from ottla.broker.groups.records import partition_for
-from ottla.protocol.messages.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
-from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.messages.describe_producers import DescribeProducersRequest
-from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 
 PARTITIONS, GROUP_PARTITIONS = 6, 6
 PATIENCE_S = 60
@@ -175,7 +175,7 @@ def of_kafka(release: str) -> Answers:
 def of_ours(release: str) -> Answers:
     with tempfile.TemporaryDirectory() as folder:
         kept, lost = Path(folder, "logs"), Path(folder, "logs1")
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0", "--release", release]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--release", release]
         command += ["--data-dir", str(kept), "--data-dir", str(lost), "--override", "node.id=1"]
         command += ["--override", f"offsets.topic.num.partitions={GROUP_PARTITIONS}"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

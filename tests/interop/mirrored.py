@@ -20,7 +20,7 @@ from ottla.protocol.records import formats
 
 
 def mirror(address: str, topics: list[str], target: Path) -> str:
-    command = [sys.executable, "-m", "ottla.broker", "mirror", "--bootstrap", address]
+    command = [sys.executable, "-m", "ottla.tools", "mirror", "--bootstrap", address]
     command += ["--topics", ",".join(topics), "--data-dir", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode:

@@ -13,7 +13,7 @@ from apache_kafka import RELEASES, Kafka
 from checks import Check, Failed
 
 from ottla.client import Admin, Consumer, Producer
-from ottla.client.admin import (
+from ottla.client.admin.admin import (
     ANY_NAME,
     EARLIEST,
     LATEST,

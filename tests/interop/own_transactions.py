@@ -12,7 +12,8 @@ from apache_kafka import RELEASES, Kafka
 from checks import ROOT, Check, Failed
 from java_transactions import create, read
 
-from ottla.client import ClientError, Consumer, Producer, errors
+from ottla.client import ClientError, Consumer, Producer
+from ottla.client.net import errors
 
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
 from losing_proxy import LosingProxy  # type: ignore[import-not-found]

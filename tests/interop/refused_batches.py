@@ -28,8 +28,8 @@ from coordinators import find
 from mutated_batches import TOPICS, Case, cases, sound  # type: ignore[import-not-found]
 from side_by_side import PATIENCE_SECONDS, VERSIONS, RawClient, Side, both
 
-from ottla.protocol.messages.create_topics import CreateTopicsRequest
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 
 COUNT = int(os.environ.get("OTTLA_BATCHES", "100000"))
 KEEP = int(os.environ.get("OTTLA_BATCHES_KEEP", "0"))

@@ -22,9 +22,9 @@ from kafka_directories import Writer  # type: ignore[import-not-found]
 from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
 from line_clients import Seen  # type: ignore[import-not-found]
 
-from ottla.broker.tools.repair import repair
-from ottla.broker.tools.verify import verify
-from ottla.storage import inspect
+from ottla.storage.check import inspect
+from ottla.tools.disk.repair import repair
+from ottla.tools.disk.verify import verify
 
 RELEASES = ("3.9.1", "4.3.1")
 TOPIC, SETS = "repaired", 12

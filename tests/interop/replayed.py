@@ -16,10 +16,10 @@ from reasons import UNANNOUNCED, Reason, Reasons
 from side_by_side import RELEASES, SETTINGS, apache
 
 from ottla.broker import Embedded
-from ottla.broker.replaying.comparing import Finding, Why
-from ottla.broker.replaying.playing import PlayOptions
-from ottla.broker.replaying.printing import text
-from ottla.broker.replaying.running import Result, replay
+from ottla.tools.replay.comparison import Finding, Why
+from ottla.tools.replay.output import text
+from ottla.tools.replay.player import PlayOptions
+from ottla.tools.replay.runner import Result, replay
 
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
 from recorded_sessions import SESSIONS  # type: ignore[import-not-found]

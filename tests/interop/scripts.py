@@ -8,8 +8,8 @@ import sys
 from checks import Check, Failed, broker, jars, program
 
 RELEASE = "4.3.1"  # whose layout ours is
-TOPICS = ("org.apache.kafka.tools.TopicCommand", "ottla.broker.tools.kafka_topics")
-VERSIONS = ("org.apache.kafka.tools.BrokerApiVersionsCommand", "ottla.broker.tools.kafka_api_versions")
+TOPICS = ("org.apache.kafka.tools.TopicCommand", "ottla.tools.kafka.kafka_topics")
+VERSIONS = ("org.apache.kafka.tools.BrokerApiVersionsCommand", "ottla.tools.kafka.broker_api_versions")
 # Ours makes the first two; both then see the same.
 MADE = [
     ["--create", "--topic", "orders", "--partitions", "3", "--config", "retention.ms=1000", "--config", "segment.ms=5"],

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import apache_kafka
 from checks import OUT, ROOT, Failed, jars, java
 
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
-from ottla.protocol.messages.create_acls import CreateAclsRequest
-from ottla.protocol.messages.delete_acls import DeleteAclsRequest
-from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.security.create_acls import CreateAclsRequest
+from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 
 sys.path.insert(0, str(ROOT / "tests" / "broker"))
 from harness import frame, read_answer  # type: ignore[import-not-found]
@@ -236,7 +236,7 @@ def _wait_until_ready(running: Any, client: RawClient) -> None:
 def ottla(release: str, settings: Mapping[str, str]) -> Iterator[Side]:
     """A running `ottla serve --release`."""
     with tempfile.TemporaryDirectory(prefix="ottla-beside-") as data, (OUT / "beside.log").open("w") as log:
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0", "--data-dir", data]
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", data]
         command += ["--release", release]
         for name, value in settings.items():
             command += ["--override", f"{name}={value}"]

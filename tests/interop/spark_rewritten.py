@@ -67,7 +67,7 @@ def running(release: str, place: Path, *, kraft: bool = False, **settings: str) 
 
 def command(job: str, *arguments: str) -> str:
     """`ottla pipeline JOB`, what it says. Raises Missing, Failed."""
-    words = [sys.executable, "-m", "ottla.broker", "pipeline", job, *arguments]
+    words = [sys.executable, "-m", "ottla.tools", "pipeline", job, *arguments]
     words += ["--master", "local[2]", "--conf", "spark.driver.memory=700m"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode and "pip install" in done.stderr:

@@ -119,7 +119,7 @@ class Served:
             for sock in (one, other):
                 sock.bind(("127.0.0.1", 0))
             self.bootstrap, self.control = (f"127.0.0.1:{sock.getsockname()[1]}" for sock in (one, other))
-        self._command = [sys.executable, "-m", "ottla.broker", "serve", "--data-dir", data]
+        self._command = [sys.executable, "-m", "ottla.tools", "serve", "--data-dir", data]
         self._command += ["--listen", self.bootstrap, "--control", self.control]
         self._process: subprocess.Popen[str] | None = None
 
@@ -138,7 +138,7 @@ class Served:
             self._process = None
 
     def ctl(self, *words: str) -> None:
-        command = [sys.executable, "-m", "ottla.broker", "ctl", "--control", self.control, *words]
+        command = [sys.executable, "-m", "ottla.tools", "ctl", "--control", self.control, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failed(f"ottla ctl {words[0]}: {done.stderr.strip()}")
@@ -219,7 +219,7 @@ def world(size: tuple[int, int]) -> Iterator[tuple[Served, Terminal]]:
             served.ctl("topics", "create", "orders", "--partitions", "3")
             served.ctl("topics", "create", CLICKS)
             served.ctl("faults", "add", "delay", "Heartbeat", "1ms")
-            command = [sys.executable, "-m", "ottla.broker", "top", "--control", served.control]
+            command = [sys.executable, "-m", "ottla.tools", "top", "--control", served.control]
             with busy(served.bootstrap):
                 terminal = Terminal(program, size, shlex.join(command))
                 try:

@@ -24,8 +24,8 @@ from checks import jars, program  # type: ignore[import-not-found]
 
 from ottla.protocol import headers, schema
 from ottla.protocol.compiler import build, parse
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.records.produce import ProduceRequest
 
 HERE = Path(__file__).parent
 SETTINGS = {

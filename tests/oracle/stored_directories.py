@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage.log import PartitionLog
-from ottla.storage.txn_index import ABORT, read_marker
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers.txn_index import ABORT, read_marker
 
 DIRECTORIES = Path(__file__).parent / "golden" / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")

@@ -20,7 +20,7 @@ import golden  # type: ignore[import-not-found]
 import harness  # type: ignore[import-not-found]
 
 from ottla.broker.clock import ManualClock
-from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.records import formats
 
 TOPICS = golden.topics()

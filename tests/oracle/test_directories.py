@@ -21,12 +21,12 @@ from stored_directories import (  # type: ignore[import-not-found]
 )
 
 from ottla.protocol.records import batch, formats
-from ottla.storage.checkpoint import read_offsets
+from ottla.storage.check.directory import Verification
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
-from ottla.storage.verify import Verification
+from ottla.storage.format.checkpoint import read_offsets
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 NOW_MS = 1_800_000_000_000
 CONFIG = LogConfig(index_interval_bytes=200, segment_ms=2500, retention_ms=-1)

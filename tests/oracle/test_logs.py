@@ -16,9 +16,9 @@ import golden  # type: ignore[import-not-found]
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
-from ottla.storage.upgrade import OnUpgrade
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log.upgrade import OnUpgrade
+from ottla.storage.partition_log import PartitionLog
 
 TOPICS = golden.topics()
 NOW_MS = 1_900_000_000_000

@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import golden  # type: ignore[import-not-found]
 
 from ottla.protocol.records import formats
-from ottla.storage import snapshot
 from ottla.storage.config import LogConfig
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import Producer, advance
-from ottla.storage.txn_index import read_marker
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import Producer, advance
+from ottla.storage.producers.txn_index import read_marker
 
 SNAPSHOTS = sorted(golden.LOGS.glob("*/*.snapshot"))
 EMPTY = snapshot.dump({})

@@ -17,8 +17,8 @@ from ottla.broker.transactions.records import decode, transaction_record
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
 
 TOPIC = "__transaction_state"
 FROM_EPOCH = 32_765

@@ -15,17 +15,19 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from ottla.pipeline.audit.auditing import Audit
-from ottla.pipeline.audit.report import AuditReport
+from ottla.pipeline.jobs.audit.report import AuditReport
+from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage import checkpoint, inspect, snapshot, txn_index
+from ottla.storage.check import inspect
+from ottla.storage.check.directory import Verification
+from ottla.storage.check.facts import Finding
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
-from ottla.storage.follower import FollowerLog
-from ottla.storage.verify import Verification
-from ottla.storage.verify_facts import Finding
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.producers import snapshot, txn_index
 
 NOW_MS = 1_800_000_000_000
 CONFIG = LogConfig(segment_bytes=2500, index_interval_bytes=150)

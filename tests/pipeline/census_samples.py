@@ -8,8 +8,8 @@ from typing import Any
 
 from columnar_samples import FORMATS, NOW, entries, some_records
 
-from ottla.pipeline.census.facts import Amount, Facts, Sizes, Times, bin_of
-from ottla.pipeline.census.pieces import SegmentPiece
+from ottla.pipeline.jobs.census.facts import Amount, Facts, Sizes, Times, bin_of
+from ottla.pipeline.jobs.census.plan import SegmentPiece
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, Record
 

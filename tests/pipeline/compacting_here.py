@@ -14,19 +14,19 @@ from batches import FOLDER  # type: ignore[import-not-found]
 from compacting import Laid, data, entries_of, last_values, lay, marker, old, rows, run, task  # type: ignore[import-not-found]
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.pipeline.rewriting.compacting import Compaction, Outcome, PartitionPlan, plan_partition, planned
-from ottla.pipeline.rewriting.compaction_configs import Settings
-from ottla.pipeline.rewriting.holding import held
-from ottla.pipeline.rewriting.last_offsets import ROWS, Part, keys_of, settle, split, write_settled
-from ottla.pipeline.rewriting.surviving import rewrite_group
+from ottla.pipeline.jobs.compact.configs import Settings
+from ottla.pipeline.jobs.compact.last_offsets import ROWS, Part, keys_of, settle, split, write_settled
+from ottla.pipeline.jobs.compact.steps import Compaction, Outcome, PartitionPlan, plan_partition, planned
+from ottla.pipeline.jobs.compact.tasks import rewrite_group
+from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage.cleaned_transactions import aborted_transactions
-from ottla.storage.compaction import Clean, Dirtiness, Group, clean
-from ottla.storage.directory import CLEAN_SHUTDOWN
-from ottla.storage.files import DiskFiles, Files
-from ottla.storage.swap import swap_in
-from ottla.storage.txn_index import AbortedTransaction, dump
+from ottla.storage.compaction.cleaned_transactions import aborted_transactions
+from ottla.storage.compaction.compaction import Clean, Dirtiness, Group, clean
+from ottla.storage.io.files import DiskFiles, Files
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
+from ottla.storage.producers.txn_index import AbortedTransaction, dump
+from ottla.storage.segments.swap import swap_in
 
 __all__ = ["FOLDER", "Laid", "Outcome", "SimulatedFiles", "entries_of", "marker", "old", "rows", "run", "task"]
 

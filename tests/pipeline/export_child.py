@@ -9,11 +9,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from export_samples import exported
 
-from ottla.pipeline.exporting import committing
-from ottla.pipeline.exporting.committing import Settings
-from ottla.pipeline.exporting.writing import Form
+from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.tasks import Form
 
-committing.GROUP_PIECES = 3
+commit.GROUP_PIECES = 3
 print("begun", flush=True)
 source, to = sys.argv[1:]
 exported(Path(source), to, form=Form(file_bytes=400, for_delta=True), settings=Settings("delta"), part_bytes=200)

@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 from read_samples import Row
 
 from ottla.pipeline.backend import Selection
-from ottla.pipeline.exporting import layout
-from ottla.pipeline.exporting.committing import Committer, Settings
-from ottla.pipeline.exporting.delta import DeltaTable
-from ottla.pipeline.exporting.manifest import exported_files
-from ottla.pipeline.exporting.planning import Plan, Request, Source, plan
-from ottla.pipeline.exporting.report import ExportReport
-from ottla.pipeline.exporting.writing import Form, Work, Written, write
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.jobs.export import layout
+from ottla.pipeline.jobs.export.commit import Committer, Settings
+from ottla.pipeline.jobs.export.delta import DeltaTable
+from ottla.pipeline.jobs.export.manifest import exported_files
+from ottla.pipeline.jobs.export.plan import Plan, Request, Source, plan
+from ottla.pipeline.jobs.export.report import ExportReport
+from ottla.pipeline.jobs.export.tasks import Form, Work, Written, write
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles, Files
+from ottla.storage.io.files import DiskFiles, Files
+from ottla.storage.log_dir.directory import DataDirectory
 
 DISK = DiskFiles()
 DAY_MS = 86_400_000

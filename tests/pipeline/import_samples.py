@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition, Wanted
-from ottla.pipeline.exporting import layout
-from ottla.pipeline.exporting.writing import Form
-from ottla.pipeline.exporting.writing import Work as ExportWork
-from ottla.pipeline.exporting.writing import write as export_piece
-from ottla.pipeline.importing import files, pieces, segments
-from ottla.pipeline.importing.segments import Work, Written
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.jobs.export import layout
+from ottla.pipeline.jobs.export.tasks import Form
+from ottla.pipeline.jobs.export.tasks import Work as ExportWork
+from ottla.pipeline.jobs.export.tasks import write as export_piece
+from ottla.pipeline.jobs.import_ import files, plan, tasks
+from ottla.pipeline.jobs.import_.tasks import Work, Written
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Header, Record
 
 COLUMNS = ("key", "value", "offset", "timestamp", "headers")
@@ -66,16 +66,16 @@ def put_records(target: Path, topic: str, partition: int, records: Sequence[Reco
     )
 
 
-def planned(folder: Path, **options: Any) -> tuple[pieces.Plan, str]:
+def planned(folder: Path, **options: Any) -> tuple[plan.Plan, str]:
     """The plan of an import, and the name of just these files."""
     found = [files.look(file) for file in files.listed(folder)]
-    return pieces.plan(found, **options), files.identity(found, sorted(options.items()))
+    return plan.plan(found, **options), files.identity(found, sorted(options.items()))
 
 
 def here(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
     """The tasks, one after the other."""
     for work in works:
-        yield work, segments.write(work)
+        yield work, tasks.write(work)
 
 
 def read(path: Path | str) -> dict[TopicPartition, list[Seen]]:

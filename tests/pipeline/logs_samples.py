@@ -14,7 +14,7 @@ from columnar_samples import entries, shown, some_records
 
 from ottla.pipeline.backend import OffsetRange, TopicPartition, Wanted
 from ottla.pipeline.columns import FIELDS
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import BatchHeader, Header, Record
 

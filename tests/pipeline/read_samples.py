@@ -18,8 +18,8 @@ from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.validate import Rules
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
 
 NOW_MS = 1_700_000_000_000
 STEP_MS = 1000

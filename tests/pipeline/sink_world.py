@@ -12,7 +12,7 @@ import pyarrow as pa
 import wire_world
 from patience import PATIENCE_MS
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.sink import Grant, Sent, SinkOptions, SinkTransaction, send
 
 RELEASES = ("0.11", "1.1", "2.5", "3.9", "4.0", "4.3", "ottla")

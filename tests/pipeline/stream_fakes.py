@@ -8,15 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.pipeline.backend import (
-    OffsetRange,
-    Offsets,
-    Piece,
-    ReadError,
-    Selection,
-    TopicPartition,
-    Wanted,
-)
+from ottla.pipeline.backend import OffsetRange, Offsets, Piece, ReadError, Selection, TopicPartition, Wanted
 from ottla.pipeline.offsets import EARLIEST, AtOffset, Limit, positions
 from ottla.pipeline.streams import Rules, Stream
 

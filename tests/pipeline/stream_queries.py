@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.pipeline.backend import Selection, TopicPartition
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from patience import PATIENCE_S

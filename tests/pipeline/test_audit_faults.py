@@ -25,10 +25,10 @@ from audit_samples import (
     write,
 )
 
-from ottla.pipeline.audit import auditing
-from ottla.pipeline.audit import segments as by_segment
-from ottla.storage import txn_index
-from ottla.storage.verify_facts import Finding
+from ottla.pipeline.jobs.audit import steps
+from ottla.pipeline.jobs.audit import tasks as by_segment
+from ottla.storage.check.facts import Finding
+from ottla.storage.producers import txn_index
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_damaged_marker_of_an_abort_is_one_fault(sound: Path, tmp_path: Path) 
 
 
 def test_findings_without_end_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "FINDINGS_MAX", 5)
+    monkeypatch.setattr(steps, "FINDINGS_MAX", 5)
     monkeypatch.setattr(by_segment, "FINDINGS_MAX", 5)
     story = Story(1, transactions=False).run(5)
     for number in range(12):

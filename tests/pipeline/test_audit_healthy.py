@@ -20,13 +20,13 @@ from audit_samples import CONFIG, Story, audited, segments, shown, verified, wri
 from crash_world import Stop, World  # type: ignore[import-not-found]  # noqa: E402
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]  # noqa: E402
 
-from ottla.pipeline.audit import report as report_module  # noqa: E402
-from ottla.pipeline.audit.auditing import Audit, one_after_the_other  # noqa: E402
 from ottla.pipeline.backend import ReadError  # noqa: E402
+from ottla.pipeline.jobs.audit import report as report_module  # noqa: E402
+from ottla.pipeline.jobs.audit.steps import Audit, one_after_the_other  # noqa: E402
 from ottla.protocol.records import batch  # noqa: E402
-from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
-from ottla.storage.files import DiskFiles  # noqa: E402
-from ottla.storage.follower import FollowerLog  # noqa: E402
+from ottla.storage.io.files import DiskFiles  # noqa: E402
+from ottla.storage.log.follower import FollowerLog  # noqa: E402
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
 
 GOLDEN = TESTS / "oracle" / "golden"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")

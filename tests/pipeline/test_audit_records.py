@@ -14,12 +14,12 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.audit import records as by_arrays
-from ottla.pipeline.audit.segments import SegmentItem, look_over
+from ottla.pipeline.jobs.audit import records as by_arrays
+from ottla.pipeline.jobs.audit.tasks import SegmentItem, look_over
 from ottla.protocol.records import batch, formats
-from ottla.storage import inspect
-from ottla.storage.verify_facts import Run, SegmentTask
-from ottla.storage.verify_segment import one_by_one
+from ottla.storage.check import inspect
+from ottla.storage.check.facts import Run, SegmentTask
+from ottla.storage.check.segment import one_by_one
 
 Said = list[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
 

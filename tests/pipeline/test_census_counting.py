@@ -13,10 +13,11 @@ from columnar_samples import FORMATS, NOW, entries, some_records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.pipeline.census import Facts, Sizes, count, counting, merge
-from ottla.pipeline.census.facts import DAMAGED_MAX, bin_of, bounds_of
-from ottla.pipeline.census.pieces import SegmentPiece
-from ottla.pipeline.columnar import batches
+from ottla.pipeline.jobs.census import tasks
+from ottla.pipeline.jobs.census.facts import DAMAGED_MAX, Facts, Sizes, bin_of, bounds_of, merge
+from ottla.pipeline.jobs.census.plan import SegmentPiece
+from ottla.pipeline.jobs.census.tasks import count
+from ottla.pipeline.readers.columnar import batches
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 
@@ -37,7 +38,7 @@ def test_facts_of_mixed_logs(tmp_path: Path, seed: int, window: int, most: int) 
     made = a_log(seed)
     path = written(tmp_path / "x.log", made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "WINDOW_BYTES", window)
+        patch.setattr(tasks, "WINDOW_BYTES", window)
         patch.setattr(batches, "MAX_ROWS", most)
         assert count(piece(path)) == plain_facts(b"".join(made))
 
@@ -80,7 +81,7 @@ sizes = st.lists(st.one_of(st.integers(-1, 40), st.integers(4000, 5000), st.inte
 
 @given(sizes)
 def test_sizes_by_arrays(found: list[int]) -> None:
-    told = counting.sizes_of(counting.np.array(found, counting.np.int64))
+    told = tasks.sizes_of(tasks.np.array(found, tasks.np.int64))
     there = sorted(size for size in found if size >= 0)
     assert (told.count, told.nulls, told.total) == (len(there), found.count(-1), sum(there))
     assert (told.least, told.most) == ((there[0], there[-1]) if there else (None, None))
@@ -148,8 +149,8 @@ def test_a_codec_that_nobody_knows(tmp_path: Path) -> None:
 
 
 def test_an_entry_too_large_to_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "WINDOW_BYTES", 100)
-    monkeypatch.setattr(counting.inspect, "ENTRY_BYTES_MAX", 1000)
+    monkeypatch.setattr(tasks, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(tasks.inspect, "ENTRY_BYTES_MAX", 1000)
     large = entries([Record(0, NOW, b"k", bytes(2000))], 2, 0)
     path = written(tmp_path / "x.log", [large, *a_log(0, 1)])
     found = counted(path)

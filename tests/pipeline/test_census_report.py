@@ -11,18 +11,19 @@ import pytest
 from census_samples import a_log, marker, plain_facts, written
 from columnar_samples import NOW, entries
 
-from ottla.broker.tools.formats import formats
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.census import CensusReport, Facts, Plan, count, merge, plan, report
-from ottla.pipeline.census.facts import Damaged
-from ottla.pipeline.census.report import damage_text, moment
-from ottla.pipeline.jobs import census as census_job
-from ottla.protocol.messages.metadata_records import ConfigRecord
-from ottla.protocol.metadata_values import encode
+from ottla.pipeline.jobs.census import job as census_job
+from ottla.pipeline.jobs.census.facts import Damaged, Facts, merge
+from ottla.pipeline.jobs.census.plan import Plan, plan
+from ottla.pipeline.jobs.census.report import CensusReport, damage_text, moment, report
+from ottla.pipeline.jobs.census.tasks import count
+from ottla.protocol.internal_records.metadata_records import ConfigRecord
+from ottla.protocol.internal_records.metadata_values import encode
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.tools.disk.formats import formats
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 DIRECTORIES = sorted(path for path in (GOLDEN / "directories").iterdir() if path.is_dir())

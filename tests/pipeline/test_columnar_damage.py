@@ -25,7 +25,7 @@ from columnar_samples import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.pipeline.columnar import ALL_COLUMNS, Damage, Options, chunks, decode
+from ottla.pipeline.readers.columnar import ALL_COLUMNS, Damage, Options, chunks, decode
 from ottla.protocol.records import batch, compression, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
 from kafka.record import legacy_records as old_kafka_python
 
-from ottla.pipeline.columnar import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, Options, batches, decode, schema
-from ottla.pipeline.columnar.columns import record_batch
+from ottla.pipeline.readers.columnar import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, Options, batches, decode, schema
+from ottla.pipeline.readers.columnar.columns import record_batch
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
 
@@ -331,7 +331,7 @@ def test_rows_know_their_default_columns() -> None:
 
 def test_the_broker_does_not_import_it() -> None:
     program = (
-        "import sys, ottla.broker.server, ottla.broker.commands, ottla.client, ottla.storage, ottla.pipeline\n"
+        "import sys, ottla.broker.network.server, ottla.tools.serve, ottla.client, ottla.storage, ottla.pipeline\n"
         "print([name for name in ('numpy', 'pyarrow', 'pandas', 'pyspark') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

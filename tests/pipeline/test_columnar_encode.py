@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
 from kafka.record import legacy_records as old_kafka_python
 
-from ottla.pipeline.columnar import EncodeOptions, Options, decode, encode
+from ottla.pipeline.readers.columnar import EncodeOptions, Options, decode, encode
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import InvalidRecords, UnsupportedCodec
@@ -136,7 +136,7 @@ def test_sequences_go_on_from_batch_to_batch_and_wrap() -> None:
 
 
 def test_large_inputs_are_written_group_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.pipeline.columnar.encoding._GROUP_BYTES", 10_000)
+    monkeypatch.setattr("ottla.pipeline.readers.columnar.encoding._GROUP_BYTES", 10_000)
     records = some_records(60, 4)
     for magic, codec in FORMATS:
         data = encoded(records, magic=magic, codec=codec, batch_bytes=4000)

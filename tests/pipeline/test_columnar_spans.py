@@ -8,7 +8,7 @@ import zlib
 import pytest
 from columnar_samples import FORMATS, NOW, entries, some_records
 
-from ottla.pipeline.columnar import Damage, Options, Rows, batches, decode, spans
+from ottla.pipeline.readers.columnar import Damage, Options, Rows, batches, decode, spans
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 

@@ -10,8 +10,6 @@ from columnar_samples import FORMATS, NOW, entries, shown, some_records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline import columnar
-from ottla.pipeline.columnar import Options, decode
 from ottla.pipeline.columns import (
     BATCH_COLUMNS,
     BATCH_FIELDS,
@@ -24,6 +22,8 @@ from ottla.pipeline.columns import (
     schema,
     timestamps,
 )
+from ottla.pipeline.readers import columnar
+from ottla.pipeline.readers.columnar import Options, decode
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 

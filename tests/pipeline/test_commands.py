@@ -21,17 +21,19 @@ import pytest
 from census_samples import a_log, written
 
 import ottla.pipeline as package
-from ottla.pipeline import SetupError, commands, extras
-from ottla.pipeline.audit.report import AuditReport, DirectoryAudit
+from ottla.pipeline import SetupError, cli, extras
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.census import count, plan, report
-from ottla.pipeline.commands import pipeline
-from ottla.pipeline.jobs import audit as audit_job
-from ottla.pipeline.jobs import census as census_job
-from ottla.pipeline.jobs.running import JobError, Progress
+from ottla.pipeline.cli import pipeline
+from ottla.pipeline.jobs.audit import job as audit_job
+from ottla.pipeline.jobs.audit.report import AuditReport, DirectoryAudit
+from ottla.pipeline.jobs.census import job as census_job
+from ottla.pipeline.jobs.census.plan import plan
+from ottla.pipeline.jobs.census.report import report
+from ottla.pipeline.jobs.census.tasks import count
+from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.pipeline.sink.errors import SinkError
+from ottla.storage.check.facts import Finding
 from ottla.storage.errors import StorageError
-from ottla.storage.verify_facts import Finding
 
 EXTRAS = set.union(*map(set, extras.EXTRAS.values()))
 SESSION = import_module("ottla.pipeline.session")  # the package has the function by that name
@@ -163,7 +165,7 @@ def test_missing_extras_are_named(
     imported = builtins.__import__
 
     def without(name: str, *arguments: Any) -> Any:
-        if name == "census.pieces":
+        if name == "census.plan":
             raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
         return imported(name, *arguments)
 
@@ -174,10 +176,10 @@ def test_missing_extras_are_named(
 
 def test_nothing_of_the_extras_is_imported_to_say_what_is_wrong() -> None:
     program = (
-        "import sys\nfrom ottla.pipeline.commands import pipeline\n"
+        "import sys\nfrom ottla.pipeline.cli import pipeline\n"
         "try: pipeline(['census', '--help'])\nexcept SystemExit: pass\n"
         f"print(sorted({EXTRAS} & set(sys.modules)))\n"
-        f"print([name for name in {commands.MODULES} if 'ottla.pipeline.commands.' + name in sys.modules])\n"
+        f"print([name for name in {cli.MODULES} if f'ottla.pipeline.jobs.{{name}}.cli' in sys.modules])\n"
         "try: pipeline(['--help'])\nexcept SystemExit: pass\n"
         f"print(sorted({EXTRAS} & set(sys.modules)))"
     )
@@ -187,10 +189,10 @@ def test_nothing_of_the_extras_is_imported_to_say_what_is_wrong() -> None:
     assert "Check batches, indexes, sequences and transactions" in " ".join(every.split())
 
 
-@pytest.mark.parametrize("module", commands.MODULES)
+@pytest.mark.parametrize("module", cli.MODULES)
 def test_each_job_is_found_by_its_name(capsys: pytest.CaptureFixture[str], module: str) -> None:
     name = module.rstrip("_")
-    assert import_module(f"ottla.pipeline.commands.{module}").JOB.name == name
+    assert import_module(f"ottla.pipeline.jobs.{module}.cli").JOB.name == name
     with pytest.raises(SystemExit) as stopped:
         pipeline([name, "--help"])
     words = capsys.readouterr().out
@@ -303,17 +305,17 @@ def test_the_readme_has_the_jobs_and_their_flags() -> None:
     section = readme.partition("\n## Jobs on Spark\n")[2].partition("\n## ")[0]
     usage = readme.partition("\n    ottla pipeline census|audit ")[2].partition("\n\n")[0]
     known: set[str] = set()
-    for module in commands.MODULES:
+    for module in cli.MODULES:
         assert f"    ottla pipeline {module.rstrip('_')} " in section
         parser = argparse.ArgumentParser(add_help=False)
-        commands.add_arguments(parser, import_module(f"ottla.pipeline.commands.{module}").JOB)
+        cli.add_arguments(parser, import_module(f"ottla.pipeline.jobs.{module}.cli").JOB)
         known |= {flag for action in parser._actions for flag in action.option_strings}
     told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section + usage))
     assert told - {"--records", "--script"} == known - {"--bootstrap"}  # these are of `ottla verify`, and of no job
 
 
 def test_each_job_is_a_function_of_the_package() -> None:
-    for module in commands.MODULES:
+    for module in cli.MODULES:
         name = "import_records" if module == "import_" else module
         function = getattr(package, name)
         assert name in package.__all__ and {"spark", "say"} <= set(signature(function).parameters)

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from compacting_here import disk_contents
 
-from ottla.pipeline.commands import pipeline
-from ottla.pipeline.jobs import running
-from ottla.pipeline.rewriting.compacting import Buckets
+from ottla.pipeline.cli import pipeline
+from ottla.pipeline.jobs import spark_tasks
+from ottla.pipeline.jobs.compact.steps import Buckets
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage import checkpoint
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
 
-COMPACT = import_module("ottla.pipeline.jobs.compact")
+COMPACT = import_module("ottla.pipeline.jobs.compact.job")
 SESSION = import_module("ottla.pipeline.session")
 OFFSETS = "__consumer_offsets"
 
@@ -67,7 +67,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
             assert bytes_of(item) > 0 and str(item).endswith(".log")
             yield item, task(item)
 
-    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(spark_tasks, "run", run)
     spark = SimpleNamespace(stop=lambda: None, sparkContext=Context())
     monkeypatch.setattr(SESSION, "session", lambda master=None, **conf: spark)
 

@@ -20,11 +20,11 @@ from compacting_here import (
 )
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.rewriting.compaction_configs import Settings
-from ottla.storage.checkpoint import read_offsets
+from ottla.pipeline.jobs.compact.configs import Settings
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
+from ottla.storage.format.checkpoint import read_offsets
+from ottla.storage.partition_log import PartitionLog
 
 SETTINGS = Settings(segment_bytes=900, index_interval_bytes=100, delete_retention_ms=500)
 CHECKPOINT = f"{ROOT}/cleaner-offset-checkpoint"
@@ -105,8 +105,8 @@ def test_a_disk_that_fails_at_any_step(scaled: Callable[[int], int]) -> None:
 
 def test_a_look_changes_nothing_and_a_second_run_has_nothing_to_do() -> None:
     files, log = closed(random.Random(3))
-    from ottla.pipeline.rewriting.compacting import plan_partition
-    from ottla.pipeline.rewriting.holding import held
+    from ottla.pipeline.jobs.compact.steps import plan_partition
+    from ottla.pipeline.jobs.in_place.directory_hold import held
 
     before, steps = contents(files), files.steps
     with held(ROOT, files=files, looking=True) as holding:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, compact_here, contents, plan_of, run, task
 
-from ottla.pipeline.columnar import upgrading
-from ottla.pipeline.rewriting import stretches
+from ottla.pipeline.jobs.compact import thinned_batches
+from ottla.pipeline.readers.columnar import upgrade
 
 
 def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
@@ -29,8 +29,8 @@ def test_any_log_becomes_what_the_cleaner_makes_of_it(
     scaled: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, least_records: int
 ) -> None:
     """Also in second passes, which begin anywhere; batches are done together, and one by one."""
-    monkeypatch.setattr(stretches, "LEAST_RECORDS", least_records)
-    monkeypatch.setattr(upgrading, "LEAST_ENTRIES", least_records // 4)
+    monkeypatch.setattr(thinned_batches, "LEAST_RECORDS", least_records)
+    monkeypatch.setattr(upgrade, "LEAST_ENTRIES", least_records // 4)
     seed = random.randrange(1 << 32)
     print("seed", seed)
     for number in range(scaled(25)):

@@ -11,17 +11,17 @@ import pytest
 from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, close, compact_here, contents
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.rewriting.compacting import Outcome, PartitionPlan, Release, plan_partition
-from ottla.pipeline.rewriting.compaction_configs import Settings, compacted_topics, settings_of
-from ottla.pipeline.rewriting.compaction_report import report_of
-from ottla.pipeline.rewriting.holding import held
+from ottla.pipeline.jobs.compact.configs import Settings, compacted_topics, settings_of
+from ottla.pipeline.jobs.compact.report import report_of
+from ottla.pipeline.jobs.compact.steps import Outcome, PartitionPlan, Release, plan_partition
+from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage import checkpoint
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 DAY_MS = 24 * 3600 * 1000
 NOW = 10 * DAY_MS

@@ -20,18 +20,18 @@ from wire_world import config
 
 from ottla.broker import Embedded
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
-from ottla.pipeline.exporting import layout, writing
-from ottla.pipeline.exporting.committing import Settings
-from ottla.pipeline.exporting.manifest import ExportError, commits, exported_files
-from ottla.pipeline.exporting.ranges import Range, merged, without
-from ottla.pipeline.exporting.writing import CODECS, Form
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.jobs.export import layout, tasks
+from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.manifest import ExportError, commits, exported_files
+from ottla.pipeline.jobs.export.ranges import Range, merged, without
+from ottla.pipeline.jobs.export.tasks import CODECS, Form
 from ottla.pipeline.offsets import AtOffsets, AtTime
-from ottla.pipeline.wire import WireBackend
+from ottla.pipeline.readers.files import FileBackend
+from ottla.pipeline.readers.wire import WireBackend
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
+from ottla.storage.log_dir.directory import DataDirectory
 
 UNCOMMITTED = Settings(isolation="read_uncommitted")
 ID = bytes(range(16))
@@ -126,9 +126,9 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
 
 def test_records_of_many_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaled: Callable[[int], int]) -> None:
     """In bounded memory, with few files open: a day that is closed meanwhile is gone on with in a file of its own."""
-    monkeypatch.setattr(writing, "GROUP_BYTES", 2000)
-    monkeypatch.setattr(writing, "WAITING_BYTES", 3000)
-    monkeypatch.setattr(writing, "OPEN_FILES", 2)
+    monkeypatch.setattr(tasks, "GROUP_BYTES", 2000)
+    monkeypatch.setattr(tasks, "WAITING_BYTES", 3000)
+    monkeypatch.setattr(tasks, "OPEN_FILES", 2)
     rng = random.Random(9)
     times = [-1, 0, DAY_MS - 1, DAY_MS, -2, -DAY_MS, NOW_MS, NOW_MS + DAY_MS]
     count = scaled(900)

@@ -17,16 +17,17 @@ from wire_world import config
 
 from ottla.broker import Embedded
 from ottla.pipeline.backend import TopicPartition
-from ottla.pipeline.commands import pipeline
-from ottla.pipeline.exporting import asking, committing
-from ottla.pipeline.exporting.decoding import Decoding
-from ottla.pipeline.exporting.manifest import ExportError
-from ottla.pipeline.exporting.planning import FROM_START, TO_END
-from ottla.pipeline.jobs import running
+from ottla.pipeline.cli import pipeline
+from ottla.pipeline.jobs import spark_tasks
+from ottla.pipeline.jobs.export import arguments as asking
+from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export.manifest import ExportError
+from ottla.pipeline.jobs.export.plan import FROM_START, TO_END
+from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.offsets import AtOffsets, AtTime, OptionError
 from ottla.protocol.records.batch import Record
 
-EXPORT = import_module("ottla.pipeline.jobs.export")
+EXPORT = import_module("ottla.pipeline.jobs.export.job")
 SESSION = import_module("ottla.pipeline.session")
 SPARK: Any = SimpleNamespace(stop=lambda: None)
 
@@ -47,10 +48,10 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         for item in items:
             yield item, task(item)
         if say is not None:
-            say(running.Progress(len(items), len(items), 10**6, 10**6, 0.5, True))
+            say(spark_tasks.Progress(len(items), len(items), 10**6, 10**6, 0.5, True))
 
-    monkeypatch.setattr(running, "run", run)
-    monkeypatch.setattr(running, "tasks", lambda spark, items, **_: len(items))
+    monkeypatch.setattr(spark_tasks, "run", run)
+    monkeypatch.setattr(spark_tasks, "tasks", lambda spark, items, **_: len(items))
     monkeypatch.setattr(SESSION, "session", lambda master=None, **conf: SPARK)
 
 
@@ -173,7 +174,7 @@ def test_a_full_disk_is_told_with_the_folder(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(committing, "write_atomically", full)
+    monkeypatch.setattr(commit, "write_atomically", full)
     said = refused(capsys, logs, "--to", str(tmp_path / "out"), "--quiet", code=1)
     assert said == f"ottla pipeline export: cannot export to {tmp_path}/out: No space left on device"
 

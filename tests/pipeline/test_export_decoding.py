@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.exporting import decoding as decoding_module
-from ottla.pipeline.exporting.committing import Settings
-from ottla.pipeline.exporting.decoding import Decoding
-from ottla.pipeline.exporting.manifest import ExportError
-from ottla.pipeline.exporting.writing import Form
+from ottla.pipeline.jobs.export import value_columns as decoding_module
+from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.manifest import ExportError
+from ottla.pipeline.jobs.export.tasks import Form
+from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.protocol.records.batch import Record
 
 COLUMNS = pa.schema(

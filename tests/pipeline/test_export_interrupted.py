@@ -24,15 +24,16 @@ from read_samples import Row
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import Selection, Wanted
-from ottla.pipeline.exporting import committing, layout
-from ottla.pipeline.exporting.committing import Committer, Settings
-from ottla.pipeline.exporting.delta import DeltaTable
-from ottla.pipeline.exporting.manifest import Commit, ExportError, Manifest, exported_files
-from ottla.pipeline.exporting.planning import Request, plan
-from ottla.pipeline.exporting.writing import Form, write
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.jobs.export import commit as committing
+from ottla.pipeline.jobs.export import layout
+from ottla.pipeline.jobs.export.commit import Committer, Settings
+from ottla.pipeline.jobs.export.delta import DeltaTable
+from ottla.pipeline.jobs.export.manifest import Commit, ExportError, Manifest, exported_files
+from ottla.pipeline.jobs.export.plan import Request, plan
+from ottla.pipeline.jobs.export.tasks import Form, write
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
-from ottla.storage.files import DiskFiles
+from ottla.storage.io.files import DiskFiles
 
 ROOT = "/lake/orders"
 DAY_MS = 86_400_000

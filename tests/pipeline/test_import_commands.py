@@ -11,8 +11,8 @@ from import_samples import put_records, some
 from logs_samples import written
 
 from ottla.pipeline.backend import TopicPartition
-from ottla.pipeline.commands import pipeline
-from ottla.pipeline.commands.replay import JOB
+from ottla.pipeline.cli import pipeline
+from ottla.pipeline.jobs.replay.cli import JOB
 from ottla.pipeline.offsets import AtOffsets
 
 ONE = ["--bootstrap", "127.0.0.1:1"]

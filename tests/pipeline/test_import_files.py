@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from import_samples import NOW_MS, planned, put, put_records, some
 
 from ottla.pipeline.backend import ReadError, TopicPartition
-from ottla.pipeline.importing import files
-from ottla.pipeline.importing.pieces import Plan
-from ottla.pipeline.importing.sending import BY_KEY
+from ottla.pipeline.jobs.import_ import files
+from ottla.pipeline.jobs.import_.plan import Plan
+from ottla.pipeline.jobs.import_.produce import BY_KEY
 
 
 def told(plan: Plan) -> dict[TopicPartition, list[tuple[Any, ...]]]:

@@ -14,16 +14,16 @@ from import_samples import NOW_MS, exported, here, planned, put_records, read, s
 from logs_samples import written
 from wire_world import consumed
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError, TopicPartition
-from ottla.pipeline.importing.filling import fill
-from ottla.pipeline.importing.report import ImportReport
-from ottla.pipeline.importing.segments import Layout
-from ottla.pipeline.importing.staging import staging_path
+from ottla.pipeline.jobs.import_.report import ImportReport
+from ottla.pipeline.jobs.import_.staging_folder import staging_path
+from ottla.pipeline.jobs.import_.steps import fill
+from ottla.pipeline.jobs.import_.tasks import Layout
 from ottla.protocol.records import formats
-from ottla.storage.directory import LOCK
-from ottla.storage.files import DiskFiles
-from ottla.storage.verify import Verification
+from ottla.storage.check.directory import Verification
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import LOCK
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
 from stored_directories import DIRECTORIES, RELEASES  # type: ignore[import-not-found]
@@ -205,7 +205,7 @@ class Killing(DiskFiles):
 
 def in_process(files: DiskFiles):  # type: ignore[no-untyped-def]
     """`ottla import-dir` over a disk that may end the process."""
-    from ottla.broker.tools.import_dir import run_import
+    from ottla.tools.disk.import_dir import run_import
 
     def call(arguments):  # type: ignore[no-untyped-def]
         import re
@@ -252,7 +252,7 @@ def test_interrupted_anywhere_a_second_run_completes_it(
 
     def attempt(files: DiskFiles) -> ImportReport:
         def run(works):  # type: ignore[no-untyped-def]
-            from ottla.pipeline.importing.segments import write
+            from ottla.pipeline.jobs.import_.tasks import write
 
             for work in works:
                 yield work, write(work, files)
@@ -277,8 +277,8 @@ def test_interrupted_anywhere_a_second_run_completes_it(
         if kind == "new":
             assert not target.exists() or read(target) == expected, last
         elif kind == "history":
-            from ottla.pipeline.importing.adding import Target
-            from ottla.pipeline.importing.staging import Staging
+            from ottla.pipeline.jobs.import_.adoption import Target
+            from ottla.pipeline.jobs.import_.staging_folder import Staging
 
             probing = Staging(DiskFiles(), str(tmp_path / "probe"), "", {})
             known = Target(DiskFiles(), str(target), in_process(DiskFiles())).existing(probing, ["t", "u"])

@@ -14,14 +14,14 @@ from import_samples import exported, planned, put, put_records, read, some
 from logs_samples import written
 from wire_world import QUICK, consumed
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.client import Admin
-from ottla.client.admin_types import ConfigResource, ResourceType
-from ottla.client.partitioners import java_partition
+from ottla.client.admin.types import ConfigResource, ResourceType
+from ottla.client.producer.partitioners import java_partition
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.importing.report import ImportReport
-from ottla.pipeline.importing.sending import BY_KEY, Delivery, bring, deliver, options_of, transactions
-from ottla.pipeline.sink.sending import Sent
+from ottla.pipeline.jobs.import_.produce import BY_KEY, Delivery, bring, deliver, options_of, transactions
+from ottla.pipeline.jobs.import_.report import ImportReport
+from ottla.pipeline.sink.task_writer import Sent
 
 HURRY = {name: value for name, value in QUICK.items() if name.startswith(("retry", "reconnect", "request"))}
 

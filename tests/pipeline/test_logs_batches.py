@@ -15,10 +15,10 @@ from logs_samples import KEY, Folder, rows, wanted, written
 
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.columns import BATCH_COLUMNS, BATCH_FIELDS, batch_schema
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage import inspect
+from ottla.storage.check import inspect
 
 Row = dict[str, Any]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -98,7 +98,7 @@ def test_large_entries_are_hopped_over(tmp_path: Path, monkeypatch: pytest.Monke
     sizes = [10, 300_000, 20, 200_000, 250_000, 5, 7, 100_000]
     data = [bytes(batch.build([Record(at, 5, None, bytes(size))], base_offset=at)) for at, size in enumerate(sizes)]
     (folder / f"{0:020d}.log").write_bytes(b"".join(data))
-    from ottla.pipeline.logs.files import LogFile
+    from ottla.pipeline.readers.files.windows import LogFile
 
     bytes_read = 0
     fill, read = LogFile.fill, LogFile.read

@@ -15,11 +15,11 @@ import pytest
 from logs_samples import KEY, Folder, as_records, rows, wanted, write, written
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError
-from ottla.pipeline.logs import FileBackend, FilePiece, catalog
+from ottla.pipeline.readers.files import FileBackend, FilePiece, catalog
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import PartitionLog
 
 NOW = 1_700_000_000_000
 
@@ -135,7 +135,7 @@ def test_a_swap_is_waited_for(folder: Folder, monkeypatch: pytest.MonkeyPatch) -
         if len(waits) == 3:
             os.replace(swap, path)
 
-    monkeypatch.setattr("ottla.pipeline.logs.catalog.time.sleep", wait)
+    monkeypatch.setattr("ottla.pipeline.readers.files.catalog.time.sleep", wait)
     assert as_records(rows(pieces)) == folder.records
     assert len(waits) == 3
 

@@ -16,7 +16,7 @@ from logs_samples import KEY, Folder, as_records, indexed, read, rows, split, wa
 
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.columns import FIELDS
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 

@@ -14,14 +14,14 @@ import pytest
 from logs_samples import KEY, rows, wanted, written
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition
-from ottla.pipeline.logs import FileBackend
-from ottla.pipeline.logs.ends import is_in_use
+from ottla.pipeline.readers.files import FileBackend
+from ottla.pipeline.readers.files.ends import is_in_use
 from ottla.protocol.records.batch import Record
-from ottla.storage.checkpoint import LOG_START_OFFSET, REPLICATION_OFFSET, write_offsets
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
+from ottla.storage.format.checkpoint import LOG_START_OFFSET, REPLICATION_OFFSET, write_offsets
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)
@@ -118,7 +118,7 @@ def test_the_end_is_read_on_from_where_it_was(tmp_path: Path, monkeypatch: pytes
     backend = FileBackend([str(tmp_path)])
     assert both(backend, KEY) == (0, folder.end)
     data = folder.log().read_bytes()
-    from ottla.pipeline.logs.files import LogFile
+    from ottla.pipeline.readers.files.windows import LogFile
 
     positions: list[int] = []
     fill = LogFile.fill

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
 from stored_directories import DIRECTORIES, INTERNAL, RELEASES, Told, stored  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 
 KINDS = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")

@@ -15,8 +15,8 @@ from logs_samples import KEY, Folder, as_records, indexed, read, rows, split, wa
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Wanted
 from ottla.pipeline.columns import FIELDS
-from ottla.pipeline.logs import FileBackend
-from ottla.pipeline.logs.pieces import FilePiece
+from ottla.pipeline.readers.files import FileBackend
+from ottla.pipeline.readers.files.pieces import FilePiece
 from ottla.protocol.records import formats
 
 parts = st.lists(
@@ -87,7 +87,7 @@ def test_a_part_reads_only_what_is_its_own(tmp_path: Path, monkeypatch: pytest.M
     pieces = backend.pieces([OffsetRange(*KEY, 0, folder.end)], wanted())
     size = folder.log().stat().st_size
     bytes_read = 0
-    from ottla.pipeline.logs.files import LogFile
+    from ottla.pipeline.readers.files.windows import LogFile
 
     fill = LogFile.fill
 
@@ -111,7 +111,7 @@ def test_an_entry_may_be_larger_than_a_window(window_bytes: int, tmp_path: Path)
 
 def test_an_entry_that_claims_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 200), (2, 0, 1)], interval_bytes=None)
-    monkeypatch.setattr("ottla.pipeline.logs.files.ENTRY_BYTES_MAX", 10_000)
+    monkeypatch.setattr("ottla.pipeline.readers.files.windows.ENTRY_BYTES_MAX", 10_000)
     with pytest.raises(ReadError, match=r"0.log at byte 0, offset 0: an entry of \d+ bytes, more than one may have"):
         read(tmp_path, wanted(), 0, folder.end, window_bytes=5000)
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from logs_samples import rows, wanted
 
 from ottla.pipeline.backend import OffsetRange, TopicPartition
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
-from ottla.storage import txn_index
 from ottla.storage.config import LogConfig
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers import txn_index
 
 KEY = TopicPartition("orders", 0)
 NOW = 1_700_000_000_000

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from census_samples import a_log, written
 
-from ottla.pipeline.audit.report import AuditReport, DirectoryAudit
-from ottla.pipeline.census import CensusReport, count, plan, report
 from ottla.pipeline.jobs import plot
-from ottla.storage.verify_facts import Finding
+from ottla.pipeline.jobs.audit.report import AuditReport, DirectoryAudit
+from ottla.pipeline.jobs.census.plan import plan
+from ottla.pipeline.jobs.census.report import CensusReport, report
+from ottla.pipeline.jobs.census.tasks import count
+from ottla.storage.check.facts import Finding
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import EqualTo
 from read_samples import FORMATS, Row, by_aiokafka
 from read_through import as_rows, rows
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
 from stored_directories import DIRECTORIES, INTERNAL, RELEASES, stored  # type: ignore[import-not-found]

@@ -17,20 +17,20 @@ from logs_samples import Folder as LogFolder
 from logs_samples import split, write
 from wire_world import QUICK, consumed
 
-from ottla.broker.embedded import Embedded
-from ottla.client.partitioners import java_partition
+from ottla.broker.testing.embedded import Embedded
+from ottla.client.producer.partitioners import java_partition
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition
-from ottla.pipeline.importing.sending import options_of
-from ottla.pipeline.importing.topics import ensure
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.jobs.import_.produce import options_of
+from ottla.pipeline.jobs.import_.topics import ensure
+from ottla.pipeline.jobs.replay import schedule
+from ottla.pipeline.jobs.replay.report import ReplayReport
+from ottla.pipeline.jobs.replay.rounds import ROUND_S, Replay, Settings
+from ottla.pipeline.jobs.replay.tasks import Played, Work, play, replay_part
 from ottla.pipeline.offsets import parse_offsets
-from ottla.pipeline.replaying import pacing
-from ottla.pipeline.replaying.playing import Played, Work, play, replay_part
-from ottla.pipeline.replaying.report import ReplayReport
-from ottla.pipeline.replaying.rounds import ROUND_S, Replay, Settings
+from ottla.pipeline.readers.files import FileBackend
+from ottla.pipeline.readers.wire import WireBackend
 from ottla.pipeline.sink.batches import Batch
-from ottla.pipeline.sink.sending import Sent
-from ottla.pipeline.wire import WireBackend
+from ottla.pipeline.sink.task_writer import Sent
 from ottla.protocol.records.batch import Header, Record
 
 NOW_MS = 1_700_000_000_000
@@ -50,7 +50,7 @@ class Time:
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
-        assert 0 < seconds <= pacing.NAP_S
+        assert 0 < seconds <= schedule.NAP_S
         self.slept += 1
         self.now_s += seconds
 
@@ -167,8 +167,8 @@ def rows_at(times_ms: Sequence[int]) -> pa.RecordBatch:
 
 @given(st.lists(st.lists(st.integers(-1, 20_000), max_size=30), max_size=5), st.sampled_from([0.5, 1.0, 10.0, 333.3]))
 def test_nothing_comes_before_its_time(batches: list[list[int]], speed: float) -> None:
-    slices = list(pacing.at_pace(map(rows_at, batches), START_S, 5_000, speed))
-    found = [int(ms) for one in slices for ms in pacing.milliseconds(one.rows)]
+    slices = list(schedule.at_pace(map(rows_at, batches), START_S, 5_000, speed))
+    found = [int(ms) for one in slices for ms in schedule.milliseconds(one.rows)]
     assert found == [ms for batch in batches for ms in batch]
     dues = [one.due_s for one in slices for _ in range(one.rows.num_rows)]
     assert dues == sorted(dues)
@@ -176,16 +176,16 @@ def test_nothing_comes_before_its_time(batches: list[list[int]], speed: float) -
     for ms, due_s in zip(found, dues, strict=True):
         latest = max(latest, ms)
         wanted_s = START_S + (latest - 5_000) / 1000 / speed
-        assert wanted_s - 1e-6 <= due_s <= wanted_s + pacing.SLICE_S + 1 / speed / 500
+        assert wanted_s - 1e-6 <= due_s <= wanted_s + schedule.SLICE_S + 1 / speed / 500
 
 
 @given(st.lists(st.integers(0, 300), max_size=8), st.sampled_from([0.5, 3.0, 10.0, 99.0, 1234.0]))
 def test_a_rate_is_kept(sizes: list[int], rate: float) -> None:
-    slices = list(pacing.at_rate([rows_at([0] * size) for size in sizes], START_S, rate))
+    slices = list(schedule.at_rate([rows_at([0] * size) for size in sizes], START_S, rate))
     dues = [one.due_s for one in slices for _ in range(one.rows.num_rows)]
     assert len(dues) == sum(sizes)
     for number, due_s in enumerate(dues):
-        assert START_S + number / rate - pacing.SLICE_S - 1e-6 <= due_s <= START_S + number / rate + 1e-6
+        assert START_S + number / rate - schedule.SLICE_S - 1e-6 <= due_s <= START_S + number / rate + 1e-6
 
 
 # -- rounds
@@ -237,7 +237,7 @@ def test_at_the_original_pace(tmp_path: Path, time: Time, log: Log, speed: float
     for at, _, _, value, ms in log.found:
         due_s = START_S + max(0, ms - NOW_MS) / 1000 / speed
         assert at >= due_s - 1e-6
-        assert at <= due_s + 1.0 / speed + 2 * pacing.SLICE_S, value
+        assert at <= due_s + 1.0 / speed + 2 * schedule.SLICE_S, value
     if speed == 1.0:
         assert report.rounds < 60  # in most of the 120 times 5 seconds nothing was written
 

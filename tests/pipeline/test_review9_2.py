@@ -18,20 +18,20 @@ from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory
 from old_messages import lay_down, piece, wrapper  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.columnar.upgrading import upgraded
-from ottla.pipeline.jobs.compact import compact
-from ottla.pipeline.rewriting import reading, room
-from ottla.pipeline.rewriting.compacting import check_space, plan_partition
-from ottla.pipeline.rewriting.compaction_configs import Settings
-from ottla.pipeline.rewriting.comparing import Different, compare
-from ottla.pipeline.rewriting.holding import UPGRADED, distinct, held, put_in_place
-from ottla.pipeline.rewriting.upgrading import SegmentItem, Upgrade, Upgraded, write
+from ottla.pipeline.jobs.compact.configs import Settings
+from ottla.pipeline.jobs.compact.job import compact
+from ottla.pipeline.jobs.compact.steps import check_space, plan_partition
+from ottla.pipeline.jobs.in_place import disk_space, windows
+from ottla.pipeline.jobs.in_place.directory_hold import UPGRADED, distinct, held, put_in_place
+from ottla.pipeline.jobs.upgrade.comparison import Different, compare
+from ottla.pipeline.jobs.upgrade.steps import SegmentItem, Upgrade, Upgraded, write
+from ottla.pipeline.readers.columnar.upgrade import upgraded
+from ottla.storage.compaction.rewrite import Run, Source, rewrite
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.rewrite import Run, Source, rewrite
-from ottla.storage.txn_index import AbortedTransaction, dump
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.producers.txn_index import AbortedTransaction, dump
 
 FOLDER = "/data/orders-0"
 SETTINGS = Settings(segment_bytes=1, delete_retention_ms=500)
@@ -124,7 +124,7 @@ def test_a_compaction_without_room_is_refused_before_it_begins(monkeypatch: pyte
     assert check_space([plan], 2, lambda path: sum(sizes)) == [(ROOT, sum(sizes), sum(sizes))]
     with pytest.raises(ReadError, match=f"^the disk of {ROOT} has {sum(sizes) - 1} bytes free, and the compaction may"):
         check_space([plan], 2, lambda path: sum(sizes) - 1)
-    monkeypatch.setattr(room, "LARGEST_BUNDLE_BYTES", 0)
+    monkeypatch.setattr(disk_space, "LARGEST_BUNDLE_BYTES", 0)
     assert check_space([plan], 2, lambda path: 10**9)[0].needed_bytes == 2 * max(sizes)
     other = plan_partition(holding, "orders", 0, SETTINGS, now_ms=10_000)
     other.root = "/data2"  # on the same disk
@@ -132,7 +132,7 @@ def test_a_compaction_without_room_is_refused_before_it_begins(monkeypatch: pyte
         check_space([plan, other], 2, lambda path: 4 * max(sizes) - 1)
     plan.groups = []
     assert check_space([plan], 2, lambda path: 0) == []
-    assert room.free_bytes("/") > 0
+    assert disk_space.free_bytes("/") > 0
 
 
 def test_a_disk_that_is_full_at_any_byte_of_a_compaction_loses_nothing() -> None:
@@ -230,7 +230,7 @@ def test_a_mistake_of_the_quick_way_is_met_before_the_swap(monkeypatch: pytest.M
                 made = made._replace(**{field: told})
             yield made
 
-    monkeypatch.setattr(reading, "upgraded", wrong)
+    monkeypatch.setattr(windows, "upgraded", wrong)
     with held(ROOT, files=files) as root:
         job = Upgrade([root], configs={"orders": {"index.interval.bytes": "60"}})
         job.look()

@@ -16,18 +16,19 @@ from export_samples import a_log, exported, tables, visible
 from import_samples import here, planned, put, put_records, some
 from logs_samples import wanted
 
-from ottla.broker.adoption import HOLES_MAX
+from ottla.broker.metadata.adoption import HOLES_MAX
 from ottla.pipeline.backend import OffsetRange, ReadError
-from ottla.pipeline.commands import pipeline
-from ottla.pipeline.exporting import asking, layout
-from ottla.pipeline.exporting.committing import Settings
-from ottla.pipeline.exporting.manifest import Commit, Exported, ExportedFile, ExportError
-from ottla.pipeline.importing import files, pieces, rows
-from ottla.pipeline.importing.filling import fill
-from ottla.pipeline.importing.segments import Layout
-from ottla.pipeline.logs import FileBackend
-from ottla.pipeline.replaying import pacing
-from ottla.pipeline.replaying.playing import COLUMNS
+from ottla.pipeline.cli import pipeline
+from ottla.pipeline.jobs.export import arguments, layout
+from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.manifest import Commit, Exported, ExportedFile, ExportError
+from ottla.pipeline.jobs.import_ import files, rows
+from ottla.pipeline.jobs.import_ import plan as pieces
+from ottla.pipeline.jobs.import_.steps import fill
+from ottla.pipeline.jobs.import_.tasks import Layout
+from ottla.pipeline.jobs.replay import schedule
+from ottla.pipeline.jobs.replay.tasks import COLUMNS
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 
 NANOSECONDS = 1_700_000_000_000_000_000  # where milliseconds belong, as some producers have it
@@ -57,11 +58,11 @@ def test_times_later_than_those_of_spark_come_back(far: Path, tmp_path: Path) ->
 
 def test_a_replay_keeps_them(far: Path) -> None:
     logs = FileBackend([str(far)]).pieces([OffsetRange("far", 0, 0, len(TIMES))], wanted(*COLUMNS))
-    assert [int(time) for piece in logs for found in piece.read() for time in pacing.milliseconds(found)] == TIMES
+    assert [int(time) for piece in logs for found in piece.read() for time in schedule.milliseconds(found)] == TIMES
 
 
 def test_a_delta_table_has_the_latest_that_it_can(far: Path, tmp_path: Path) -> None:
-    from ottla.pipeline.exporting.writing import Form
+    from ottla.pipeline.jobs.export.tasks import Form
 
     exported(far, tmp_path / "lake", form=Form(for_delta=True), settings=Settings("delta"))
     times = [table.column("timestamp").cast("int64") for _, _, table in tables(tmp_path / "lake")]
@@ -73,15 +74,15 @@ def test_a_delta_table_has_the_latest_that_it_can(far: Path, tmp_path: Path) -> 
 
 
 def test_a_delta_table_in_a_folder_with_a_space(tmp_path: Path) -> None:
-    from ottla.pipeline.exporting.writing import Form
+    from ottla.pipeline.jobs.export.tasks import Form
 
     a_log(tmp_path / "data", "a.b_c-1", 0, [some(5)])
     exported(tmp_path / "data", tmp_path / "la ké#", form=Form(for_delta=True), settings=Settings("delta"))
     (file,) = files.listed(tmp_path / "la ké#")
     assert Path(file.path).is_file() and file.topic == "a.b_c-1"
     with pytest.raises(ExportError, match="takes no %"):
-        asking.check_folder("/lake/100%25", "delta", [])
-    asking.check_folder("/lake/100%25", "parquet", [])
+        arguments.check_folder("/lake/100%25", "delta", [])
+    arguments.check_folder("/lake/100%25", "parquet", [])
 
 
 def test_tables_below_a_folder_are_not_taken_for_files(tmp_path: Path) -> None:
@@ -243,4 +244,4 @@ def test_nothing_is_exported_into_the_logs(tmp_path: Path, capsys: pytest.Captur
         assert pipeline(["export", str(tmp_path / "data"), "--to", str(to)]) == 2
         assert "whose broker would not know what it is" in capsys.readouterr().err
     assert not (tmp_path / "data" / "lake").exists()
-    asking.check_folder(str(tmp_path / "data2"), "parquet", [str(tmp_path / "data")])
+    arguments.check_folder(str(tmp_path / "data2"), "parquet", [str(tmp_path / "data")])

@@ -12,13 +12,13 @@ import pytest
 import sink_world as world
 from pyspark.sql import types as T
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.sink import SinkError, SinkOptions, idempotent_grant, send
 from ottla.pipeline.sink.exactly_once import checked
-from ottla.pipeline.sink.gathering import write_staged
+from ottla.pipeline.sink.gathered_writes import write_staged
 from ottla.pipeline.sink.rows import SENT
-from ottla.pipeline.sink.sending import Sending
-from ottla.pipeline.sink.staging import SMALL_BYTES, Place, _Stage, stage
+from ottla.pipeline.sink.staged_rows import SMALL_BYTES, Place, _Stage, stage
+from ottla.pipeline.sink.task_writer import Sending
 from ottla.pipeline.sources.writer import BatchWriter, StagedBatchWriter, StagedRows, batch_writer, stream_writer
 
 AT = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}

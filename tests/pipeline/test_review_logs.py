@@ -14,10 +14,10 @@ from test_logs_reading import offsets_of, timed
 from test_logs_transactions import KEY, NOW, Play, committed, consumed, opened
 
 from ottla.pipeline.backend import OffsetRange, ReadError
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
-from ottla.storage.directory import CLEAN_SHUTDOWN
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
 
 
 def data_of(producer_id: int, sequence: int = 0, time_ms: int = NOW) -> bytearray:

@@ -14,15 +14,15 @@ from logs_samples import rows, wanted, written
 from patience import PATIENCE_S
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.audit.auditing import Audit
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, Wanted
-from ottla.pipeline.census import plan
-from ottla.pipeline.commands import output, starting
-from ottla.pipeline.logs import FileBackend, pieces
+from ottla.pipeline.cli import output, spark_start
+from ottla.pipeline.jobs.audit.steps import Audit
+from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.offsets import split
+from ottla.pipeline.readers.files import FileBackend, pieces
 from ottla.pipeline.sources.batches import BatchesSource
 from ottla.pipeline.sources.log import LogSource
-from ottla.storage import inspect
+from ottla.storage.check import inspect
 from ottla.storage.errors import StorageError
 
 
@@ -174,7 +174,7 @@ def test_writing_is_refused_in_a_sentence() -> None:
 def test_why_spark_does_not_start() -> None:
     """Of what the JVM says the cause, where there is one."""
     said = "WARNING: noise\norg.SparkException: Exception thrown in awaitResult:\n\tat a.b(c)\n"
-    assert starting._reason(said) == "org.SparkException: Exception thrown in awaitResult:"
+    assert spark_start._reason(said) == "org.SparkException: Exception thrown in awaitResult:"
     causes = "Caused by: java.io.IOException: Failed to connect to /127.0.0.1:1\n\tat d\nCaused by: e\n"
-    assert starting._reason(said + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
-    assert starting._reason("nothing") == ""
+    assert spark_start._reason(said + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
+    assert spark_start._reason("nothing") == ""

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.jobs.running import ITEM_BYTES, LEAST_BYTES, MOST_BYTES, Meter, Progress, amount, bundles, span
+from ottla.pipeline.jobs.spark_tasks import (
+    ITEM_BYTES,
+    LEAST_BYTES,
+    MOST_BYTES,
+    Meter,
+    Progress,
+    amount,
+    bundles,
+    span,
+)
 
 sizes = st.lists(st.integers(0, 300 << 20), max_size=60)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.columnar.encoding import EncodeOptions
+from ottla.pipeline.readers.columnar.encoding import EncodeOptions
 from ottla.pipeline.sink import SinkError, batches
 from ottla.pipeline.sink.batches import HEADER_BYTES, RECORD_BYTES, cut, encoded
 from ottla.pipeline.sink.rows import HEADERS

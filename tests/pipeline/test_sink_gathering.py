@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ottla.broker.embedded import Embedded
-from ottla.pipeline.sink import SinkError, SinkFenced, SinkOptions, SinkTransaction, gathering
-from ottla.pipeline.sink.gathering import needed, send_rows, write_staged
-from ottla.pipeline.sink.staging import stage
+from ottla.broker.testing.embedded import Embedded
+from ottla.pipeline.sink import SinkError, SinkFenced, SinkOptions, SinkTransaction, gathered_writes
+from ottla.pipeline.sink.gathered_writes import needed, send_rows, write_staged
+from ottla.pipeline.sink.staged_rows import stage
 from ottla.protocol.murmur2 import java_partition
 
 Record = tuple[int, int, bytes | None, bytes | None]
@@ -102,7 +102,7 @@ def test_what_cannot_be_written_leaves_nothing(broker: Embedded) -> None:
 
 def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("three")
-    send = gathering.TaskSender.send
+    send = gathered_writes.TaskSender.send
 
     def overtaken(*arguments: Any) -> Any:
         sent = send(*arguments)
@@ -111,7 +111,7 @@ def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.M
         return sent
 
     given = options(broker, topic="three")
-    monkeypatch.setattr(gathering.TaskSender, "send", overtaken)
+    monkeypatch.setattr(gathered_writes.TaskSender, "send", overtaken)
     with pytest.raises(SinkFenced, match="another query with transactional id 'three-id' took over"):
         write_staged(given, "three-id", 0, [stage([rows(("k", b"lost", 0))], None)])
     monkeypatch.undo()
@@ -120,7 +120,7 @@ def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.M
 
 
 def test_a_task_sends_its_rows_as_they_come(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(gathered_writes, "CHUNK_BYTES", 1_000)
     broker.create_topic("four", partitions=2)
     broker.create_topic("five")
     batches = [

@@ -11,7 +11,7 @@ import sink_world as world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.sink import Grant, SinkError, SinkTransaction, send
 
 PARTITIONS, MICRO_BATCHES, ROWS = 2, 3, 26

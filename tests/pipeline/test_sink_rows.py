@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.partitioners import java_default
+from ottla.client.producer.partitioners import java_default
 from ottla.pipeline.sink import SinkError
 from ottla.pipeline.sink.rows import HEADERS, SENT, assigned, check_columns, content, murmur2, ordered
 from ottla.protocol.murmur2 import java_partition

@@ -11,9 +11,9 @@ import sink_world as world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.embedded import Embedded
-from ottla.client.admin_logs import LogCalls
-from ottla.client.errors import KafkaError
+from ottla.broker.testing.embedded import Embedded
+from ottla.client.admin.logs import LogCalls
+from ottla.client.net.errors import KafkaError
 from ottla.pipeline.sink import (
     Grant,
     Sent,
@@ -25,9 +25,9 @@ from ottla.pipeline.sink import (
     idempotent_grant,
     send,
 )
-from ottla.pipeline.sink.asking import Asker
 from ottla.pipeline.sink.batches import cut
-from ottla.pipeline.sink.sending import Sending
+from ottla.pipeline.sink.coordinator_requests import Asker
+from ottla.pipeline.sink.task_writer import Sending
 from ottla.protocol.errors import ErrorCode
 
 BATCHES, ROWS = 9, 4

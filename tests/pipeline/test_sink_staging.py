@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.sink import SinkError
-from ottla.pipeline.sink.staging import Place, Staged, folder, remove, stage, staged_rows, sweep, total
+from ottla.pipeline.sink.staged_rows import Place, Staged, folder, remove, stage, staged_rows, sweep, total
 
 SCHEMA = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary(), nullable=False)])
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import sink_world as world
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.client import Producer
-from ottla.client.group_offsets import GroupMetadata
+from ottla.client.consumer.group_offsets import GroupMetadata
 from ottla.pipeline.sink import (
     Grant,
     SinkError,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.options import SourceOptions, parse
 from ottla.pipeline.schemas import schema
 from ottla.pipeline.sources.reader import open_backend

@@ -19,18 +19,18 @@ from old_messages import Piece, Row, lay_down, logs_of, magics_of, piece, rows_o
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.commands import pipeline
-from ottla.pipeline.rewriting import upgrading
-from ottla.pipeline.rewriting.comparing import Different, compare
-from ottla.pipeline.rewriting.holding import held
-from ottla.pipeline.rewriting.upgrade_report import UpgradeReport
-from ottla.pipeline.rewriting.upgrading import Upgrade
+from ottla.pipeline.cli import pipeline
+from ottla.pipeline.jobs.in_place.directory_hold import held
+from ottla.pipeline.jobs.upgrade import steps
+from ottla.pipeline.jobs.upgrade.comparison import Different, compare
+from ottla.pipeline.jobs.upgrade.report import UpgradeReport
+from ottla.pipeline.jobs.upgrade.steps import Upgrade
 from ottla.protocol.records import batch, formats
+from ottla.storage.compaction.rewrite import Rewritten, Source, rewrite
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.rewrite import Rewritten, Source, rewrite
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
 
 ROOT, FOLDER, OTHER = "/data", "/data/orders-0", "/data/__consumer_offsets-3"
 Segments = Sequence[tuple[int, Sequence[Piece]]]
@@ -240,7 +240,7 @@ def test_a_result_that_is_not_its_source_is_not_put_in_its_place(monkeypatch: An
             )
         return made
 
-    monkeypatch.setattr(upgrading, "rewrite", wrong)
+    monkeypatch.setattr(steps, "rewrite", wrong)
     with pytest.raises(ReadError, match=f"^{FOLDER}/{0:020d}.log: ") as caught:
         upgraded(files)
     assert isinstance(caught.value.__cause__, Different)
@@ -279,7 +279,7 @@ def test_a_copied_batch_that_is_another_is_met(monkeypatch: Any):
                 files.contents[path].live[at + 15] ^= 1
         return made
 
-    monkeypatch.setattr(upgrading, "rewrite", wrong)
+    monkeypatch.setattr(steps, "rewrite", wrong)
     with pytest.raises(ReadError, match="batches of format v2 are not the same"):
         upgraded(files, index_bytes=10**7)
 

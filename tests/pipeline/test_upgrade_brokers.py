@@ -20,9 +20,9 @@ from stored_directories import stored  # type: ignore[import-not-found]  # noqa:
 from test_forced_upgrade import committed, committing_to  # type: ignore[import-not-found]  # noqa: E402
 from upgrade_samples import contents, magics, rows  # noqa: E402
 
-from ottla.pipeline.rewriting.holding import held  # noqa: E402
-from ottla.pipeline.rewriting.upgrade_report import UpgradeReport  # noqa: E402
-from ottla.pipeline.rewriting.upgrading import Upgrade  # noqa: E402
+from ottla.pipeline.jobs.in_place.directory_hold import held  # noqa: E402
+from ottla.pipeline.jobs.upgrade.report import UpgradeReport  # noqa: E402
+from ottla.pipeline.jobs.upgrade.steps import Upgrade  # noqa: E402
 from ottla.protocol.records import batch, formats  # noqa: E402
 
 GOLDEN = TESTS / "oracle" / "golden"

@@ -1,4 +1,5 @@
-"""The quick conversion gives the bytes that storage/rewrite.py gives alone, index for index, and meets damage as it."""
+"""The quick conversion gives the bytes that storage/compaction/rewrite.py gives alone, index for index, and meets
+damage as it."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 from old_messages import Piece, lay_down, message, piece, wrapper  # type: ignore[import-not-found]
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.pipeline.columnar import upgrading as columnar
-from ottla.pipeline.rewriting.reading import upgrading
+from ottla.pipeline.jobs.in_place.windows import upgrading
+from ottla.pipeline.readers.columnar import upgrade as columnar
 from ottla.protocol.records import batch
+from ottla.storage.compaction.rewrite import LIMITS, Limits, Rewritten, Source, rewrite, rewritten
 from ottla.storage.errors import StorageError
-from ottla.storage.rewrite import LIMITS, Limits, Rewritten, Source, rewrite, rewritten
 
 FOLDER = "/data/orders-0"
 Result = tuple[list[Rewritten], dict[str, bytes]] | str
@@ -97,7 +98,7 @@ def test_mixed_segments_become_the_same_bytes(seed: int, least: int):
 def test_runs_are_made_in_runs(magic: int, codec: int):
     """Not one entry is left to the other way."""
     parts = [piece(magic, codec, at, (1,) * 9, (5, 3, 4)).data for at in range(0, 500, 10)]
-    with mock.patch("ottla.storage.rewrite.rewritten", wraps=rewritten) as alone:
+    with mock.patch("ottla.storage.compaction.rewrite.rewritten", wraps=rewritten) as alone:
         slow, fast = both(b"".join(parts), interval=0)
     assert alone.call_count == (50 if codec else 500)
     assert slow == fast and isinstance(fast, tuple) and fast[0][0].converted == 500

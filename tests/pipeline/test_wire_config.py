@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.wire import WireBackend
-from ottla.pipeline.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
+from ottla.pipeline.readers.wire import WireBackend
+from ottla.pipeline.readers.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
 
 AT = {"bootstrap.servers": "a:1,b:2"}
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_world import marker, transactional
 
-from ottla.client.records import Chunk
+from ottla.client.consumer.records import Chunk
 from ottla.pipeline.backend import OffsetRange, ReadError, Wanted
-from ottla.pipeline.wire.decoding import Decoder
-from ottla.pipeline.wire.entries import aborted_positions, begins_damaged, extent
-from ottla.pipeline.wire.fetching import Fetched
+from ottla.pipeline.readers.wire.decoding import Decoder
+from ottla.pipeline.readers.wire.entries import aborted_positions, begins_damaged, extent
+from ottla.pipeline.readers.wire.fetch import Fetched
 from ottla.protocol.records import formats
 
 

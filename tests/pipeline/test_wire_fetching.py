@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from wire_world import QUICK, plain
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Wanted
-from ottla.pipeline.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
-from ottla.pipeline.wire.connecting import connected
-from ottla.pipeline.wire.decoding import Decoder
-from ottla.pipeline.wire.fetching import FIRST_BYTES, Fetched, RangeFetch
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
-from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.pipeline.readers.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
+from ottla.pipeline.readers.wire.connection import connected
+from ottla.pipeline.readers.wire.decoding import Decoder
+from ottla.pipeline.readers.wire.fetch import FIRST_BYTES, Fetched, RangeFetch
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Record
 

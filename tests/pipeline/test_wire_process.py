@@ -13,13 +13,13 @@ from patience import PATIENCE_S
 from wire_world import all_rows, config, wanted
 
 from ottla.pipeline.backend import OffsetRange
-from ottla.pipeline.wire import WireBackend, WirePiece
+from ottla.pipeline.readers.wire import WireBackend, WirePiece
 
 
 @contextlib.contextmanager
 def serving(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process, and where it listens."""
-    command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", listen, "--data-dir", str(folder)]
+    command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", listen, "--data-dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         try:

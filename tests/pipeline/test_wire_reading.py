@@ -33,12 +33,12 @@ from wire_world import (
     wanted,
 )
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.client import Producer
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
-from ottla.pipeline.wire import WireBackend, WirePiece
-from ottla.pipeline.wire.decoding import Decoder
-from ottla.pipeline.wire.fetching import Fetched
+from ottla.pipeline.readers.wire import WireBackend, WirePiece
+from ottla.pipeline.readers.wire.decoding import Decoder
+from ottla.pipeline.readers.wire.fetch import Fetched
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ottla.protocol.records import batch, formats, legacy
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import DataDirectory
 
 Row = tuple[int, bytes | None, bytes | None, int]
 SHAPES = ((0, 0), (1, 0), (0, 1), (1, 2), (1, 3), (2, 0), (2, 4))

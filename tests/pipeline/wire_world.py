@@ -13,11 +13,11 @@ from typing import Any
 
 from patience import PATIENCE_MS
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.client import Admin, Consumer
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition, Wanted
 from ottla.pipeline.columns import METADATA_COLUMNS, RECORD_COLUMNS
-from ottla.pipeline.wire import WireBackend, WirePiece
+from ottla.pipeline.readers.wire import WireBackend, WirePiece
 from ottla.protocol.records import batch
 
 for folder in ("storage", "broker", "client"):

@@ -15,11 +15,11 @@ import pytest
 from ottla.protocol import schema
 from ottla.protocol.compiler import EXPLAINED_ITEMS, build, parse, parser, reader
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
-from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.primitives import ITEMS_MAX, TEXT_BYTES_MAX, varint_bytes
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -8,20 +8,17 @@ from typing import Any
 import pytest
 
 from ottla.protocol.compiler import build, parse
-from ottla.protocol.messages import (
+from ottla.protocol.internal_records import transaction_records
+from ottla.protocol.messages.cluster import api_versions
+from ottla.protocol.messages.groups import join_group, offset_commit
+from ottla.protocol.messages.records import fetch, list_offsets, produce
+from ottla.protocol.messages.topics import metadata
+from ottla.protocol.messages.transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
-    api_versions,
     describe_transactions,
     end_txn,
-    fetch,
-    join_group,
-    list_offsets,
     list_transactions,
-    metadata,
-    offset_commit,
-    produce,
-    transaction_records,
     txn_offset_commit,
 )
 

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 SOURCE = """\
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.list_offsets import ListOffsetsResponse
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsResponse
 
 HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 HeartbeatRequest(group_id="g", generation_id=1)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
-from ottla.storage.files import Files
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.io.files import Files
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 GZIP = 1
 TOPIC_ID = bytes(range(16))

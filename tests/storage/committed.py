@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ottla.protocol.records import formats
-from ottla.storage import txn_index
-from ottla.storage.log import PartitionLog
-from ottla.storage.txn_index import ABORT
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers import txn_index
+from ottla.storage.producers.txn_index import ABORT
 
 
 def consumed(log: PartitionLog, offset: int, max_bytes: int) -> list[int]:

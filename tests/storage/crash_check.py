@@ -29,10 +29,10 @@ from crash_world import (
 from simulated_files import SimulatedFiles, Step
 
 from ottla.protocol.records import batch, formats
-from ottla.storage.directory import DataDirectory
+from ottla.storage.check.directory import Verification
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
-from ottla.storage.verify import Verification
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 NEW = batch.build([batch.Record(0, 10**6, b"new", b"new")])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.protocol.records import batch
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import Producer
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers.producer_state import Producer
 
 DATA, OFFSETS, COMMIT, ABORT = "data", "offsets", "commit", "abort"
 MARKERS = (COMMIT, ABORT)

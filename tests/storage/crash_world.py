@@ -22,12 +22,12 @@ from simulated_files import SimulatedFiles, Step
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
-from ottla.storage.compaction import Clean, Group, SegmentFacts, active_producers, clean
+from ottla.storage.compaction.compaction import Clean, Group, SegmentFacts, active_producers, clean
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.log import Appended, PartitionLog
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import Appended, PartitionLog
+from ottla.storage.producers.producer_state import ProducerRules
 
 DATA = "/data"
 TOPICS = ("a", "b", "c")

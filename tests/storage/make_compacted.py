@@ -181,8 +181,8 @@ def recorded(release: str, seed: int) -> dict[str, Any] | None:
 def ours(log: dict[str, Any]) -> Iterator[list[list[Any]]]:
     """What our passes over a recorded log leave, as the recording has it."""
     from ottla.protocol.records import formats
-    from ottla.storage.compaction import active_producers
-    from ottla.storage.producer_state import replay
+    from ottla.storage.compaction.compaction import active_producers
+    from ottla.storage.producers.producer_state import replay
 
     files = SimulatedFiles()
     stored = [

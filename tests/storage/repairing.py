@@ -8,14 +8,14 @@ from pathlib import Path
 
 from batches import make, old, sequenced, storing
 
-from ottla.storage import inspect
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFile, DiskFiles, Files
-from ottla.storage.log import LogConfig
-from ottla.storage.overlay import Overlay, ReadOnlyFiles
-from ottla.storage.repair import Options, Repair, Step, backup_place
-from ottla.storage.saving import Backup, NoBackup
-from ottla.storage.verify import Finding, Verification
+from ottla.storage.check import inspect
+from ottla.storage.check.directory import Finding, Verification
+from ottla.storage.check.repair import Options, Repair, Step, backup_place
+from ottla.storage.io.copy_on_write import Overlay, ReadOnlyFiles
+from ottla.storage.io.files import DiskFile, DiskFiles, Files
+from ottla.storage.io.undo_journal import Backup, NoBackup
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import LogConfig
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 DIRECTORIES = GOLDEN / "directories"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage import files
-from ottla.storage.files import MAP_BYTES, DiskFile, DiskFiles
+from ottla.storage.io import files
+from ottla.storage.io.files import MAP_BYTES, DiskFile, DiskFiles
 
 READ = """
 import sys
-from ottla.storage.files import DiskFile, DiskFiles
+from ottla.storage.io.files import DiskFile, DiskFiles
 DiskFile._can_populate = sys.argv[2] == "True" and DiskFile._can_populate
 file = DiskFiles().open(sys.argv[1])
 file.read(0, 300_000)

@@ -10,8 +10,8 @@ from make_cleaned import CLEANED, LOGS, RULES, shown
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
-from ottla.storage.files import DiskFiles
-from ottla.storage.rewrite import Choose, Source, Verdict, every, rewrite
+from ottla.storage.compaction.rewrite import Choose, Source, Verdict, every, rewrite
+from ottla.storage.io.files import DiskFiles
 
 ROWS = [json.loads(line) for line in CLEANED.read_text().splitlines()]
 HORIZON_MS = 1777  # the time and delete.retention.ms that Cleaned.java gives

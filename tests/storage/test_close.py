@@ -12,10 +12,10 @@ from batches import TOPIC_ID, make, values
 from simulated_files import SimulatedFiles
 
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import CLEAN_SHUTDOWN, FEW_LOGS, DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFile, DiskFiles, Files
-from ottla.storage.log import PartitionLog
+from ottla.storage.io.files import DiskFile, DiskFiles, Files
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, FEW_LOGS, DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 DATA = "/data"
 PARTITIONS = 20

@@ -12,7 +12,7 @@ from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage.compaction import Cleaned, Group, clean
+from ottla.storage.compaction.compaction import Cleaned, Group, clean
 from ottla.storage.errors import StorageError
 
 A, B, C = b"a", b"b", b"c"

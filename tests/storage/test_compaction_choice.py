@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage.compaction import Dirtiness, SegmentFacts, active_producers, dirtiness, most_dirty
-from ottla.storage.producer_state import remember
+from ottla.storage.compaction.compaction import Dirtiness, SegmentFacts, active_producers, dirtiness, most_dirty
+from ottla.storage.producers.producer_state import remember
 
 NOW = 1_000_000
 

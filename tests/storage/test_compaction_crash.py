@@ -13,10 +13,10 @@ from simulated_files import SimulatedFiles, Step
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.validate import Rules
-from ottla.storage.compaction import Clean, Cleaned, Group, SegmentFacts, active_producers, clean
+from ottla.storage.compaction.compaction import Clean, Cleaned, Group, SegmentFacts, active_producers, clean
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
+from ottla.storage.partition_log import PartitionLog
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, rules=Rules(compacted=True))
 NOW = 50_000

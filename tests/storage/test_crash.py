@@ -17,8 +17,8 @@ from simulated_files import Killed, SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage import errors
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.segment import Segment
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.segments.segment import Segment
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
 

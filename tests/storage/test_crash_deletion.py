@@ -9,7 +9,7 @@ from crash_world import DATA, open_directory
 from simulated_files import SimulatedFiles, Step
 
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
+from ottla.storage.log_dir.directory import DataDirectory
 
 OLD, NEW = b"\1" * 16, b"\2" * 16
 

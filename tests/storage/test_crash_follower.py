@@ -15,11 +15,11 @@ from batches import FOLDER, TOPIC_ID, make, old
 from simulated_files import SimulatedFiles, Step
 
 from ottla.protocol.records import batch, formats
-from ottla.storage import txn_index
-from ottla.storage.cleaned_transactions import aborted_transactions
+from ottla.storage.compaction.cleaned_transactions import aborted_transactions
 from ottla.storage.config import LogConfig
-from ottla.storage.follower import FollowerLog
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.producers import txn_index
+from ottla.storage.producers.txn_index import AbortedTransaction
 
 ONLY = os.environ.get("OTTLA_CRASH_SEED")
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)

@@ -11,9 +11,9 @@ from batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, v
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import snapshot
-from ottla.storage.follower import FollowerLog
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.producers import snapshot
 
 CONFIG = LogConfig(segment_bytes=69 * 3, index_interval_bytes=0)
 

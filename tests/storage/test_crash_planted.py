@@ -13,13 +13,16 @@ import pytest
 from crash_check import check
 from crash_world import Violation, World
 
-from ottla.storage import checkpoint, directory, recovery, snapshot, upgrade
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import Files
-from ottla.storage.flusher import Flusher
-from ottla.storage.noted_offsets import NotedOffsets
-from ottla.storage.producers import Producers
-from ottla.storage.segment import Segment
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import Files
+from ottla.storage.log import recovery, upgrade
+from ottla.storage.log.flusher import Flusher
+from ottla.storage.log_dir import directory
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.log_dir.offset_checkpoints import NotedOffsets
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.store import Producers
+from ottla.storage.segments.segment import Segment
 
 SEEDS = 120  # the rarest shows in one of forty
 Patch = pytest.MonkeyPatch

@@ -21,10 +21,10 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ottla.protocol.records.validate import Rules
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
-from ottla.storage.losses import Loss
+from ottla.storage.log.losses import Loss
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 DATA = "/data"

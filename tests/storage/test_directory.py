@@ -15,9 +15,9 @@ from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
-from ottla.storage.directory import DataDirectory
-from ottla.storage.files import DiskFiles, Files
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.io.files import DiskFiles, Files
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 DATA = "/data"
 
@@ -141,7 +141,8 @@ def test_one_opener_at_a_time_on_the_disk(tmp_path: Path):
     with pytest.raises(errors.DirectoryLocked):
         open_directory(DiskFiles(), str(tmp_path / "d"))
     program = (
-        "import sys; from ottla.storage.directory import DataDirectory; from ottla.storage.files import DiskFiles\n"
+        "import sys; from ottla.storage.log_dir.directory import DataDirectory\n"
+        "from ottla.storage.io.files import DiskFiles\n"
         "try: DataDirectory.open(DiskFiles(), sys.argv[1], node_id=1)\n"
         "except Exception as error: print(type(error).__name__)\n"
         "else: print('opened')"

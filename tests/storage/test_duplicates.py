@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import duplicates, errors
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage import errors
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.producers import duplicate_scan
+from ottla.storage.producers.producer_state import ProducerRules
 
 SMALL = LogConfig(segment_bytes=3000, index_interval_bytes=150)
 
@@ -118,7 +119,7 @@ def test_large_batches_old_messages_and_records_that_look_like_headers(files: Si
             places[number - 7] = log.append(sequenced(number - 7), now_ms=0).base_offset
     assert {sequence: looked(log, sequence) for sequence in range(7)} == places
     assert looked(log, 7) is None
-    big = b"z" * (3 * duplicates.RUN_BYTES)
+    big = b"z" * (3 * duplicate_scan.RUN_BYTES)
     for sequence in range(7, 12):
         places[sequence] = log.append(
             make(big, producer_id=9, producer_epoch=0, base_sequence=sequence), now_ms=0
@@ -218,7 +219,7 @@ def test_any_log(
         log.append(make(*[b"v" * size] * count, **(fields if producer else {})), now_ms=0)
         sequences[producer] += count
     log.delete_records_before(round(start * log.log_end_offset))
-    saved, duplicates.RUN_BYTES = duplicates.RUN_BYTES, run_bytes
+    saved, duplicate_scan.RUN_BYTES = duplicate_scan.RUN_BYTES, run_bytes
     try:
         for producer, sequence, count, offset, before in known:
             if producer:
@@ -226,4 +227,4 @@ def test_any_log(
                 found = looked(log, sequence, count, producer_id=producer) if scan_bytes else None
                 assert found == (offset if reached else None)
     finally:
-        duplicates.RUN_BYTES = saved
+        duplicate_scan.RUN_BYTES = saved

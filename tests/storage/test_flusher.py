@@ -12,8 +12,8 @@ from patience import PATIENCE_S
 from simulated_files import SimulatedFiles
 
 from ottla.storage.errors import StorageError
-from ottla.storage.log import PartitionLog
-from ottla.storage.segment import Segment
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.segments.segment import Segment
 
 
 def appended(log: PartitionLog, value: bytes) -> None:

@@ -14,10 +14,10 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import CorruptRecords
 from ottla.protocol.records.validate import Rules
-from ottla.storage import txn_index
 from ottla.storage.errors import StorageError
-from ottla.storage.follower import FollowerLog
-from ottla.storage.log import LogConfig
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.partition_log import LogConfig
+from ottla.storage.producers import txn_index
 
 KAFKA = Path(__file__).parent.parent / "oracle" / "golden"
 FOLDERS = sorted({path.parent for path in KAFKA.glob("**/*.log")})

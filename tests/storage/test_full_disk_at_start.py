@@ -10,10 +10,10 @@ from batches import TOPIC_ID, make, sequenced, values
 from simulated_files import SimulatedFiles
 
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles, write_atomically
-from ottla.storage.log import PartitionLog
+from ottla.storage.io.files import DiskFiles, write_atomically
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import PartitionLog
 
 DATA = "/data"
 

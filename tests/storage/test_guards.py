@@ -8,8 +8,7 @@ from simulated_files import SimulatedFiles
 
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.errors import FencedProducer
-from ottla.storage.guards import IN_TRANSACTION, KEPT_MS, Guard, Guards, judge_transaction
-from ottla.storage.producer_state import (
+from ottla.storage.producers.producer_state import (
     ACCEPT,
     CachedBatch,
     Duplicate,
@@ -20,6 +19,7 @@ from ottla.storage.producer_state import (
     Unknown,
     Verdict,
 )
+from ottla.storage.producers.verification_guard import IN_TRANSACTION, KEPT_MS, Guard, Guards, judge_transaction
 
 ID, TRANSACTIONAL, PLAIN = 7, 0x10, 0
 COPY = Duplicate(CachedBatch(0, 0, 5, 5, 1000))

@@ -11,7 +11,7 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 
 @pytest.fixture

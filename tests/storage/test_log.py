@@ -12,8 +12,8 @@ from ottla.protocol.records import batch
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
 from ottla.protocol.records.validate import Prepared, Rules
 from ottla.storage import errors
-from ottla.storage.log import Appended, LogConfig, PartitionLog, TimestampOffset
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage.partition_log import Appended, LogConfig, PartitionLog, TimestampOffset
+from ottla.storage.producers.producer_state import ProducerRules
 
 ONE = len(make(b"x" * 10))
 

@@ -15,7 +15,6 @@ from simulated_files import SimulatedFile, SimulatedFiles
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import UnsupportedForFormat
 from ottla.protocol.records.validate import Rules
-from ottla.storage import snapshot, txn_index
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import (
     FencedCoordinator,
@@ -24,10 +23,11 @@ from ottla.storage.errors import (
     OutOfOrderSequence,
     StorageError,
 )
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import CachedBatch, Producer
-from ottla.storage.txn_index import COMMIT, Marker
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers import snapshot, txn_index
+from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla.storage.producers.txn_index import COMMIT, Marker
 
 KAFKA = Path(__file__).parent.parent / "oracle" / "golden" / "directories"
 ID = 9

@@ -15,8 +15,8 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.producers.producer_state import ProducerRules
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.storage import offset_map
-from ottla.storage.offset_map import LOAD_FACTOR, SLOT_BYTES, OffsetMap
+from ottla.storage.compaction import offset_map
+from ottla.storage.compaction.offset_map import LOAD_FACTOR, SLOT_BYTES, OffsetMap
 
 
 @given(

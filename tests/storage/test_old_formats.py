@@ -13,7 +13,7 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage import errors
-from ottla.storage.log import Appended, LogConfig, PartitionLog, TimestampOffset
+from ottla.storage.partition_log import Appended, LogConfig, PartitionLog, TimestampOffset
 
 LOG, INDEX, TIMES = (f"{FOLDER}/{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
 SMALLEST = 26

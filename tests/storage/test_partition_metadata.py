@@ -7,7 +7,7 @@ import random
 import pytest
 from simulated_files import SimulatedFiles, Step
 
-from ottla.storage.partition_metadata import decode_id, encode_id, read_topic_id, write_topic_id
+from ottla.storage.format.partition_metadata import decode_id, encode_id, read_topic_id, write_topic_id
 
 TOPIC_ID = bytes(range(200, 216))
 FOLDER = "/data/t-0"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records.batch import BatchHeader
-from ottla.storage.producer_state import (
+from ottla.storage.producers.producer_state import (
     ACCEPT,
     CACHED_BATCHES,
     DAY_MS,

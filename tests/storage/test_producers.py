@@ -15,9 +15,10 @@ from batches import FOLDER, make, old, open_log, sequenced, values
 from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import errors, snapshot
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.producer_state import Answer, Producer, ProducerRules
+from ottla.storage import errors
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import Answer, Producer, ProducerRules
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
 NO_SCAN = dataclasses.replace(CONFIG, producer_rules=ProducerRules(scan_bytes=0))
@@ -437,7 +438,7 @@ def test_open_transactions_and_markers_come_back(files: SimulatedFiles):
 
 
 def test_an_open_transaction_is_not_forgotten():
-    from ottla.storage.producer_state import forget_below, forget_expired
+    from ottla.storage.producers.producer_state import forget_below, forget_expired
 
     rules = ProducerRules(expiration_ms=10)
     producers = {1: Producer(0, (), 5, 100, -1, 5), 2: Producer(0, (), 5, 100)}

@@ -25,11 +25,11 @@ from repairing import (
 )
 
 from ottla.protocol.records import batch
-from ottla.storage import checkpoint
-from ottla.storage.directory import META_PROPERTIES
-from ottla.storage.files import DiskFiles
-from ottla.storage.repair_log import empty_batch
-from ottla.storage.saving import put_back, read_manifest
+from ottla.storage.check.repair_log import empty_batch
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.io.undo_journal import put_back, read_manifest
+from ottla.storage.log_dir.directory import META_PROPERTIES
 
 # -- any damage
 

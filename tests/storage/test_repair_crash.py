@@ -12,13 +12,13 @@ from batches import make, sequenced
 from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import checkpoint
-from ottla.storage.directory import DataDirectory
+from ottla.storage.check.directory import Verification
+from ottla.storage.check.repair import Options, Repair, Step, backup_place
 from ottla.storage.errors import StorageError
-from ottla.storage.log import LogConfig
-from ottla.storage.repair import Options, Repair, Step, backup_place
-from ottla.storage.saving import Backup, put_back
-from ottla.storage.verify import Verification
+from ottla.storage.format import checkpoint
+from ottla.storage.io.undo_journal import Backup, put_back
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.partition_log import LogConfig
 
 ROOT = "/kafka/data"
 TOPIC_ID = bytes(range(16))

@@ -27,13 +27,13 @@ from repairing import (
     wrong,
 )
 
-from ottla.storage import checkpoint
-from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla.storage.check.directory import REPAIRING, Verification
+from ottla.storage.check.repair import Repair, backup_place, place_of
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.repair import Repair, backup_place, place_of
-from ottla.storage.saving import MANIFEST, Backup, put_back
-from ottla.storage.verify import REPAIRING, Verification
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.io.undo_journal import MANIFEST, Backup, put_back
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
 
 # -- what follows from the log
 

@@ -14,10 +14,10 @@ from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.validate import Rules
+from ottla.storage.compaction.rewrite import Limits, Source, Verdict, every, none, rewrite
 from ottla.storage.errors import StorageError
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.retention import Removed
-from ottla.storage.rewrite import Limits, Source, Verdict, every, none, rewrite
+from ottla.storage.log.retention import Removed
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=90)
 CLEANED = LogConfig(segment_bytes=300, index_interval_bytes=90, rules=Rules(compacted=True))

@@ -15,11 +15,12 @@ from patience import PATIENCE_S
 from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import errors, snapshot
+from ottla.storage import errors
 from ottla.storage.config import LogConfig
-from ottla.storage.files import MAP_BYTES, DiskFiles
-from ottla.storage.log import PartitionLog
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage.io.files import MAP_BYTES, DiskFiles
+from ottla.storage.partition_log import PartitionLog
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import ProducerRules
 
 EACH = LogConfig(segment_bytes=100, retention_ms=-1)  # so small that each batch of these tests has its own segment
 

@@ -13,11 +13,21 @@ from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import BatchHeader, Record
+from ottla.storage.compaction.rewrite import (
+    Choose,
+    Limits,
+    Rewritten,
+    Source,
+    Verdict,
+    every,
+    holds_old_formats,
+    none,
+    rewrite,
+)
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig
-from ottla.storage.rewrite import Choose, Limits, Rewritten, Source, Verdict, every, holds_old_formats, none, rewrite
-from ottla.storage.swap import finish_leftovers, swap_in
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import LogConfig
+from ottla.storage.segments.swap import finish_leftovers, swap_in
 
 SOURCE = f"{FOLDER}/{0:020d}.log"
 OUT = "/data/out"

@@ -8,11 +8,11 @@ import pytest
 from batches import TOPIC_ID, make, sequenced, values
 from simulated_files import SimulatedFiles
 
-from ottla.storage.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, DataDirectory
 from ottla.storage.errors import DirectoryFailed, OutOfOrderSequence, StorageError
-from ottla.storage.files import Files
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.memory_files import MemoryFiles
+from ottla.storage.io.files import Files
+from ottla.storage.io.memory import MemoryFiles
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, DataDirectory
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 DATA = "/data"
 

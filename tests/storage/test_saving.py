@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from simulated_files import Killed, SimulatedFiles
 
 from ottla.storage.errors import StorageError
-from ottla.storage.files import Files
-from ottla.storage.overlay import Overlay
-from ottla.storage.saving import MANIFEST, Backup, SavingFiles, put_back, read_manifest
+from ottla.storage.io.copy_on_write import Overlay
+from ottla.storage.io.files import Files
+from ottla.storage.io.undo_journal import MANIFEST, Backup, SavingFiles, put_back, read_manifest
 
 ROOT, BACKUP = "/disk/data", "/disk/kept"
 NAMES = ("a", "b", "folder/c", "d")

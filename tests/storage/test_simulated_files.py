@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import Killed, SimulatedFiles, Step
 
-from ottla.storage.files import DiskFiles
+from ottla.storage.io.files import DiskFiles
 
 ROUNDS = 400
 

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import SimulatedFiles
 
-from ottla.storage import errors, schemas, snapshot
-from ottla.storage.producer_state import CachedBatch, Producer
+from ottla.storage import errors
+from ottla.storage.format import schemas
+from ottla.storage.producers import snapshot
+from ottla.storage.producers.producer_state import CachedBatch, Producer
 
 # Producer 9 wrote sequences 3 to 5 at offsets 103 to 105 in a transaction that began at 101; of 4096 a marker is known.
 PRODUCERS = {

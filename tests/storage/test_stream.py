@@ -12,8 +12,8 @@ from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import formats
 from ottla.protocol.records.errors import CorruptRecords
-from ottla.storage import stream
-from ottla.storage.stream import entries
+from ottla.storage.segments import scan
+from ottla.storage.segments.scan import entries
 
 PATH = "/data/log"
 PIECES = [
@@ -33,7 +33,7 @@ def laid(content: bytes) -> SimulatedFiles:
 @given(st.integers(1, 400), st.integers(0, 9))
 def test_the_size_of_the_pieces_changes_nothing(piece_bytes: int, behind: int) -> None:
     files, read = laid(WHOLE + bytes(behind)), list[int]()
-    with mock.patch.object(stream, "_PIECE_BYTES", piece_bytes):
+    with mock.patch.object(scan, "_PIECE_BYTES", piece_bytes):
         found = [(bytes(data), header) for data, header in entries(files, PATH, len(WHOLE), read.append)]
     wanted = [(WHOLE[at : at + header.size_bytes], header) for at, header in formats.headers(WHOLE)]
     assert found == wanted and len(found) == 8
@@ -44,7 +44,7 @@ def test_the_size_of_the_pieces_changes_nothing(piece_bytes: int, behind: int) -
 def test_an_entry_that_is_cut_is_refused_after_those_before_it(size: int, piece_bytes: int) -> None:
     ends = [at + header.size_bytes for at, header in formats.headers(WHOLE)]
     found: list[int] = []
-    with mock.patch.object(stream, "_PIECE_BYTES", piece_bytes):
+    with mock.patch.object(scan, "_PIECE_BYTES", piece_bytes):
         if size in ends:
             assert sum(len(data) for data, _ in entries(laid(WHOLE), PATH, size)) == size
             return

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import txn_index
-from ottla.storage.compaction import Group, clean
+from ottla.storage.compaction.compaction import Group, clean
 from ottla.storage.errors import StorageError
-from ottla.storage.follower import FollowerLog
-from ottla.storage.log import LogConfig
-from ottla.storage.txn_index import ABORT, COMMIT
+from ottla.storage.log.follower import FollowerLog
+from ottla.storage.partition_log import LogConfig
+from ottla.storage.producers import txn_index
+from ottla.storage.producers.txn_index import ABORT, COMMIT
 
 CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=150, retention_ms=-1)
 PRODUCERS = 4

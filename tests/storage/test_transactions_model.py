@@ -20,9 +20,9 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch, validate
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import FencedCoordinator, FencedProducer, InvalidTransactionState
-from ottla.storage.guards import IN_TRANSACTION, Guard
-from ottla.storage.log import Appended, PartitionLog
-from ottla.storage.producer_state import ProducerRules
+from ottla.storage.partition_log import Appended, PartitionLog
+from ottla.storage.producers.producer_state import ProducerRules
+from ottla.storage.producers.verification_guard import IN_TRANSACTION, Guard
 
 PRODUCERS = 4
 EXPIRATION_MS = 500

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage import txn_index
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.producers import txn_index
+from ottla.storage.producers.txn_index import AbortedTransaction
 
 KAFKA = Path(__file__).parent.parent / "oracle" / "golden"
 FOLDERS = sorted(path.parent for path in KAFKA.glob("**/transactions-0/*.txnindex"))

@@ -16,9 +16,9 @@ from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import formats
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig, PartitionLog
-from ottla.storage.upgrade import UpgradeProgress
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log.upgrade import UpgradeProgress
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 # Indexes of four entries: what is converted does not fit into one segment.
 SPLITTING = LogConfig(index_interval_bytes=60, segment_index_bytes=36)

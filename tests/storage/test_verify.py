@@ -14,21 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
-from ottla.storage import checkpoint, closed, inspect
-from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla.storage.check import inspect
+from ottla.storage.check.directory import CHECKPOINTS, Finding, Verification
+from ottla.storage.check.partition import Circumstances, Walk
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig
-from ottla.storage.partition_metadata import read_topic_id
-from ottla.storage.verify import CHECKPOINTS, Finding, Verification
-from ottla.storage.verify_log import Circumstances, Walk
+from ottla.storage.format import checkpoint
+from ottla.storage.format.partition_metadata import read_topic_id
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir import clean_close
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla.storage.partition_log import LogConfig
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 TOPIC_ID = bytes(range(16))
 HARMLESS = {".lock", CLEAN_SHUTDOWN}  # whose names matter, not their bytes
-HARMLESS.add(closed.FILE_NAME)  # a damaged one is passed over
+HARMLESS.add(clean_close.FILE_NAME)  # a damaged one is passed over
 
 
 def fill(root: Path) -> None:

@@ -11,31 +11,31 @@ import pytest
 from ottla.broker.context import RequestContext
 from ottla.broker.groups.lookups import Lookups
 from ottla.broker.groups.state import GroupState
-from ottla.broker.handlers.delete_groups import delete_groups
-from ottla.broker.handlers.describe_groups import describe_groups
-from ottla.broker.handlers.find_coordinator import find_coordinator
-from ottla.broker.handlers.heartbeat import heartbeat
-from ottla.broker.handlers.join_group import join_group
-from ottla.broker.handlers.leave_group import leave_group
-from ottla.broker.handlers.list_groups import list_groups
-from ottla.broker.handlers.offset_commit import offset_commit
-from ottla.broker.handlers.offset_delete import offset_delete
-from ottla.broker.handlers.offset_fetch import offset_fetch
-from ottla.broker.handlers.sync_group import sync_group
-from ottla.broker.releases import own_profile, profile
+from ottla.broker.handlers.groups.delete_groups import delete_groups
+from ottla.broker.handlers.groups.describe_groups import describe_groups
+from ottla.broker.handlers.groups.find_coordinator import find_coordinator
+from ottla.broker.handlers.groups.heartbeat import heartbeat
+from ottla.broker.handlers.groups.join_group import join_group
+from ottla.broker.handlers.groups.leave_group import leave_group
+from ottla.broker.handlers.groups.list_groups import list_groups
+from ottla.broker.handlers.groups.offset_commit import offset_commit
+from ottla.broker.handlers.groups.offset_delete import offset_delete
+from ottla.broker.handlers.groups.offset_fetch import offset_fetch
+from ottla.broker.handlers.groups.sync_group import sync_group
+from ottla.broker.releases.profiles import own_profile, profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
-from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
-from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
-from ottla.protocol.messages.join_group import JoinGroupRequest
-from ottla.protocol.messages.leave_group import LeaveGroupRequest
-from ottla.protocol.messages.list_groups import ListGroupsRequest
-from ottla.protocol.messages.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
-from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.sync_group import SyncGroupRequest
+from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.groups.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 
 HANDLERS = [
     delete_groups, describe_groups, find_coordinator, heartbeat, join_group, leave_group, list_groups, offset_commit,

@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.settings import CoordinatorSettings
 from ottla.broker.groups.state import GroupState
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.errors import ErrorCode
 
 NONE, FENCED = ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID

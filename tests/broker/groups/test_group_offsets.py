@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.behaviour import Behaviour
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import TransactionalRecord, TransactionEnd, offset_record
 from ottla.broker.groups.settings import CoordinatorSettings
 from ottla.broker.groups.subscription import topics_of
+from ottla.broker.releases.behaviour import Behaviour
 from ottla.protocol.errors import ErrorCode
 
 DAY_MS = 86_400_000

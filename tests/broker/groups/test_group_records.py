@@ -16,7 +16,7 @@ from ottla.broker.groups.records import GroupEntry, OffsetEntry
 from ottla.broker.groups.state import Group, GroupState, Member
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import ErrorCode, MalformedMessage
-from ottla.protocol.messages.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
+from ottla.protocol.internal_records.group_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 
 KEY = bytes.fromhex("00010002676700017400000003")
 # Version 3: offset 258, leader epoch 5, metadata "m", committed at 1.7e12 ms.

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.groups.settings import CoordinatorSettings
 from ottla.broker.groups.state import GroupState
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.errors import ErrorCode
 
 COMPLETING, EMPTY, PREPARING = GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.PREPARING_REBALANCE

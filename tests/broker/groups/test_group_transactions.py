@@ -16,8 +16,8 @@ from ottla.broker.groups.stored import READ_BYTES, stored_entries
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFiles
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.partition_log import LogConfig, PartitionLog
 
 NOW_MS = 1_700_000_000_000
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT

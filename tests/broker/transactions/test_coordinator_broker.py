@@ -22,7 +22,7 @@ from transaction_world import committed_values
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.transactions.state import Answer, Partition
 from ottla.protocol.errors import ErrorCode

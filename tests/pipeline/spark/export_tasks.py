@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ottla.pipeline.exporting.writing import write
+from ottla.pipeline.jobs.export.tasks import write
 
 
 def writes_or_dies(work: Any) -> Any:

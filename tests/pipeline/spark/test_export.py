@@ -13,10 +13,10 @@ from export_samples import checked, visible
 from pyspark.sql import SparkSession
 from read_samples import by_aiokafka, write_directory
 
-from ottla.pipeline.exporting import committing
-from ottla.pipeline.jobs.running import JobError
+from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.spark_tasks import JobError
 
-EXPORT = import_module("ottla.pipeline.jobs.export")
+EXPORT = import_module("ottla.pipeline.jobs.export.job")
 TOPICS = ["v0-none", "v1-gzip", "v2-zstd"]
 
 
@@ -33,7 +33,7 @@ def tasks(spark: SparkSession) -> Iterator[Any]:
 def test_an_export(spark: SparkSession, tasks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write_directory(data)
-    monkeypatch.setattr(committing, "GROUP_PIECES", 4)
+    monkeypatch.setattr(commit, "GROUP_PIECES", 4)
     with monkeypatch.context() as dying:
         dying.setattr(EXPORT, "write", tasks.writes_or_dies)
         with pytest.raises(JobError, match="Python worker exited unexpectedly"):

@@ -12,11 +12,11 @@ from logs_samples import written
 from pyspark.sql import SparkSession
 from wire_world import QUICK, consumed
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.jobs.importing import import_records
-from ottla.pipeline.jobs.replay import replay
-from ottla.pipeline.jobs.running import Progress
+from ottla.pipeline.jobs.import_.job import import_records
+from ottla.pipeline.jobs.replay.job import replay
+from ottla.pipeline.jobs.spark_tasks import Progress
 from ottla.pipeline.offsets import AtOffsets, parse_offsets
 
 HURRY = {name: value for name, value in QUICK.items() if name.startswith(("retry", "reconnect", "request"))}

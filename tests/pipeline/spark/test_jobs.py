@@ -16,11 +16,13 @@ import pytest
 from census_samples import a_log, written
 from pyspark.sql import SparkSession
 
-from ottla.pipeline.audit.auditing import Audit
-from ottla.pipeline.census import count, plan, report
-from ottla.pipeline.jobs.audit import audit, plan_text
-from ottla.pipeline.jobs.census import census, counted
-from ottla.pipeline.jobs.running import JobError, Progress, run, tasks
+from ottla.pipeline.jobs.audit.job import audit, plan_text
+from ottla.pipeline.jobs.audit.steps import Audit
+from ottla.pipeline.jobs.census.job import census, counted
+from ottla.pipeline.jobs.census.plan import plan
+from ottla.pipeline.jobs.census.report import report
+from ottla.pipeline.jobs.census.tasks import count
+from ottla.pipeline.jobs.spark_tasks import JobError, Progress, run, tasks
 
 KAFKA = Path(__file__).parents[2] / "oracle" / "golden" / "directories" / "2.8.2"
 

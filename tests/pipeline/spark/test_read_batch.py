@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from read_samples import BATCHES, FORMATS, PER_BATCH
 from read_through import rows
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 
 KAFKAS = Path(__file__).parents[2] / "oracle" / "golden" / "directories" / "2.8.2"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -15,12 +15,12 @@ from upgrade_samples import contents, magics, old_directory, rows
 
 import ottla.pipeline
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.jobs.compact import compact
-from ottla.pipeline.jobs.running import JobError, Progress
-from ottla.pipeline.rewriting.compaction_configs import Settings
-from ottla.pipeline.rewriting.holding import held
-from ottla.storage.checkpoint import CLEANER_OFFSET, read_offsets
-from ottla.storage.files import DiskFiles
+from ottla.pipeline.jobs.compact.configs import Settings
+from ottla.pipeline.jobs.compact.job import compact
+from ottla.pipeline.jobs.in_place.directory_hold import held
+from ottla.pipeline.jobs.spark_tasks import JobError, Progress
+from ottla.storage.format.checkpoint import CLEANER_OFFSET, read_offsets
+from ottla.storage.io.files import DiskFiles
 
 
 def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):

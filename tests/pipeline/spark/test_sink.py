@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from sink_queries import PATIENCE_S, Record, SinkQuery, committed, values
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import write_exactly_once
 from ottla.pipeline.sink import SinkError, SinkFenced
 from ottla.pipeline.sink.exactly_once import SPECULATION

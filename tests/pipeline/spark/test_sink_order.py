@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from sink_queries import PATIENCE_S, committed
 
-from ottla.broker.embedded import Embedded, NewRecord
+from ottla.broker.testing.embedded import Embedded, NewRecord
 from ottla.pipeline import write_exactly_once
 
 CHILD = Path(__file__).parents[1] / "sink_order_child.py"

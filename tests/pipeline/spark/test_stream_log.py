@@ -22,7 +22,7 @@ from patience import until
 from pyspark.sql import SparkSession
 from stream_queries import PATIENCE_S, Query, Row, each_once, ends_in
 
-from ottla.broker.embedded import Embedded
+from ottla.broker.testing.embedded import Embedded
 
 CHILD = Path(__file__).parents[1] / "stream_child.py"
 CONFIGS = {

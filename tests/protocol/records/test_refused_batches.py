@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutated_batches import cases  # type: ignore[import-not-found]
 
 from ottla.broker.errors import code_of
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, walk
 from ottla.protocol.records.rules import UNLIMITED_MS, Rules
 from ottla.protocol.records.validate import place, prepare

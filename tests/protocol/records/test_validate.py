@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records import batch, formats, walk
-from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
-from ottla.protocol.records.errors import (
-    DecompressedTooLarge,
-    Undecodable,
-    UnknownBatches,
-    Unwritable,
-    WrongBatches,
+from ottla.protocol.records.batch import (
+    CorruptRecords,
+    Header,
+    InvalidRecords,
+    InvalidTimestamps,
+    Record,
+    RecordError,
 )
+from ottla.protocol.records.errors import DecompressedTooLarge, Undecodable, UnknownBatches, Unwritable, WrongBatches
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, place, prepare, preparing
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.releases import profile
+from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import CorruptRecords, Record
 from ottla.protocol.records.errors import InvalidRecords

@@ -1,2 +1,2 @@
 #!/bin/sh
-exec /opt/ottla/bin/python3 -m ottla.broker.tools.kafka_api_versions "$@"
+exec /opt/ottla/bin/python3 -m ottla.tools.kafka.broker_api_versions "$@"

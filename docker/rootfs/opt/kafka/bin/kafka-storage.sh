@@ -1,2 +1,2 @@
 #!/bin/sh
-exec /opt/ottla/bin/python3 -m ottla.broker.image storage "$@"
+exec /opt/ottla/bin/python3 -m ottla.tools.image storage "$@"

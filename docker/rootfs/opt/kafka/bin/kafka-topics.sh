@@ -1,2 +1,2 @@
 #!/bin/sh
-exec /opt/ottla/bin/python3 -m ottla.broker.tools.kafka_topics "$@"
+exec /opt/ottla/bin/python3 -m ottla.tools.kafka.kafka_topics "$@"

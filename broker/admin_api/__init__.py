@@ -1,0 +1,2 @@
+"""What can be done to a running broker, on its own event loop and in plain values. HTTP and `Embedded` are adapters of
+it."""

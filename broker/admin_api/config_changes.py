@@ -1,0 +1,80 @@
+"""Configs of topics and of the broker: described, and changed by the rules of IncrementalAlterConfigs.
+
+The rules and their words are `broker/config/resources.py`'s; access control lists are not asked, as nowhere in the
+control plane.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..config import resources
+from ..config.definitions import format_value, read_value
+from ..config.docs import documentation
+from ..config.resources import BROKER, TOPIC, Change
+from ..context import Arrival, RequestContext
+from ..metrics.client_ledger import Origin
+from .views import ConfigChanges, ConfigInfo
+
+if TYPE_CHECKING:
+    from ..broker_state import BrokerState
+    from ..config.definitions import Fact
+    from ..config.values import ConfigEntry
+
+VERSION = 1  # of IncrementalAlterConfigs
+LISTENER = "CONTROL"
+
+
+def of_topic(state: BrokerState, name: str) -> list[ConfigInfo]:
+    """All configs of a topic. Raises Refused."""
+    config, facts = state.topics.named(name).config, state.config.facts("topic")
+    return [_info(config.describe(key), facts.get(key)) for key in sorted(config.names())]
+
+
+def of_broker(state: BrokerState) -> list[ConfigInfo]:
+    """All configs of the broker."""
+    config = state.config
+    return [_info(config.describe(key), config.fact(key)) for key in sorted(config.names())]
+
+
+def _info(entry: ConfigEntry, fact: Fact | None) -> ConfigInfo:
+    default = None if fact is None or fact.default is None or fact.sensitive else fact.default
+    if fact is not None and default is not None:
+        default = format_value(fact, read_value(fact, default))
+    return ConfigInfo(
+        name=entry.name,
+        value=entry.value,
+        default=default,
+        source=f"{entry.source.name}_CONFIG",
+        is_read_only=entry.read_only,
+        is_sensitive=entry.sensitive,
+        type=entry.type.name,
+        documentation=documentation(entry.name),
+        synonyms=tuple((one.name, one.value, f"{one.source.name}_CONFIG") for one in entry.synonyms),
+    )
+
+
+def change_topic(state: BrokerState, name: str, changes: ConfigChanges, *, validate_only: bool) -> None:
+    """Raises Refused, ConfigError and StorageError; then nothing has changed."""
+    state.topics.named(name)
+    resources.alter(_context(state), TOPIC, name, _changes(changes), validate_only=validate_only)
+
+
+def change_broker(state: BrokerState, changes: ConfigChanges, *, for_all: bool, validate_only: bool) -> None:
+    """Raises Refused, ConfigError and StorageError; then nothing has changed."""
+    context = _context(state)
+    name = "" if for_all else str(context.node_id)
+    resources.alter(context, BROKER, name, _changes(changes), validate_only=validate_only)
+
+
+def _changes(changes: ConfigChanges) -> list[Change]:
+    found = [Change(name, resources.SET, value) for name, value in changes.set.items()]
+    found += [Change(name, resources.DELETE, None) for name in changes.delete]
+    found += [Change(name, resources.APPEND, value) for name, value in changes.append.items()]
+    return found + [Change(name, resources.SUBTRACT, value) for name, value in changes.subtract.items()]
+
+
+def _context(state: BrokerState) -> RequestContext:
+    """That of a request to the first node. Its configs are those of all nodes, which are one broker."""
+    arrival = Arrival(LISTENER, "", "", Origin(LISTENER, None, None, True), state.nodes.ids[0])
+    return RequestContext(state, VERSION, 0, "", arrival)

@@ -1,0 +1,598 @@
+"""All that a test may ask of a running broker: on the broker's own loop, in plain values.
+
+Owns what these operations mean: where a record goes, what counts as committed, what a group lags behind. `Embedded`
+(another thread) and the control plane (HTTP) hand them on. Knows sockets only through `Running`, whose state may be
+replaced between any two awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...protocol.errors import ErrorCode
+from ...protocol.murmur2 import java_partition
+from ...protocol.records import batch, formats
+from ...storage.errors import StorageError
+from ...storage.format.partition_metadata import encode_id
+from ...storage.io.memory import MemoryFiles
+from ..errors import CODES, Refused, code_of
+from ..groups.resets import SCENARIOS, Reset
+from ..groups.state import CONSUMER_PROTOCOL_TYPE
+from ..groups.subscription import partitions_of, topics_of
+from ..logs import get_logger
+from ..metadata.nodes import NO_LEADER
+from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
+from ..replica.partition import settled
+from . import acl_entries, config_changes, group_offsets, snapshots
+from .clock import ClockControl
+from .snapshots import Snapshot
+from .views import (
+    AclEntry,
+    AlreadyExists,
+    BrokerFailed,
+    ConfigChanges,
+    ConfigInfo,
+    Group,
+    GroupOffset,
+    GroupReset,
+    Member,
+    NewRecord,
+    NotFound,
+    OperationError,
+    PartitionInfo,
+    ProducerInfo,
+    Record,
+    TopicInfo,
+    Value,
+    checked_text,
+    config_texts,
+    headers_of,
+    to_bytes,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from ...storage.partition_log import PartitionLog
+    from ..broker_state import BrokerState
+    from ..groups import state as groups
+    from ..groups.offsets import CommittedOffset
+    from ..metadata.topics import Topic
+    from ..metadata.topology import Topology
+    from ..network.server import Running
+    from ..replica.partition import Partition
+
+__all__ = [
+    "AlreadyExists",
+    "BrokerFailed",
+    "Group",
+    "GroupOffset",
+    "Member",
+    "NewRecord",
+    "NotFound",
+    "OperationError",
+    "Operations",
+    "PartitionInfo",
+    "ProducerInfo",
+    "Record",
+    "Snapshot",
+    "TopicInfo",
+]
+
+START_BYTES = 64 << 20  # of logs that are copied at a start: a tenth of a second or so
+PRODUCE_VERSION = 13  # of a producer of today, whose records any topic takes, whatever its format
+BATCH_BYTES = 256 * 1024  # of what is sent at once to one partition
+READ_BYTES = 1 << 20
+_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def _told(topic: str = "", partition: int | None = None) -> Iterator[None]:
+    """In it, what the broker refuses is an OperationError with Kafka's name for it; it is about that topic."""
+    try:
+        yield
+    except (*CODES, Refused) as error:
+        code = code_of(error)
+        text = str(error)
+        message = text if text.startswith(code.name) else f"{code.name}: {text}"
+        if code in _NOT_FOUND:
+            named = f"{code.name}: there is no {topic}" + ("" if partition is None else f"-{partition}")
+            raise NotFound(named if topic and text == code.name else message) from error
+        if code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise AlreadyExists(message) from error
+        raise OperationError(message) from error
+
+
+class Operations:
+    """See the module. Every method is called on the broker's loop, and raises OperationError with one line."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self.clock = ClockControl(running)
+        """The broker's clock, to be frozen, set and moved on."""
+        self._turns: dict[str, Iterator[int]] = {}
+        self._start: Snapshot | None = None
+        self._no_start = "what the broker held at its start was not kept"
+        self._alone = asyncio.Lock()
+        self._is_stopped = False
+
+    @property
+    def topology(self) -> Topology:
+        """The nodes and leaders, as they are now: another object after a `restore`."""
+        return self._state.topology
+
+    @property
+    def _state(self) -> BrokerState:
+        """The state as it is now. Raises BrokerFailed where it cannot go on."""
+        self._check_running()
+        state = self.running.state
+        if state.failed.done():
+            raise BrokerFailed(state.failed.result())
+        return state
+
+    def _check_running(self) -> None:
+        """Refuses what comes behind the stop, or waited for its turn behind it."""
+        if self._is_stopped:
+            raise OperationError("the broker does not run")
+
+    # The whole state
+
+    async def keep_start(self) -> None:
+        """Keeps the state as it is now, for `reset`; to be called once, before clients are told where the broker is.
+
+        Data directories on a disk are copied if they hold START_BYTES at most, and not kept otherwise.
+        """
+        running = self.running
+        if not isinstance(running.store, MemoryFiles) and _size_of(running.state) > START_BYTES:
+            self._no_start = (
+                f"what the broker held at its start was too large to be kept: {START_BYTES} bytes at most are"
+            )
+            return
+        try:
+            self._start = await self.snapshot()
+        except OperationError as error:  # a disk has failed, or there is no room
+            self._no_start = f"what the broker held at its start was not kept: {error}"
+            get_logger().warning("state at the start not kept, a reset is not possible", reason=str(error))
+
+    async def snapshot(self) -> Snapshot:
+        """Keeps all that the broker holds, when nothing is under way; clients notice nothing."""
+        async with self._alone:
+            self._state  # noqa: B018  BrokerFailed comes before a settling that may never end
+            return await snapshots.take(self.running)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time; faults
+        stay. Ports, cluster and topic ids are the same. Clients are cut off, and find it so when they come back; what
+        they go by, leaders' epochs and producers' ids, does not go back."""
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"what is restored is a Snapshot, not {snapshot!r}")
+        async with self._alone:
+            self._check_running()
+            await snapshots.restore(self.running, snapshot)
+
+    async def stop(self) -> None:
+        """Stops the broker, when nothing else is done to it as a whole. Raises StorageError when not everything could
+        be written."""
+        async with self._alone:
+            self._is_stopped = True
+            await self.running.stop()
+
+    async def moving(self, work: Callable[[ClockControl], Awaitable[T]]) -> T:
+        """Does something with the clock, while nothing else is done to the state as a whole."""
+        async with self._alone:
+            self._state  # noqa: B018
+            return await work(self.clock)
+
+    async def reset(self) -> None:
+        """Has the broker be as it was at its start, without faults, and forget the requests it saw."""
+        if self._start is None:
+            raise OperationError(self._no_start)
+        if self.running.faults is not None:
+            self.running.faults.clear()
+        await self.restore(self._start)
+        if self.running.ring is not None:
+            self.running.ring.clear()
+
+    # Topics
+
+    async def create_topic(
+        self,
+        name: str | None = None,
+        partitions: int = 1,
+        configs: Mapping[str, Any] | None = None,
+        replication_factor: int | None = None,
+    ) -> str:
+        """Makes a topic and returns its name; without one it gets a name that no other has. The factor is the broker's
+        default unless given."""
+        state = self._state
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        checked_text("the name of a topic", name)
+        if whole("partitions", partitions) < 1:
+            raise OperationError(f"INVALID_PARTITIONS: a topic has at least one partition, not {partitions}")
+        if partitions > PARTITIONS_AT_ONCE_MAX:
+            raise OperationError(f"POLICY_VIOLATION: at most {PARTITIONS_AT_ONCE_MAX} partitions, not {partitions}")
+        with _told():
+            topics = state.topics
+            factor = None if replication_factor is None else topics.check_factor(replication_factor)
+            replicas = None if factor is None else topics.place(partitions, factor)
+            topics.create(name, partitions, config_texts(configs or {}), state.clock.now_ms(), replicas)
+        return name
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic; those who wait for its partitions are answered."""
+        state = self._state
+        with _told(name):
+            state.topics.delete(state.topics.named(name), state.clock.now_ms())
+            state.groups.forget_topic(name)
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics by name, Kafka's own too."""
+        state = self._state
+        return [_topic_info(state, topic) for topic in sorted(state.topics, key=lambda topic: topic.name)]
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises NotFound."""
+        state = self._state
+        with _told(name):
+            return _topic_info(state, state.topics.named(name))
+
+    # Records
+
+    async def send(
+        self,
+        topic: str,
+        value: Value,
+        key: Value = None,
+        headers: Iterable[tuple[str, Value]] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Appends one record and returns its offset when it is stored. A topic that is not there is made, where the
+        broker does that for producers. The timestamp is the broker's time unless given."""
+        (offset,) = await self.send_many(topic, [NewRecord(value, key, headers_of(headers), partition, timestamp_ms)])
+        return offset
+
+    async def send_many(self, topic: str, records: Iterable[Any]) -> list[int]:
+        """Appends records (values, (key, value) pairs, NewRecords or Records) in few batches; the offset of each."""
+        state = self._state
+        with _told(checked_text("the name of a topic", topic)):
+            found = state.topics.get(topic)
+            if found is None:
+                if not state.config["auto.create.topics.enable"]:
+                    raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                found = state.auto_create(topic, state.clock.now_ms())
+            now_ms = state.clock.now_ms()
+            chosen: dict[int, list[tuple[int, batch.Record]]] = {}
+            count = 0
+            for count, given in enumerate(records, 1):
+                record = NewRecord.of(given)
+                key = to_bytes(record.key)
+                index = self._partition(found, record.partition, key)
+                time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+                headers = tuple(batch.Header(name, to_bytes(value)) for name, value in headers_of(record.headers))
+                chosen.setdefault(index, []).append(
+                    (count - 1, batch.Record(0, time_ms, key, to_bytes(record.value), headers))
+                )
+            offsets = [-1] * count
+            for index, entries in chosen.items():
+                partition = state.topics.partition(topic, index)
+                for run in _runs(entries):
+                    await self._append(state, partition, run, offsets)
+            return offsets
+
+    def _partition(self, topic: Topic, wanted: int | None, key: bytes | None) -> int:
+        count = len(topic.partitions)
+        if wanted is not None:
+            if not 0 <= whole("partition", wanted) < count:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {wanted}")
+            return wanted
+        if count == 1:
+            return 0
+        if key is not None:
+            return java_partition(key, count)
+        return next(self._turns.setdefault(topic.name, itertools.count())) % count
+
+    async def _append(
+        self, state: BrokerState, partition: Partition, run: Sequence[tuple[int, batch.Record]], offsets: list[int]
+    ) -> None:
+        if partition.leader == NO_LEADER:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.index} has no leader")
+        records = [record._replace(offset=delta) for delta, (_, record) in enumerate(run)]
+        data = batch.build(records)
+        appended = await settled_of(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.turns))
+        for delta, (position, _) in enumerate(run):
+            offsets[position] = appended.base_offset + delta
+
+    async def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """All committed records of a topic, or of one of its partitions, by partition and offset."""
+        return [record async for some in self.slices(topic, partition) for record in some]
+
+    async def slices(self, topic: str, partition: int | None = None, offset: int = 0) -> AsyncIterator[list[Record]]:
+        """What `records` returns, some at a time; of each partition from `offset` on."""
+        state = self._state
+        with _told(topic, partition):
+            named = state.topics.named(topic)
+            if partition is not None:
+                state.topics.partition(topic, partition)
+            for one in named.partitions if partition is None else [named.partitions[partition]]:
+                for records in _committed(one.log, offset):
+                    yield [
+                        Record(
+                            topic,
+                            one.index,
+                            r.offset,
+                            r.timestamp,
+                            r.key,
+                            r.value,
+                            tuple((h[0], h[1]) for h in r.headers),
+                        )
+                        for r in records
+                    ]
+                    await asyncio.sleep(0)
+
+    def marks(self, topic: str) -> tuple[Any, ...]:
+        """A value that is another one whenever the topic's committed records may be others. Raises NotFound."""
+        state = self._state
+        with _told(topic):
+            named = state.topics.named(topic)
+        logs = [one.log for one in named.online_partitions()]
+        return named.id, *((log.log_start_offset, log.last_stable_offset, log.size_bytes) for log in logs)
+
+    def watched(self, topic: str) -> list[tuple[Partition, int, int]]:
+        """What a `FetchWaiter` watches to be woken by the topic's next committed record; nothing where it is not there
+        yet."""
+        named = self._state.topics.get(topic)
+        partitions = [] if named is None else named.online_partitions()
+        return [(one, one.log.last_stable_offset, READ_BYTES) for one in partitions]
+
+    # Groups and producers
+
+    async def groups(self) -> list[Group]:
+        """All groups by id."""
+        state = self._state
+        _, listed = state.groups.list_groups()
+        return [_group(state, group_id) for group_id in sorted(one.group_id for one in listed)]
+
+    async def group(self, id: str) -> Group:
+        """One group: its members, its committed offsets and how far it lags behind."""
+        return _group(self._state, id)
+
+    async def delete_group(self, id: str) -> None:
+        """Deletes a group with its committed offsets. Refused while it has members."""
+        with _told():
+            await group_offsets.delete(self._state, id)
+
+    async def reset_offsets(
+        self,
+        id: str,
+        to: str,
+        number: int = 0,
+        of: Iterable[tuple[str, int | None]] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> GroupReset:
+        """Sets the committed offsets of a group without members, as kafka-consumer-groups does; with `dry_run` returns
+        what would be set.
+
+        `to` is "earliest", "latest", "current", or with its `number` "offset", "shift" (how far, below 0 to go back) or
+        "time" (milliseconds since 1970). `of` are (topic, partition)s, with None all partitions of the topic; without
+        it all that the group has committed.
+        """
+        if to not in SCENARIOS:
+            raise OperationError(f"INVALID_REQUEST: offsets are reset to one of {', '.join(SCENARIOS)}, not {to!r}")
+        reset = Reset(to, whole("number", number))
+        with _told():
+            return await group_offsets.reset(self._state, id, reset, of, dry_run=dry_run)
+
+    # Configs and access control lists
+
+    async def topic_configs(self, topic: str) -> list[ConfigInfo]:
+        """All configs of a topic, those that are not set too."""
+        with _told(topic):
+            return config_changes.of_topic(self._state, topic)
+
+    async def broker_configs(self) -> list[ConfigInfo]:
+        """All configs of the broker."""
+        with _told():
+            return config_changes.of_broker(self._state)
+
+    async def change_topic_configs(
+        self,
+        topic: str,
+        set: Mapping[str, Any] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        append: Mapping[str, Any] | None = None,
+        subtract: Mapping[str, Any] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Changes configs of a topic, all or none, as IncrementalAlterConfigs: values to set, names to delete, elements
+        to add to lists or take out of them, joined by commas."""
+        changes = ConfigChanges.of(set, delete, append, subtract)
+        with _told(topic):
+            config_changes.change_topic(self._state, topic, changes, validate_only=validate_only)
+
+    async def change_broker_configs(
+        self,
+        set: Mapping[str, Any] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        append: Mapping[str, Any] | None = None,
+        subtract: Mapping[str, Any] | None = None,
+        for_all: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Changes dynamic configs of the broker likewise; with `for_all` the default of all brokers, which a value of
+        the broker's own overrules."""
+        changes = ConfigChanges.of(set, delete, append, subtract)
+        with _told():
+            config_changes.change_broker(self._state, changes, for_all=for_all, validate_only=validate_only)
+
+    async def acls(self, wanted: AclEntry = acl_entries.ALL) -> list[AclEntry]:
+        """The access control entries that match a filter. Refused where the broker has no authorizer."""
+        with _told():
+            return acl_entries.found(self._state, wanted)
+
+    async def add_acls(self, entries: Iterable[AclEntry]) -> None:
+        """Adds access control entries, all or none; entries that exist stay as they are."""
+        with _told():
+            acl_entries.add(self._state, list(entries))
+
+    async def remove_acls(self, wanted: AclEntry) -> list[AclEntry]:
+        """Removes the entries that match a filter, and returns them."""
+        with _told():
+            return acl_entries.remove(self._state, wanted)
+
+    async def producers(self, topic: str | None = None) -> list[ProducerInfo]:
+        """What the partitions know of producers with ids: of all topics, or of one."""
+        state = self._state
+        found = []
+        with _told(topic or ""):
+            topics = [state.topics.named(topic)] if topic is not None else list(state.topics)
+            for one in sorted(topics, key=lambda topic: topic.name):
+                for partition in one.online_partitions():
+                    for producer_id, known in sorted(partition.log.producers().items()):
+                        found.append(
+                            ProducerInfo(
+                                topic=one.name,
+                                partition=partition.index,
+                                producer_id=producer_id,
+                                producer_epoch=known.epoch,
+                                last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+                                last_timestamp_ms=known.last_timestamp_ms,
+                                coordinator_epoch=known.coordinator_epoch,
+                                transaction_start_offset=known.transaction_first_offset,
+                            )
+                        )
+        return found
+
+
+async def settled_of(submitted: Any) -> Any:
+    """What an append came to in the end."""
+    return await settled(submitted) if isinstance(submitted, asyncio.Future) else submitted
+
+
+def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, batch.Record]]]:
+    """The records of one partition in runs that are a batch each."""
+    run: list[tuple[int, batch.Record]] = []
+    size = 0
+    for entry in entries:
+        record = entry[1]
+        length = 64 + len(record.key or b"") + len(record.value or b"")
+        length += sum(32 + len(name) + len(value or b"") for name, value in record.headers)
+        if run and size + length > BATCH_BYTES:
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        size += length
+    if run:
+        yield run
+
+
+def _committed(log: PartitionLog, first_offset: int) -> Iterator[list[batch.Record]]:
+    """The committed records of a log from an offset on, slice by slice. Raises StorageError and the errors of
+    records."""
+    offset = start = max(log.log_start_offset, first_offset)
+    end = log.last_stable_offset
+    while offset < end:
+        piece = log.read(offset, READ_BYTES, committed=True)
+        data = piece.records
+        found: list[batch.Record] = []
+        after = offset
+        for position, header in formats.headers(data):
+            after = max(after, header.base_offset + header.last_offset_delta + 1)
+            if header.is_control or any(
+                one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
+                for one in (piece.aborted if header.is_transactional else ())
+            ):
+                continue
+            found += [r for r in formats.records(data, position) if max(offset, start) <= r.offset < end]
+        if after == offset:  # nothing but offsets that are gone lies behind
+            return
+        offset = after
+        yield found
+
+
+def _size_of(state: BrokerState) -> int:
+    """The bytes of all logs."""
+    return sum(log.size_bytes for log_dir in state.logs.directories for log in log_dir.logs.values())
+
+
+def _topic_info(state: BrokerState, topic: Topic) -> TopicInfo:
+    return TopicInfo(
+        name=topic.name,
+        id=encode_id(topic.id),
+        is_internal=topic.is_internal,
+        partitions=tuple(_partition_info(partition) for partition in topic.partitions),
+        configs=topic.config.overrides,
+    )
+
+
+def _partition_info(partition: Partition) -> PartitionInfo:
+    leader, epoch = partition.leader, partition.leader_epoch
+    try:
+        log = partition.log
+        offsets = (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.size_bytes)
+        return PartitionInfo(partition.index, leader, epoch, *offsets)
+    except StorageError as error:
+        return PartitionInfo(partition.index, -1, epoch, -1, -1, -1, -1, partition.offline or str(error))
+
+
+def _group(state: BrokerState, group_id: str) -> Group:
+    _, group = state.groups.describe(group_id)
+    if group is None:
+        return Group(group_id, "Dead", "", "", -1, None, (), ())
+    committed = state.groups.offsets(group_id)
+    return Group(
+        id=group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol=group.protocol_name or "",
+        generation=group.generation_id,
+        leader=group.leader,
+        members=tuple(_member(group, member) for member in group.members.values()),
+        offsets=tuple(_group_offset(state, place, one) for place, one in sorted(committed.items())),
+    )
+
+
+def _group_offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset) -> GroupOffset:
+    topic, index = place
+    plain = topic, index, one.offset, one.leader_epoch, one.metadata
+    try:
+        log = state.topics.partition(topic, index).log
+        start, end = log.log_start_offset, log.high_watermark
+        return GroupOffset(*plain, max(0, end - one.offset), start, end)
+    except (Refused, StorageError):
+        return GroupOffset(*plain, None)
+
+
+def _member(group: groups.Group, member: groups.Member) -> Member:
+    topics: Iterable[str] = ()
+    assignment: Iterable[tuple[str, int]] = ()
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        topics = topics_of(member.metadata(group.protocol_name)) or ()
+        assignment = partitions_of(member.assignment) or ()
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=member.session_timeout_ms,
+        topics=tuple(sorted(topics)),
+        assignment=tuple(sorted(assignment)),
+    )
+
+
+def lag_behind(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
+    """How many offsets of a partition lie from a committed one on; None where the partition is gone."""
+    try:
+        return max(0, state.topics.partition(topic, index).log.high_watermark - offset)
+    except (Refused, StorageError):
+        return None

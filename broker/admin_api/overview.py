@@ -1,0 +1,396 @@
+"""What a broker does and holds at this moment, small enough to be asked for every second: GET /v1/overview.
+
+Owns what `ottla top` and the page's first view show. Rates are not told but counters, from which whoever asks twice
+computes them: over the difference of `uptime_ms`, unless `instance` (the process) or `state` (reset, restore) has
+changed in between. Lists are cut to a limit, what is most active comes first; totals are of everything. Nothing is done
+for each record, and others get their turn after every few hundred partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+import uuid
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ...storage.errors import StorageError
+from ..control.schemas import DEFAULT_LIMIT, TOTALS
+from ..metadata.nodes import NO_LEADER
+from ..recording.activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
+from ..releases.profiles import api_names
+from ..testing.virtual_clock import VirtualClock
+from ..transactions.state import Transaction, TransactionState
+from ..version import own_version
+from .operations import lag_behind
+
+if TYPE_CHECKING:
+    from ...storage.producers.producer_state import Producer
+    from ..broker_state import BrokerState
+    from ..groups.state import Group
+    from ..metadata.topics import Topic
+    from ..metrics.counters import TopicCounters
+    from ..network.server import Running
+    from ..recording.activity import SlowRequest
+    from ..recording.exchange import Exchange
+    from ..replica.partition import Partition
+
+PARTITIONS_AT_ONCE = 500  # looked at in one turn of the loop
+NAMES_MAX = 10  # topics of a group, hosts of a client
+HALF_LIFE_NS = 10_000_000_000  # after which activity counts half
+OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """How many entries of each list are wanted, and what their names contain, in whatever case."""
+
+    limit: int = DEFAULT_LIMIT
+    contains: str = ""
+
+    def fits(self, *names: str | None) -> bool:
+        """Whether one of the names has what is looked for."""
+        wanted = self.contains.casefold()
+        return not wanted or any(wanted in name.casefold() for name in names if name)
+
+    def first(self, found: Iterable[tuple[Any, T]]) -> list[T]:
+        """Those with the greatest keys, greatest first."""
+        return [one for _, one in heapq.nlargest(self.limit, found, key=lambda pair: pair[0])]
+
+
+EVERYTHING = Asked()
+
+
+class _Scores:
+    """How active things were of late: the growth of a counter of each, halved every HALF_LIFE_NS."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[int, float]] | None = None
+        self._at_ns = 0
+
+    def updated(self, counters: Iterable[tuple[Hashable, int]], now_ns: int) -> dict[Hashable, float]:
+        """The score of each name; what is not named any more is forgotten."""
+        faded = 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS)
+        known, found = self._known, {}
+        for name, counter in counters:
+            # All that was there at the first look is old; what is new has come to its counter since the last one.
+            before, score = (counter, 0.0) if known is None else known.get(name, (0, 0.0))
+            found[name] = counter, score * faded + max(0, counter - before)
+        self._known, self._at_ns = found, now_ns
+        return {name: score for name, (_, score) in found.items()}
+
+
+class _Looking:
+    """One look at a state: gives others their turn, and has what the lists count together."""
+
+    def __init__(self, asked: Asked, now_ns: int) -> None:
+        self.asked = asked
+        self.now_ns = now_ns
+        self.totals: Counter[str] = Counter()
+        self.leads: Counter[int] = Counter()
+        self.producers: list[tuple[tuple[bool, int], dict[str, Any]]] = []
+        self._looked = 0
+
+    async def at(self, count: int) -> None:
+        """So many partitions, or things that cost as much, were looked at."""
+        self._looked += count
+        if self._looked >= PARTITIONS_AT_ONCE:
+            self._looked = 0
+            await asyncio.sleep(0)
+
+
+class Overviews:
+    """Looks at a broker, again and again, whatever state it has; sees what clients do from when it is made on."""
+
+    def __init__(self, running: Running, timer: Callable[[], int] = time.perf_counter_ns) -> None:
+        """`timer` is the clock of `Exchange.begun_ns`, in nanoseconds."""
+        self.activity = Activity(timer)
+        self._running = running
+        self._timer = timer
+        self._begun_ns = timer()
+        self._instance = uuid.uuid4().hex[:12]
+        self._state: Callable[[], BrokerState | None] = lambda: None
+        self._states = 0
+        self._topics, self._groups, self._clients = _Scores(), _Scores(), _Scores()
+        running.connections.listen(self.activity, FRAME_BYTES_MAX)
+
+    def close(self) -> None:
+        """Looks no more."""
+        self._running.connections.unlisten(self.activity)
+
+    async def taken(self, asked: Asked = EVERYTHING) -> dict[str, Any]:
+        """The overview in plain values, as `schemas.SCHEMAS["Overview"]` has it."""
+        state = self._running.state
+        if self._state() is not state:
+            self._state, self._states = weakref.ref(state), self._states + 1
+        look = _Looking(asked, self._timer())
+        transactions = _transactions(state)
+        topics = await self._look_at_topics(state, look, transactions)
+        groups = await self._look_at_groups(state, look)
+        faults = self._running.faults
+        standing = [] if faults is None else [one.to_json() for one in faults.list()]
+        look.totals["faults"] = len(standing)
+        return {
+            "broker": about(self._running)
+            | {
+                "instance": self._instance,
+                "state": self._states,
+                "uptime_ms": (look.now_ns - self._begun_ns) // 1_000_000,
+            },
+            "clock": _clock(state),
+            "nodes": [asdict(node) | {"leads": look.leads[node.id]} for node in state.topology.node_views()],
+            "topics": topics,
+            "groups": groups,
+            "producers": asked.first(look.producers),
+            **self._look_at_clients(look),
+            "faults": standing[: asked.limit],
+            "totals": {name: look.totals[name] for name in TOTALS},
+        }
+
+    async def _look_at_topics(
+        self, state: BrokerState, look: _Looking, transactions: dict[int, Transaction]
+    ) -> list[dict[str, Any]]:
+        """The topics, and on the way the producers that their partitions know."""
+        found = []
+        metrics = self._running.connections.metrics
+        flows = None if metrics is None else metrics.topics
+        unseen = dict(transactions)
+        ids: set[int] = set()
+        for topic in state.topics:
+            found.append(_topic(topic, look) | _traffic(None if flows is None else flows.get(topic.name)))
+            for partition in topic.online_partitions():
+                known = _known_producers(partition)
+                ids.update(known)
+                everybody = list(known.items())
+                for first in range(0, len(everybody), PARTITIONS_AT_ONCE):
+                    some = everybody[first : first + PARTITIONS_AT_ONCE]
+                    for producer_id, producer in some:
+                        unseen.pop(producer_id, None)
+                        one = _producer(partition, producer_id, producer, transactions.get(producer_id))
+                        _add_producer(look, one)
+                    await look.at(len(some))
+                await look.at(1)
+        for transaction in unseen.values():
+            _add_producer(look, _producer(None, transaction.producer_id, None, transaction))
+        look.totals["topics"] = len(found)
+        look.totals.update(_traffic(None if flows is None else flows.all()))
+        look.totals["producers"] = len(ids | set(transactions))
+        look.totals["open_transactions"] = sum(one.state in OPEN_STATES for one in transactions.values())
+        # A record weighs as much as a hundred bytes: who has small ones is as busy.
+        busy = ((one["name"], one["records_in"] + (one["bytes_in"] + one["bytes_out"]) // 100) for one in found)
+        scores = self._topics.updated(busy, look.now_ns)
+        return look.asked.first(
+            ((scores[one["name"]], one["size_bytes"]), one) for one in found if look.asked.fits(one["name"])
+        )
+
+    async def _look_at_groups(self, state: BrokerState, look: _Looking) -> list[dict[str, Any]]:
+        found = []
+        for listed in state.groups.list_groups()[1]:
+            group = state.groups.group(listed.group_id)
+            if group is not None:  # it may be gone since they were listed: others had their turn
+                found.append(_group(state, group))
+                await look.at(1 + found[-1]["partitions"])
+        look.totals["groups"] = len(found)
+        look.totals["members"] = sum(one["members"] for one in found)
+        look.totals["lag"] = sum(one["lag"] for one in found)
+        scores = self._groups.updated(((one["id"], one["committed"]) for one in found), look.now_ns)
+        return look.asked.first(
+            ((scores[one["id"]], one["members"], one["lag"]), one)
+            for one in found
+            if look.asked.fits(one["id"], *one["topics"])
+        )
+
+    def _look_at_clients(self, look: _Looking) -> dict[str, Any]:
+        """The clients, and their requests that wait or were slow."""
+        activity, asked, now_ns = self.activity, look.asked, look.now_ns
+        names = api_names()
+        clients, pending = activity.clients, list(activity.waiting())
+        waiting = Counter(activity.client_of(exchange.peer) for exchange in pending)
+        look.totals["clients"] = sum(client.connections > 0 for client in clients)
+        look.totals["connections"] = activity.connections
+        look.totals["waiting"] = len(pending)
+        for client in (*clients, activity.gone):
+            look.totals["requests"] += client.requests
+            look.totals["request_bytes"] += client.request_bytes
+            look.totals["response_bytes"] += client.response_bytes
+        scores = self._clients.updated(((client, client.requests) for client in clients), now_ns)
+        chosen = asked.first(
+            ((client.connections > 0, scores[client], client.last_ns), client)
+            for client in clients
+            if asked.fits(client.client_id, client.software_name, *client.hosts)
+        )
+        slow = (_slow(one, names, now_ns) for one in activity.slow())
+        told = (_waiting(exchange, names, now_ns) for exchange in pending)
+        return {
+            "clients": [_client(client, waiting[client], names, now_ns) for client in chosen],
+            "slow": list(islice((one for one in slow if _fits(one, asked)), asked.limit)),
+            "waiting": list(islice((one for one in told if _fits(one, asked)), asked.limit)),
+        }
+
+
+def about(running: Running) -> dict[str, Any]:
+    """Whether a broker serves, as what, and where."""
+    failed = running.failed
+    return {
+        "status": "failed" if failed.done() else "serving",
+        "reason": failed.result() if failed.done() else None,
+        "version": own_version(),
+        "release": running.state.profile.name,
+        "cluster_id": running.state.cluster_id,
+        "bootstrap": ",".join(running.addresses),
+    }
+
+
+def _clock(state: BrokerState) -> dict[str, Any]:
+    clock = state.clock
+    if isinstance(clock, VirtualClock):
+        return {"now_ms": clock.now_ms(), "is_frozen": clock.is_frozen, "offset_ms": clock.offset_ms}
+    return {"now_ms": clock.now_ms(), "is_frozen": False, "offset_ms": 0}
+
+
+def _topic(topic: Topic, look: _Looking) -> dict[str, Any]:
+    size_bytes = records = records_in = offline = 0
+    for partition in topic.partitions:
+        try:
+            log = partition.log
+            size_bytes += log.size_bytes
+            records += max(0, log.high_watermark - log.log_start_offset)
+            records_in += log.log_end_offset
+        except StorageError:
+            offline += 1
+            continue
+        look.leads[partition.leader] += 1
+        offline += partition.leader == NO_LEADER
+    told = {
+        "name": topic.name,
+        "is_internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "offline_partitions": offline,
+        "size_bytes": size_bytes,
+        "records": records,
+        "records_in": records_in,
+    }
+    for name in ("partitions", "offline_partitions", "size_bytes", "records", "records_in"):
+        look.totals[name] += told[name]
+    return told
+
+
+def _traffic(counters: TopicCounters | None) -> dict[str, int]:
+    """What clients have sent and were sent of a topic."""
+    if counters is None:
+        return {"bytes_in": 0, "bytes_out": 0}
+    return {"bytes_in": counters.bytes_in, "bytes_out": counters.bytes_out}
+
+
+def _known_producers(partition: Partition) -> dict[int, Producer]:
+    try:
+        return partition.log.producers()
+    except StorageError:
+        return {}
+
+
+def _transactions(state: BrokerState) -> dict[int, Transaction]:
+    """The newest transaction of each producer id that has a transactional id."""
+    return {one.producer_id: one for one in state.transactions.list()[2]}
+
+
+def _producer(
+    partition: Partition | None, producer_id: int, producer: Producer | None, transaction: Transaction | None
+) -> dict[str, Any]:
+    return {
+        "topic": None if partition is None else partition.topic,
+        "partition": -1 if partition is None else partition.index,
+        "producer_id": producer_id,
+        "producer_epoch": producer.epoch if producer is not None else transaction.producer_epoch if transaction else -1,
+        "last_sequence": producer.batches[-1].last_sequence if producer is not None and producer.batches else -1,
+        "last_timestamp_ms": -1 if producer is None else producer.last_timestamp_ms,
+        "transaction_start_offset": -1 if producer is None else producer.transaction_first_offset,
+        "transactional_id": None if transaction is None else transaction.transactional_id,
+        "transaction_state": None if transaction is None else transaction.state.value,
+        "transaction_start_ms": -1 if transaction is None else transaction.start_ms,
+    }
+
+
+def _add_producer(look: _Looking, one: dict[str, Any]) -> None:
+    """Keeps it, if it is asked for and among the first: open transactions, then whoever wrote last."""
+    if not look.asked.fits(one["topic"], one["transactional_id"], str(one["producer_id"])):
+        return
+    key = one["transaction_start_offset"] >= 0, max(one["last_timestamp_ms"], one["transaction_start_ms"])
+    look.producers.append((key, one))
+    if len(look.producers) > 2 * look.asked.limit + PARTITIONS_AT_ONCE:
+        look.producers = heapq.nlargest(look.asked.limit, look.producers, key=lambda pair: pair[0])
+
+
+def _group(state: BrokerState, group: Group) -> dict[str, Any]:
+    committed = state.groups.offsets(group.group_id)
+    lags = [lag_behind(state, topic, index, one.offset) for (topic, index), one in committed.items()]
+    return {
+        "id": group.group_id,
+        "state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol": group.protocol_name or "",
+        "generation": group.generation_id,
+        "members": len(group.members),
+        "topics": sorted({topic for topic, _ in committed})[:NAMES_MAX],
+        "partitions": len(committed),
+        "committed": sum(max(0, one.offset) for one in committed.values()),
+        "lag": sum(lag or 0 for lag in lags),
+    }
+
+
+def _client(client: ClientActivity, waiting: int, names: dict[int, str], now_ns: int) -> dict[str, Any]:
+    return {
+        "client_id": client.client_id,
+        "software_name": client.software_name,
+        "software_version": client.software_version,
+        "listener": client.listener,
+        "hosts": sorted(client.hosts)[:NAMES_MAX],
+        "connections": client.connections,
+        "waiting": waiting,
+        "requests": client.requests,
+        "request_bytes": client.request_bytes,
+        "response_bytes": client.response_bytes,
+        "apis": {names.get(key, str(key)): version for key, version in sorted(client.apis.items())},
+        "idle_ms": max(0, now_ns - client.last_ns) // 1_000_000,
+    }
+
+
+def _slow(one: SlowRequest, names: dict[int, str], now_ns: int) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "api": names.get(one.api_key, str(one.api_key)),
+        "api_version": one.api_version,
+        "client_id": one.client_id,
+        "host": one.host,
+        "port": one.port,
+        "duration_us": one.duration_ns // 1000,
+        "ago_ms": max(0, now_ns - one.ended_ns) // 1_000_000,
+        "request_bytes": one.request_bytes,
+        "response_bytes": one.response_bytes,
+        "ending": one.ending.value,
+        "fault": one.fault,
+    }
+
+
+def _waiting(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str, Any]:
+    return {
+        "number": exchange.number,
+        "api": names.get(exchange.api_key, str(exchange.api_key)),
+        "api_version": exchange.api_version,
+        "client_id": short(exchange.client_id),
+        "host": exchange.peer.client_host,
+        "port": exchange.peer.client_port,
+        "waiting_ms": max(0, now_ns - exchange.begun_ns) // 1_000_000,
+        "waits_for": WAITS_FOR.get(exchange.api_key),
+        "request_bytes": exchange.request_bytes,
+        "fault": exchange.fault,
+    }
+
+
+def _fits(request: dict[str, Any], asked: Asked) -> bool:
+    return asked.fits(request["client_id"], request["host"], request["api"])

@@ -1,0 +1,578 @@
+"""The broker's state: what every handler may look at and change.
+
+Owns the order in which the parts are opened and closed, and the few rules that span them: automatic creation of
+topics, the coordinators' logs and the markers of transactions, the address that clients are told. Knows neither sockets
+nor the router.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.errors import ErrorCode
+from ..protocol.internal_records.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ..protocol.records import batch
+from ..storage.errors import StorageError
+from ..storage.io.files import DiskFiles, Files
+from ..storage.partition_log import Appended, PartitionLog
+from .clock import Clock, ManualClock, SystemClock, Timer
+from .config.log_config import metadata_config
+from .config.message_format import behaviours_set, forced_upgrade
+from .config.named_configs import CLIENT_METRICS, NamedConfigs
+from .config.resources import BROKER as RESOURCE_BROKER
+from .config.serve_options import ServeOptions
+from .config.values import Config, ConfigError, ConfigSource
+from .context import Apis, Arrival
+from .errors import Refused, code_of
+from .groups.at_node import GroupsAtNode
+from .groups.coordinator import GroupCoordinator
+from .groups.lookups import Lookups
+from .groups.settings import WRITE_ERRORS, CoordinatorSettings
+from .groups.stored import stored_entries
+from .logs import get_logger, levels
+from .metadata.adoption import adopt, mark_others
+from .metadata.log import MetadataLog, read_all
+from .metadata.nodes import NO_LEADER, Nodes
+from .metadata.producer_ids import ComparingProducers, ProducerIds
+from .metadata.topics import (
+    GROUP_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    Topic,
+    Topics,
+    internal_configs,
+    internal_prefix,
+)
+from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
+from .metrics.client_ledger import ClientLedger
+from .metrics.client_telemetry import Telemetry
+from .network.cooperative import Turns
+from .quotas.client_quotas import ClientQuotas
+from .releases.features import Features, Update
+from .replica.fetch_sessions import FetchSessions
+from .replica.flush import Durability
+from .replica.forced_upgrade import ForcedUpgrade
+from .replica.log_dir_moves import Moves
+from .replica.log_dirs import LogDir, LogDirs
+from .replica.maintenance import Maintenance
+from .replica.partition import LEADER_EPOCH, Partition
+from .replica.purgatory import wake_all
+from .replica.start_progress import Opening
+from .security.acls import RECORDS as ACL_RECORDS
+from .security.acls import Acls
+from .security.scram import ScramCredentials
+from .security.settings import authorizer_settings
+from .security.standard import StandardAuthorizer
+from .transactions.at_node import TransactionsAtNode
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.settings import TransactionSettings
+from .transactions.state import WriteMarkers
+
+if TYPE_CHECKING:
+    from .metrics.counters import TopicMetrics
+    from .replica.cleaner import Cleaner
+    from .security.authorizer import Authorizer
+    from .testing.faults import Faults
+
+SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then what says so; each may wait for a thread
+SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
+
+
+def _announce(config: Config) -> None:
+    """The first lines of the log: as what the broker starts, and which configs change nothing."""
+    logger = get_logger()
+    logger.info("starting", profile=config.profile.name, **behaviours_set(config))
+    for warning in config.warnings:
+        logger.warning("config ignored", reason=warning)
+    config.tell_inert(config.not_acted_on())
+
+
+class BrokerState:
+    """Everything one broker has. Made by `open`, ended by `begin_stop` and `close`."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        ports: Mapping[tuple[int, str], int],
+        apis: Apis,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        logs: LogDirs,
+        waits: Clock | None = None,
+    ) -> None:
+        self.options = options
+        self.config: Config = options.config
+        self.profile = options.config.profile
+        self.apis = apis
+        self.readers = apis.readers
+        self.clock = clock
+        """The time by which records, sessions, transactions and whatever expires live."""
+        is_for_both = isinstance(clock, SystemClock | ManualClock)
+        self.waits: Clock = waits or (clock if is_for_both else SystemClock(loop))
+        """The time by which clients, disks and whoever looks on wait: the machine's, also where `clock` is virtual."""
+        self.loop = loop
+        self.logs = logs
+        self.node_id: int = logs.node_id
+        self.nodes = Nodes(logs.node_id, options.node_ids)
+        self.asks_for_replicas = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
+        """Whether too few replicas may be in sync at all: alone a node has all that there are."""
+        self.cluster_id: str = logs.cluster_id
+        # A lone node has the id of its directory, which was not known when its ports were bound.
+        self._ports: Mapping[tuple[int, str], int] = ports
+        if options.brokers == 1:
+            self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
+        self._random = random.SystemRandom()
+        self.turns = Turns(loop)
+        self.lookups = Lookups(self.waits)
+        """Clients that looked up the coordinator of a group and have not used it since."""
+        self.faults: Faults | None = None
+        """What goes wrong on command; None where nothing can be made to."""
+        self.failed: asyncio.Future[str] = loop.create_future()
+        """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
+        self.durability = Durability(loop, self.waits)
+        self.on_reconfigured: Callable[[], object] = lambda: None
+        """Called when dynamic configs of the broker have changed."""
+        self.authorizer: Authorizer | None = None
+        """Decides who may do what; None where everybody may do everything."""
+        self.quotas = ClientQuotas(self.config, clock, loop)
+        self.topic_metrics: TopicMetrics | None = None
+        """Where handlers count what goes into topics and out of them; None where nobody asks for it."""
+        self._cleaner: Cleaner | None = None
+        self._cleaner_timer: Timer | None = None
+        self.comparing_producers = ComparingProducers()
+        self.fetch_sessions = FetchSessions(
+            lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
+        )
+
+    @classmethod
+    def open(
+        cls,
+        options: ServeOptions,
+        ports: Mapping[tuple[int, str], int],
+        apis: Apis,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        files: Files | None = None,
+        waits: Clock | None = None,
+        note: TopologyNote = NOTHING_NOTED,
+    ) -> BrokerState:
+        """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again.
+
+        `ports` are those of each node's listeners, by (node id, name). `note` is what an earlier
+        topology on the same data has noted.
+        """
+        files = files or DiskFiles()
+        node_id = options.config["node.id"] if options.config.is_set("node.id") else None
+        levels().reset()
+        logs = LogDirs.open(files, options.data_dirs, node_id, options.allowed_ids)
+        _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
+        try:
+            state = cls(options, ports, apis, clock, loop, logs, waits)
+            state._load(files, note)
+        except BaseException:
+            logs.release()
+            raise
+        return state
+
+    def _load(self, files: Files, note: TopologyNote) -> None:
+        now_ms = self.clock.now_ms()
+        self.logs.on_offline = self._soon_offline
+        self.logs.cordoned = lambda: self.config.get("cordoned.log.dirs") or ()
+        for log_dir in self.logs.unusable:
+            get_logger().error(
+                "a log directory cannot be used, its partitions are offline",
+                log_dir=log_dir.path,
+                reason=log_dir.failure,
+            )
+        adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
+        self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms, metadata_config(self.config)))
+        mark_others(files, self.logs)
+        self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
+        self.acls = Acls(self.metadata_log, lambda: uuid.uuid4().bytes)
+        self.topics = Topics(
+            self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
+        )
+        self.topics.changes.attach(self.loop, self.turns)
+        self.named_configs = NamedConfigs(self.metadata_log)
+        max_bytes = self.config.get("telemetry.max.bytes", 0)  # where there is none, clients cannot ask either
+        self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
+        self.scram = ScramCredentials(self.metadata_log)
+        level = self.profile.behaviour.transaction_version
+        self.features = Features(self.metadata_log, self.node_id, level, self.apis)
+        records = list(self.metadata_log.replay())
+        for record in records:
+            if isinstance(record, ProducerIdsRecord):
+                self.producer_ids.replay(record)
+            elif isinstance(record, ACL_RECORDS):
+                self.acls.replay(record)
+            elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER:
+                self._replay_broker_config(record)
+            elif isinstance(record, ConfigRecord):
+                self.named_configs.replay(record)
+            elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+                self.scram.replay(record)
+            elif isinstance(record, FeatureLevelRecord):
+                self.features.replay(record)
+        settings = authorizer_settings(self.config)
+        if settings is not None:
+            self.authorizer = StandardAuthorizer(self.acls, settings)
+        placed = self.topics.replay(records)
+        self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
+        if forced_upgrade(self.config):
+            self.logs.upgrade = ForcedUpgrade(len(placed), self.waits)
+        self.logs.opening = opening = Opening(len(placed), self.waits, is_told=self.logs.upgrade is None)
+        self.topics.open(placed, now_ms, opening.done)
+        self.logs.note_losses()
+        opening.finish()
+        self.logs.opening = None
+        if self.logs.upgrade is not None:
+            self.logs.upgrade.finish()
+            self.logs.upgrade = None
+        self.quotas.begin(self.metadata_log, records)
+        self.topology = Topology(self.nodes, self.topics, self.clock, self.waits, self._address)
+        self.topology.begin(note)
+        self._load_groups()
+        self._load_transactions()
+        self.topology.on_leader = self._leader_changed
+        self._maintenance = Maintenance(
+            self.clock, self.waits, self.config, self.logs, self.topics, self.topology, self.durability
+        )
+        self.moves = Moves(files, self.logs, self.topics, self.config, self.clock, self.waits, self.durability)
+        if self.config["log.cleaner.enable"]:
+            # Not before it is due: what it needs to import would delay the start.
+            first_ms = now_ms + self.config["log.cleaner.backoff.ms"]
+            self._cleaner_timer = self.clock.call_at(first_ms, self._begin_cleaning, files)
+        for log_dir in self.logs.directories:
+            self._check_directory(log_dir)
+        if self.failed.done():
+            raise StorageError(self.failed.result())
+        self.clients = ClientLedger.open(files, self.logs.online[0].path, self.apis.advertised, self.clock, self.waits)
+        self.moves.resume()
+
+    def _begin_cleaning(self, files: Files) -> None:
+        from .replica.cleaner import Cleaner
+
+        self._cleaner_timer = None
+        remove_later = self._maintenance.remove_later
+        self._cleaner = Cleaner(self.loop, self.clock, self.config, files, self.logs, self.topics, remove_later)
+        self._maintenance.is_cleaning = self._cleaner.is_cleaning
+        self.moves.cleaning = self._cleaner.pass_over
+
+    def _load_groups(self) -> None:
+        offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
+        topics = self.topics
+
+        def topic_name(id: bytes) -> str | None:
+            topic = topics.by_id(id)
+            return topic.name if topic else None
+
+        def topic_id(name: str) -> bytes | None:
+            topic = topics.get(name)
+            return topic.id if topic else None
+
+        self.groups = GroupCoordinator(
+            append=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
+            append_transactional=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
+            partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
+            clock=self.clock,
+            partition_exists=topics.has_partition,
+            topic_name=topic_name,
+            topic_id=topic_id,
+            settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
+        )
+        for partition in offsets_topic.partitions if offsets_topic else ():
+            self._load_coordinator(partition)
+        self.groups.start()
+
+    def _load_transactions(self) -> None:
+        """After the groups: a transaction that is finished now may end commits of theirs."""
+        log_topic = self.topics.get(TRANSACTION_STATE_TOPIC)
+        count = self.config[f"{internal_prefix(TRANSACTION_STATE_TOPIC)}.num.partitions"]
+        self.transactions = TransactionCoordinator(
+            append=partial(self._append_internal, TRANSACTION_STATE_TOPIC),
+            write_marker=self._write_marker,
+            allocate=self.producer_ids.allocate,
+            offsets_partition=lambda group_id: (GROUP_OFFSETS_TOPIC, self.groups.partition_of(group_id)),
+            partitions=len(log_topic.partitions) if log_topic else count,
+            clock=self.clock,
+            settings=TransactionSettings.from_config(self.config, self.features.transaction_version),
+            marked=self._marked,
+            waits=self.waits,
+        )
+        for partition in log_topic.partitions if log_topic else ():
+            self._load_coordinator(partition)
+        self.transactions.start()
+
+    def _load_coordinator(self, partition: Partition) -> None:
+        """Has the coordinator of a partition of one of Kafka's own topics take over what its log says."""
+        is_groups = partition.topic == GROUP_OFFSETS_TOPIC
+        coordinator = self.groups if is_groups else self.transactions
+        if partition.offline is not None or partition.leader == NO_LEADER:
+            coordinator.resign(partition.index)
+            return
+        if is_groups:
+            code = self.groups.load(partition.index, stored_entries(partition.log))
+        else:
+            entries = ((record.key or b"", record.value) for record in read_all(partition.log))
+            code = self.transactions.load(partition.index, entries)
+        if code:
+            # Kafka too serves the others, and answers for these that their coordinator is not available.
+            get_logger().error(
+                f"{'groups' if is_groups else 'transactions'} cannot be read",
+                topic=partition.topic,
+                partition=partition.index,
+                code=code.name,
+            )
+
+    def _leader_changed(self, partition: Partition) -> None:
+        """The old leader's coordinator of what lies in a partition gives up, and the new one's reads it."""
+        if partition.topic in INTERNAL_TOPICS:
+            coordinator = self.groups if partition.topic == GROUP_OFFSETS_TOPIC else self.transactions
+            coordinator.resign(partition.index)
+            self._load_coordinator(partition)
+
+    def awaits_topic(self, name: str) -> bool:
+        """Whether there is no coordinator yet, since the topic that it keeps its state in does not exist."""
+        return self.profile.behaviour.coordinator_awaits_topic and self.topics.get(name) is None
+
+    def groups_at(self, node_id: int) -> GroupsAtNode:
+        """The groups that a node coordinates: those of the partitions of `__consumer_offsets` that it leads."""
+        return GroupsAtNode(self.groups, self.topics.led_by(node_id, GROUP_OFFSETS_TOPIC))
+
+    def transactions_at(self, node_id: int) -> TransactionsAtNode:
+        """The transactions that a node coordinates."""
+        return TransactionsAtNode(self.transactions, self.topics.led_by(node_id, TRANSACTION_STATE_TOPIC))
+
+    def _replay_broker_config(self, record: ConfigRecord) -> None:
+        source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+        try:
+            self.config.set_dynamic(record.name, record.value, source)
+        except ConfigError as error:  # of a newer or older Kafka
+            get_logger().warning("config of the broker ignored", reason=str(error))
+
+    # Rules that span the parts
+
+    def _address(self, node_id: int) -> tuple[str, int]:
+        """Where a node's first listener is; on every interface, for clients on this machine."""
+        name = self.options.listeners[0].name
+        return self.options.advertised_address(name, self._ports.get((node_id, name), -1), "127.0.0.1", node_id)
+
+    def endpoint(self, arrival: Arrival, node_id: int | None = None) -> tuple[str, int]:
+        """The host and port at which a client which arrived so is told to find a node; the one it asks, without it."""
+        if node_id is None:
+            node_id = arrival.node_id
+        port = self._ports[node_id, arrival.listener]
+        return self.options.advertised_address(arrival.listener, port, arrival.local_host, node_id)
+
+    def auto_create(self, name: str, now_ms: int) -> Topic:
+        """Creates a topic because somebody named it. Raises what `Topics.create` raises."""
+        if name in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+            return self.internal_topic(name, now_ms)
+        return self.topics.create(name, self.config["num.partitions"], {}, now_ms)
+
+    async def auto_create_in_steps(self, name: str, now_ms: int) -> Topic:
+        """`auto_create` in cooperative steps."""
+        partitions, configs = self.partitions_of_new(name), {}
+        if name in INTERNAL_TOPICS:
+            configs = internal_configs(name, self.config)
+        return await self.topics.changes.make(name, self.topics.creating(name, partitions, configs, now_ms))
+
+    def partitions_of_new(self, name: str) -> int:
+        """How many partitions `auto_create` gives a topic of that name."""
+        key = f"{internal_prefix(name)}.num.partitions" if name in INTERNAL_TOPICS else "num.partitions"
+        return self.config[key]
+
+    def internal_topic(self, name: str, now_ms: int) -> Topic:
+        """One of Kafka's own topics, made when it is first needed, with the configs that Kafka gives it."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        partitions = self.config[f"{internal_prefix(name)}.num.partitions"]
+        return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
+
+    def finalize(self, updates: Sequence[Update], now_ms: int) -> None:
+        """Finalises features at the levels of updates that were found right. Raises StorageError."""
+        if self.features.change(updates, now_ms):
+            self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
+
+    def _append_internal(
+        self,
+        name: str,
+        index: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> Appended | asyncio.Future[Any]:
+        """A coordinator's way to its log, with a producer as a part of its transaction. Raises what appending raises;
+        the future is of a sync."""
+        topic = self.internal_topic(name, now_ms)
+        if index >= len(topic.partitions):  # somebody made it anew, with fewer
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        entries = [batch.Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)]
+        partition = topic.partitions[index]
+        self.check_in_sync(partition)
+        producer = (producer_id, producer_epoch) if producer_id >= 0 else None
+        codec = self.config["offsets.topic.compression.codec"] if name == GROUP_OFFSETS_TOPIC else 0
+        return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
+
+    def check_in_sync(self, partition: Partition) -> None:
+        """Refuses what waits for replicas where too few are in sync."""
+        if self.asks_for_replicas:
+            least = self.topics.named(partition.topic).config["min.insync.replicas"]
+            at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
+            partition.check_in_sync(least, at_most_replicas=at_most_replicas)
+
+    def _write_marker(
+        self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
+    ) -> Appended | asyncio.Future[Any]:
+        """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
+        # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
+        log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)
+        ended = self.topics.partition(*partition)
+        if ended.leader == NO_LEADER:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+        self.check_in_sync(ended)
+        is_there = self.topics.has_partition(*log)  # else somebody has deleted it since
+        coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
+        return ended.write_marker(
+            markers.producer_id,
+            markers.producer_epoch,
+            committed=markers.committed,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=now_ms,
+            transaction_version=markers.client_version,
+        )
+
+    def _marked(self, partition: tuple[str, int], markers: WriteMarkers) -> None:
+        """The commits of offsets that a transaction held count, or never will."""
+        topic, index = partition
+        if topic == GROUP_OFFSETS_TOPIC:
+            self.groups.end_transaction(index, markers.producer_id, committed=markers.committed)
+
+    async def group_records_durable(self, group_id: str) -> ErrorCode:
+        """NONE when what the coordinator knows of a group is as durable as `flush.messages` of its log asks for; else
+        why it will not be. Waits for a sync that is under way: nobody is told what a power loss could take back."""
+        topic = self.topics.get(GROUP_OFFSETS_TOPIC)
+        index = self.groups.partition_of(group_id)
+        if topic is None or index >= len(topic.partitions):  # somebody made it anew, with fewer: nothing is kept there
+            return ErrorCode.NONE
+        try:
+            covered = topic.partitions[index].syncs.covered()
+            if covered is not None:
+                await covered
+        except Exception as error:
+            code = code_of(error)
+            return WRITE_ERRORS.get(code, code)
+        return ErrorCode.NONE
+
+    async def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
+        """Makes log starts durable that are about to be adopted, in one write for each directory and beside other work.
+        Where that fails nothing is said: the adoption tries it again."""
+        for log_dir in self.logs.online:
+            of_it = {log: offset for log, offset in moves.items() if log_dir.holds(log)}
+            if of_it:
+                with contextlib.suppress(StorageError):
+                    await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
+
+    def go_on_from(self, earlier: BrokerState) -> None:
+        """Takes the place of a state whose clients are still there: what each has for itself alone, a producer's
+        id, is nobody else's, and epochs of leaders and of features do not go back. Raises StorageError."""
+        self.producer_ids.skip(earlier.producer_ids)
+        self.topology.go_on_from(earlier.topology)
+        self.features.go_on_from(earlier.features)
+
+    async def settle(self) -> None:
+        """Returns when nothing is under way that the broker has begun: appends, syncs and other work in threads, a pass
+        of the cleaner, and what follows from them. Requests that wait, as fetches do, are not waited for; and where
+        clients always bring something new, not that."""
+        for _ in range(SETTLING_ROUNDS):
+            for _ in range(SETTLING_TURNS):
+                await asyncio.sleep(0)
+            under_way: list[asyncio.Future[Any]] = [
+                p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None
+            ]
+            under_way += self.moves.under_way
+            under_way += self.topics.changes.under_way
+            if self._cleaner is not None and self._cleaner.under_way is not None:
+                under_way.append(self._cleaner.under_way)
+            if under_way:
+                await asyncio.wait(under_way)
+            elif self.durability.is_idle:
+                return
+            else:
+                await self.durability.caught_up()
+
+    # Directories that fail
+
+    def _soon_offline(self, log_dir: LogDir) -> None:
+        """From any thread, and from the midst of anything: what follows from it has to wait for its turn."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: so is the broker
+            self.loop.call_soon_threadsafe(self._check_directory, log_dir)
+
+    def _check_directory(self, log_dir: LogDir) -> None:
+        """Does what follows from a directory's failure, if it has failed."""
+        if log_dir.failure is None:
+            return
+        for partition in self.topics.take_offline(log_dir):
+            if partition.topic == GROUP_OFFSETS_TOPIC:
+                self.groups.resign(partition.index)
+            elif partition.topic == TRANSACTION_STATE_TOPIC:
+                self.transactions.resign(partition.index)
+        lost = "the one with the cluster's metadata" if log_dir is self.logs.metadata_dir else "the last one"
+        if (log_dir is self.logs.metadata_dir or not self.logs.online) and not self.failed.done():
+            self.failed.set_result(f"log directory {log_dir.path}, {lost}, failed: {log_dir.failure}")
+
+    # Stopping
+
+    def begin_stop(self) -> None:
+        """Ends every wait, so that requests in flight are answered, and makes what was begun of topics whole."""
+        self.topics.changes.finish()
+        for topic in self.topics:
+            for partition in topic.partitions:
+                wake_all(partition.waiters)
+        self.groups.close()
+        self.transactions.close()
+        self.quotas.close()
+        self.topology.close()
+
+    async def finish_appends(self, seconds: float) -> None:
+        """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.
+        Cleaning and syncs that are under way then end first: the logs are theirs."""
+        tasks = [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        if self._cleaner_timer is not None:
+            self._cleaner_timer.cancel()
+        await self.moves.close()
+        if self._cleaner is not None:
+            await self._cleaner.close()
+        await self.durability.close()
+
+    def close(self) -> None:
+        """Flushes and closes all data. Raises StorageError when something could not be written."""
+        self._maintenance.close()
+        self.clients.close()
+        self.logs.close()
+
+    def abandon(self) -> None:
+        """Gives everything back and writes nothing more, as for a state that another one is to replace. What was under
+        way is to have ended, see `begin_stop` and `finish_appends`."""
+        self._maintenance.close()
+        self.clients.close()
+        self.logs.release()
+
+    def __repr__(self) -> str:
+        return f"BrokerState(cluster_id={self.cluster_id!r}, topics={len(self.topics)})"

@@ -1,0 +1,402 @@
+"""What is known of each config (type, default, valid range, where it may be set) and how its value is parsed.
+
+Owns the facts table (`configs.json`, made by `tests/broker/make_configs.py` from Apache Kafka's own definitions in six
+releases), what a profile takes from it, and the rules of Kafka's `ConfigDef` for turning text into a typed value. Must
+not know where a value came from: files, environment and precedence are `values.py`'s.
+
+A profile whose release is not among the six reads the nearest later one, with the corrections that
+`broker/releases/profiles.py` has. Ottla's own profile has every config of 3.9 and later, each as the newest release
+that has it defines it.
+
+The table is read when the first fact is asked for, once for the process; a fact's check is parsed when first used.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...protocol.names import did_you_mean
+from ..releases.profiles import OWN, OWN_CONFIG_TABLES_FROM, Profile, behaviour_kinds, profile, protocol_place
+
+INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
+# Longer text than this is no value of any config; it is refused before anything is split or converted.
+MAX_VALUE_CHARS = 1 << 20
+
+
+class ConfigError(ValueError):
+    """A config that cannot be taken: unknown, malformed, out of range, not settable here. The text is for the user."""
+
+
+class ConfigType(IntEnum):
+    """The type codes of DescribeConfigs v3 and above (KIP-569)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Fact(NamedTuple):
+    """One config as a profile has it."""
+
+    name: str
+    scope: str  # broker, topic, group or client-metrics
+    type: str
+    default: str | None
+    valid: str | None  # in the notation of Kafka's documentation, read by `check_of`
+    synonyms: tuple[str, ...]  # broker names to look up, first match wins
+    # s sensitive, r read only, i internal, n a list that must not be empty, e one in which nothing is empty or counts
+    # twice (KIP-1161)
+    flags: str
+    dynamic: str | None  # None, "cluster" or "per-broker"
+    shown: str | None = None  # the type that DescribeConfigs tells, where the release called it another
+
+    @property
+    def sensitive(self) -> bool:
+        return "s" in self.flags
+
+    @property
+    def read_only(self) -> bool:
+        return "r" in self.flags
+
+    @property
+    def internal(self) -> bool:
+        return "i" in self.flags
+
+    @property
+    def type_code(self) -> ConfigType:
+        return ConfigType[self.shown or self.type]
+
+
+UNCHECKED = (None, "non-null string", "non-empty list")  # notations that say nothing of a value or an element
+THROTTLED = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
+
+# Ottla's own configs; they exist in no Kafka. The last is KIP-724's, which no release shipped.
+OWN_FACTS = (
+    Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
+    Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
+    Fact("ottla.client.telemetry", "broker", "BOOLEAN", "false", None, (), "r", None),
+    Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
+)
+# An authorizer's own: Kafka hands them on unread, so that it shows them only where they are set, and no value.
+AUTHORIZER_FACTS = (
+    Fact("super.users", "broker", "STRING", None, None, (), "sri", None, "UNKNOWN"),
+    Fact("allow.everyone.if.no.acl.found", "broker", "BOOLEAN", "false", None, (), "sri", None, "UNKNOWN"),
+)
+BEHAVIOUR_PREFIX = "ottla.behaviour."
+
+# Kafka defines these beside its other configs of a broker, and tells of them where they are set.
+ONLY_IF_SET = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+
+# Kafka has no default for a node's id, and three replicas for internal topics; Ottla is one node. Kafka listens on
+# every interface; a broker that asks nobody for a password should not.
+OWN_DEFAULTS = {
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+# Names that Kafka itself resolves in code rather than by its synonym table.
+OWN_SYNONYMS = {"node.id": ("node.id", "broker.id"), "log.dirs": ("log.dirs", "log.dir")}
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return json.loads(Path(__file__).with_name("configs.json").read_bytes())
+
+
+@functools.cache
+def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
+    """All configs of a scope (broker, topic, group, client-metrics) that a profile has, by name."""
+    found: dict[str, Fact] = {}
+    played = profile(release)
+    for row in _table()["rows"]:
+        if row[1] == scope and (fact := _fact(row, played)) is not None:
+            found[fact.name] = fact
+    # As a release of Kafka, a broker tells nobody of configs that this has not, unless they are set.
+    flag = "" if played.is_own else "i"
+    own = [fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS]
+    own += [*AUTHORIZER_FACTS, *_behaviour_facts(played)]
+    found.update((fact.name, fact) for fact in own if fact.scope == scope)
+    return found
+
+
+@functools.cache
+def harmless(scope: str) -> frozenset[str]:
+    """The configs of a scope that some release has, and none as sensitive: their values may be shown to anybody."""
+    rows = [(name, flags) for name, kind, *_, flags, _, _, _ in _table()["rows"] if kind == scope]
+    own = [*OWN_FACTS, *AUTHORIZER_FACTS, *_behaviour_facts(profile(OWN))]
+    rows += [(fact.name, fact.flags) for fact in own if fact.scope == scope]
+    return frozenset(name for name, flags in rows if "s" not in flags)
+
+
+def _fact(row: list[Any], played: Profile) -> Fact | None:
+    """One row of the table as a profile has it; None where it does not."""
+    name, scope, kind, default, valid, synonyms, flags, dynamic, places, moved = row
+    tables: list[str] = _table()["tables"]
+    if played.config_table is None:
+        place = max(int(n) for n in places)
+        if place < tables.index(OWN_CONFIG_TABLES_FROM):
+            return None
+    else:
+        place = tables.index(played.config_table)
+        if str(place) not in places or played.lacks_config(name):
+            return None
+    there = moved.get(str(place), {})
+    dynamic = there.get("dynamic", dynamic)
+    if "dynamic" in there:
+        flags = flags.replace("r", "") + ("r" if dynamic is None else "")
+    if "internal" in there:
+        flags = flags.replace("i", "") + ("i" if there["internal"] else "")
+    if scope == "broker" and name in ONLY_IF_SET:
+        flags += "i"
+    valid = there.get("valid", valid)
+    if name == "compression.type" and valid is not None:
+        valid = f"[{', '.join(played.codecs)}]"
+    if valid == "releases":
+        valid = f"releases to {played.protocol_version}"
+    if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place == len(tables) - 1:
+        flags += "e"
+    default = played.config_default(name) or there.get("default", default)
+    synonyms = tuple(there.get("synonyms", synonyms))
+    if scope == "broker":
+        default = OWN_DEFAULTS.get(name, default)
+        synonyms = OWN_SYNONYMS.get(name, synonyms)
+    # Values are always read as the newest type, which is what the broker's modules expect.
+    return Fact(name, scope, kind, default, valid, synonyms, flags, dynamic, there.get("type"))
+
+
+def _behaviour_facts(played: Profile) -> list[Fact]:
+    """The behaviours as configs that nobody is shown unless they are set."""
+    found = []
+    for name, kind in behaviour_kinds().items():
+        default = str(getattr(played.behaviour, name)).lower()
+        shape = {bool: ("BOOLEAN", None), int: ("INT", f"[1,...,{CACHED_BATCHES_MAX}]")}.get(kind)
+        type_name, valid = shape or ("STRING", f"[{', '.join(map(str, kind))}]")
+        found.append(Fact(f"{BEHAVIOUR_PREFIX}{name}", "broker", type_name, default, valid, (), "ri", None))
+    return found
+
+
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(.+)")
+
+
+def broker_fact(name: str, played: Profile) -> Fact | None:
+    """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
+    known = facts("broker", played.name)
+    if fact := known.get(name):
+        return fact
+    if match := _LISTENER_PREFIX.fullmatch(name):
+        return known.get(match[1]) or known.get(match[1].partition(".")[2])
+    return None
+
+
+def unknown_config(name: str, where: str, played: Profile) -> str:
+    """The message about a broker config that the profile does not have."""
+    topic = facts("topic", played.name).get(name)
+    if topic and topic.synonyms:
+        return f"{name} {where} is a topic config; the broker's name for it is {topic.synonyms[0]}"
+    if name in facts("broker") and not played.is_own:
+        return f"unknown config {name} {where}: Kafka {played.name} does not have it"
+    kind, known = "config", list(facts("broker", played.name))
+    if name.startswith(BEHAVIOUR_PREFIX):
+        kind, known = "behaviour", [known_name for known_name in known if known_name.startswith(BEHAVIOUR_PREFIX)]
+    return f"unknown {kind} {name} {where}{did_you_mean(name, known)}"
+
+
+def invalid(fact: Fact, name: str, text: str, reason: str) -> ConfigError:
+    """Kafka's wording for a bad value; a secret is not repeated."""
+    shown = "[hidden]" if fact.sensitive else text if len(text) <= 200 else text[:200] + "..."
+    return ConfigError(f"Invalid value {shown} for configuration {name}: {reason}")
+
+
+def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
+    """`text` as the config's type: int, bool, float, str or list of str.
+
+    `name` is the name the user wrote where it differs (`listener.name.x.` prefixes). Raises ConfigError when the text
+    is not of the type or outside the valid range.
+    """
+    name = name or fact.name
+    if len(text) > MAX_VALUE_CHARS:
+        raise invalid(fact, name, text, "Value is too long")
+    value = _convert(fact, name, text)
+    if fact.type != "LIST":
+        if reason := check_of(fact)(value):
+            raise invalid(fact, name, format_value(fact, value) or "", reason.replace(_NAME, name))
+        return value
+    if not value:
+        if fact.valid == "non-empty list" or "n" in fact.flags:
+            raise invalid(fact, name, text, "List must not be empty")
+        return value
+    if "" in value and ("e" in fact.flags or fact.valid == "non-empty list"):
+        raise ConfigError(f"Configuration '{name}' values must not be empty.")
+    value = _once(fact, value)
+    if fact.valid == THROTTLED and "".join(value) == "*":
+        return value
+    check = check_of(fact)
+    for element in value:
+        if reason := check(element):
+            shown = f"[{', '.join(value)}]" if _NAME in reason else element
+            raise invalid(fact, name, shown, reason.replace(_NAME, name))
+    return value
+
+
+def read_value(fact: Fact, text: str) -> Any:
+    """A value that was checked when it was set; some defaults break Kafka's own rules."""
+    value = _convert(fact, fact.name, text)
+    return _once(fact, value) if fact.type == "LIST" else value
+
+
+def _once(fact: Fact, value: list[str]) -> list[str]:
+    return list(dict.fromkeys(value)) if "e" in fact.flags or fact.valid in UNCHECKED else value
+
+
+def _convert(fact: Fact, name: str, text: str) -> Any:
+    trimmed = text.strip()
+    if (bound := INT_BOUNDS.get(fact.type)) is not None:
+        # Java's parser takes ASCII digits and one sign; Python's would also take underscores and other scripts.
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", trimmed) or not -bound <= int(trimmed) < bound:
+            raise invalid(fact, name, text, f"Not a number of type {fact.type}")
+        return int(trimmed)
+    if fact.type == "BOOLEAN":
+        if trimmed.lower() not in ("true", "false"):
+            raise invalid(fact, name, text, "Expected value to be either true or false")
+        return trimmed.lower() == "true"
+    if fact.type == "DOUBLE":
+        if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", trimmed):
+            raise invalid(fact, name, text, "Not a number of type DOUBLE")
+        return float(trimmed)
+    if fact.type == "LIST":
+        return [part.strip() for part in trimmed.split(",")] if trimmed else []
+    return trimmed
+
+
+def format_value(fact: Fact, value: Any) -> str | None:
+    """The value as DescribeConfigs shows it: Kafka's own spelling of booleans and lists, None for no value."""
+    if value is None:
+        return None
+    if fact.type == "BOOLEAN":
+        return "true" if value else "false"
+    if fact.type == "DOUBLE":
+        return _java_double(value)
+    return ",".join(value) if fact.type == "LIST" else str(value)
+
+
+def _java_double(value: float) -> str:
+    """As Java prints it: with an exponent below a thousandth and from ten million on, and always with a point."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    from decimal import Decimal  # 3 ms; hardly a value needs it
+
+    sign, figures, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    digits = "".join(map(str, figures))
+    return f"{'-' if sign else ''}{digits[0]}.{digits[1:] or '0'}E{int(exponent) + len(digits) - 1}"
+
+
+Check = Callable[[Any], str | None]  # a typed value -> what is wrong with it, None when nothing is
+
+_DURATION = re.compile(
+    r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.IGNORECASE
+)
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
+_RANGE = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]( or -1)?")
+
+
+_NAME = "{name}"  # stands in a reason for the config's
+
+
+def check_of(fact: Fact) -> Check:
+    """The check that belongs to a fact, of an element where it is a list; parsed from its `valid` notation once. Raises
+    ValueError for a notation that is not known: a new one in the table must not pass as "no check"."""
+    return _notation(fact.valid)
+
+
+@functools.cache
+def _notation(valid: str | None) -> Check:
+    if valid in UNCHECKED:
+        return lambda value: None
+    assert valid is not None
+    if valid == "non-empty string":
+        return lambda value: None if value else "String must be non-empty"
+    if valid == "nothing or 2":
+        return lambda value: None if value in ("", "2") else "Expected 2, or nothing"
+    if valid.startswith("releases to "):
+        return functools.partial(_release, valid.removeprefix("releases to "))
+    if match := _RANGE.fullmatch(valid):
+        return _range(match)
+    if valid == THROTTLED:
+        return lambda value: (
+            None
+            if _THROTTLED.fullmatch(value)
+            else f"{_NAME} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+    if match := re.fullmatch(r"(\(case insensitive\) )?\[([^\[\]]+)\]", valid):
+        return _choice(match[2].split(", "), ignore_case=match[1] is not None)
+    raise ValueError(f"unknown notation of valid values: {valid}")
+
+
+def _range(match: re.Match[str]) -> Check:
+    low = float(match[1]) if "." in match[1] else int(match[1])
+    high = None if match[2] is None else float(match[2]) if "." in match[2] else int(match[2])
+    or_minus_one = match[3] is not None
+
+    def check(value: int | float) -> str | None:
+        if or_minus_one:
+            return (
+                None
+                if value == -1 or low <= value <= (high or 0)
+                else f"Value must be between {low} and {high} or equal to -1"
+            )
+        if value < low:
+            return f"Value must be at least {low}"
+        return f"Value must be no more than {high}" if high is not None and value > high else None
+
+    return check
+
+
+def _choice(choices: list[str], *, ignore_case: bool) -> Check:
+    durations = any(choice.startswith("by_duration") for choice in choices)
+    accepted = {choice.lower() if ignore_case else choice for choice in choices}
+
+    def check(value: str) -> str | None:
+        if (value.lower() if ignore_case else value) in accepted or (durations and _DURATION.fullmatch(value)):
+            return None
+        if durations:
+            return (
+                f"Invalid value `{value}` for configuration {_NAME}. The value must be either 'earliest', 'latest' or "
+                "of the format 'by_duration:<PnDTnHnMn.nS>'."
+            )
+        words = "String must be one of (case insensitive)" if ignore_case else "String must be one of"
+        return f"{words}: {', '.join(choices)}"
+
+    return check
+
+
+def _release(newest: str, value: str) -> str | None:
+    """Version names, up to the release's own."""
+    try:
+        known = protocol_place(value) <= protocol_place(newest)
+    except ValueError:
+        known = False
+    return None if known else f"Version {value} is not a valid version"

@@ -1,0 +1,142 @@
+"""What may be set of the broker's configs while it runs, for one broker or for all: Kafka's rules and words (KIP-226).
+
+Owns the checks and their order; pure. What is in force is `values.py`'s. Names that no release knows are taken, as
+Kafka does: a plugin may know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import host_limits
+from .definitions import ConfigError, Fact, parse_value
+from .values import Config, ConfigSource, check_codec, check_cordoned
+
+# Without the prefix of a listener these would change what no listener may lose.
+_ONLY_BY_LISTENER = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
+_FOR_ALL_BY_LISTENER = {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+_THREADS = (
+    "num.network.threads",
+    "num.io.threads",
+    "num.replica.fetchers",
+    "num.recovery.threads.per.data.dir",
+    "background.threads",
+)
+# Kafka opens and closes listeners as these say; here they are those of the start.
+_LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+_MS, _BYTES = "ms", "bytes"
+MEBIBYTE = 1 << 20
+
+
+def check_dynamic(config: Config, source: ConfigSource, configs: Mapping[str, str]) -> None:
+    """Whether `configs` may be all that is set at a level, DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER. Raises
+    ConfigError."""
+    names = list(configs)
+    static = [name for name in names if (fact := _own(config, name)) is not None and fact.read_only]
+    _refuse(config, static, "Cannot update these configs dynamically", "Set")
+    bare = [name for name in names if name.startswith(_ONLY_BY_LISTENER)]
+    problem = "These security configs can be dynamically updated only per-listener using the listener prefix"
+    _refuse(config, bare, problem, "HashSet")
+    for name, text in configs.items():
+        if (fact := config.fact(name)) is not None:
+            parse_value(fact, text, name)
+    if source is ConfigSource.DYNAMIC_DEFAULT_BROKER:
+        one = [name for name in names if _is_of_one_broker(config, name)]
+        problem = "Cannot update these configs at default cluster level, broker id must be specified"
+        _refuse(config, one, problem, "Set")
+    _check_together(config, source, configs)
+
+
+def _own(config: Config, name: str) -> Fact | None:
+    """The fact under that very name, without the prefix of a listener."""
+    fact = config.fact(name)
+    return fact if fact is not None and fact.name == name else None
+
+
+def _is_of_one_broker(config: Config, name: str) -> bool:
+    fact = config.fact(name)
+    if fact is None:
+        return False
+    return fact.dynamic == "per-broker" if fact.name == name else fact.name not in _FOR_ALL_BY_LISTENER
+
+
+def _refuse(config: Config, names: Iterable[str], problem: str, kind: str) -> None:
+    if listed := ", ".join(names):
+        shown = f"{kind}({listed})" if config.profile.behaviour.sets_as_scala else f"[{listed}]"
+        raise ConfigError(f"{problem}: {shown}")
+
+
+def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, str]) -> None:
+    """What a broker with these configs would refuse when it starts, and what it cannot change while it runs."""
+
+    def after(name: str) -> Any:
+        """The typed value that would be in force; None where the release has no such config."""
+        fact = config.fact(name)
+        if fact is None:
+            return None
+        strongest = config.dynamic(ConfigSource.DYNAMIC_BROKER)
+        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and name in strongest:
+            return parse_value(fact, strongest[name])
+        return parse_value(fact, configs[name]) if name in configs else config.without(name, source)
+
+    if after("log.retention.ms") == 0:
+        raise ConfigError("requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+    if after("log.roll.ms") < 1:
+        raise ConfigError("requirement failed: log.roll.ms must be greater than or equal to 1")
+    check_codec(after("compression.type"), config.profile)
+    threads = after("log.cleaner.threads")
+    if threads < 1:
+        raise ConfigError("requirement failed: log.cleaner.threads must be at least 1")
+    if after("log.cleaner.dedupe.buffer.size") // threads <= MEBIBYTE:
+        raise ConfigError("requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
+    for name in _THREADS:
+        if config.fact(name) is not None:
+            _check_threads(name, after(name), config[name])
+    _check_cleaner_threads(threads, config["log.cleaner.threads"])
+    for name in _LISTENERS:
+        if name in configs and after(name) != config.without(name, source):
+            raise ConfigError(f"{name} cannot be changed while the broker runs")
+    host_limits.check_limits(after(host_limits.PER_IP), after(host_limits.NAME))
+    check_cordoned(config, after("cordoned.log.dirs") or [])
+    for unit in (_MS, _BYTES):
+        _check_local(unit, after(f"log.local.retention.{unit}"), after(f"log.retention.{unit}"))
+
+
+def _cannot(reason: str) -> ConfigError:
+    wrapped = f"org.apache.kafka.common.config.ConfigException: {reason}"
+    return ConfigError(f"Invalid value {wrapped} for configuration Invalid dynamic configuration")
+
+
+def _check_threads(name: str, asked: int, now: int) -> None:
+    """At once a pool grows to the double, and shrinks to the half, at most."""
+    failed = f"Dynamic thread count update validation failed for {name}={asked}"
+    if asked == now:
+        return
+    if asked <= 0:
+        raise _cannot(f"{failed}, value should be at least 1")
+    if asked < now // 2:
+        raise _cannot(f"{failed}, value should be at least half the current value {now}")
+    if asked > now * 2:
+        raise _cannot(f"{failed}, value should not be greater than double the current value {now}")
+
+
+def _check_cleaner_threads(asked: int, now: int) -> None:
+    if asked < now // 2:
+        raise _cannot(f"Log cleaner threads cannot be reduced to less than half the current value {now}")
+    if asked > now * 2:
+        raise _cannot(f"Log cleaner threads cannot be increased to more than double the current value {now}")
+
+
+def _check_local(unit: str, local: int | None, whole: int) -> None:
+    """With tiered storage, what stays here is a part of what is kept; -2 is all of it."""
+    name = f"log.local.retention.{unit}"
+    if local is None or local == -2 or whole == -1:
+        return
+    problem = None
+    if local == -1:
+        problem = f"Value must not be -1 as log.retention.{unit} value is set as {whole}."
+    elif local > whole:
+        problem = f"Value must not be more than log.retention.{unit} property value: {whole}"
+    if problem:
+        raise _cannot(f"Invalid value {local} for configuration {name}: {problem}")

@@ -1,0 +1,60 @@
+"""How many connections hosts may have that are named: `max.connections.per.ip.overrides`, read and checked.
+
+Owns the notation, HOST:COUNT with commas between, and Kafka's words where it is broken, so that what is refused when a
+config is set and what is read when a client comes are one thing.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+import socket
+
+from .definitions import ConfigError
+
+NAME, PER_IP = "max.connections.per.ip.overrides", "max.connections.per.ip"
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")
+_COUNT = re.compile(r"[+-]?[0-9]{1,10}")  # as Java reads an int
+
+
+@functools.lru_cache(maxsize=8)
+def counts_of(text: str) -> dict[str, int]:
+    """Counts by host as it is written; one below zero allows none. Raises ConfigError in the words of Java's parsers,
+    as Kafka does."""
+    found: dict[str, int] = {}
+    for pair in text.strip().rstrip(", ").split(",") if text.strip() else ():
+        host, colon, count = (part.strip() for part in pair.strip().rpartition(":"))
+        if not colon:
+            problem = f"begin 0, end -1, length {len(pair.strip())}"
+            raise ConfigError(f"Error parsing configuration property '{NAME}': {problem}")
+        if not _COUNT.fullmatch(count) or not -(2**31) <= int(count) < 2**31:
+            raise ConfigError(f'For input string: "{count}"')
+        found[host] = int(count)
+    return found
+
+
+def check_limits(per_ip: int, text: str) -> None:
+    """Whether the limit of every address and those of hosts may be set together. Raises ConfigError."""
+    counts = counts_of(text)
+    if per_ip == 0 and not counts:
+        raise ConfigError(f"requirement failed: {PER_IP} can be set to zero only if {NAME} property is set.")
+    if wrong := [host for host in counts if not _HOST.fullmatch(host)]:
+        raise ConfigError(f"{NAME} contains invalid addresses : {','.join(wrong)}")
+
+
+@functools.lru_cache(maxsize=8)
+def host_limits(text: str) -> dict[str, int]:
+    """The counts by the hosts' addresses; names are looked up once for a text. Raises ConfigError."""
+    return {_address(host): count for host, count in counts_of(text).items()}
+
+
+def _address(host: str) -> str:
+    """The address as connections show it; a name that means nothing stands for itself."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        try:
+            return socket.gethostbyname(host)
+        except (OSError, ValueError):  # the latter for a name that is too long to be asked for
+            return host

@@ -1,0 +1,101 @@
+"""A topic's configs as what its logs need to know: Kafka's names on one side, storage's values on the other.
+
+What the release decides beside the configs comes from the broker's profile.
+"""
+
+from __future__ import annotations
+
+from ...protocol.records import batch
+from ...protocol.records.compression import Codec
+from ...protocol.records.validate import Rules
+from ...storage.config import LogConfig
+from ...storage.producers.producer_state import Answer, ProducerRules
+from .message_format import target_magic, timestamp_range_ms, zstd_allowed
+from .values import Config, TopicConfig
+
+MAX_LAG_MS = 2**63 - 1
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
+    """What a partition's log has to know of its topic's configs."""
+    codec = _CODECS.get(topic["compression.type"])  # None: "producer", each batch keeps its own
+    has_level = codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
+    level = topic.get(f"compression.{topic['compression.type']}.level") if has_level else None
+    before, after = timestamp_range_ms(topic, broker)
+    behaviour = broker.profile.behaviour
+    rules = Rules(
+        max_message_bytes=topic["max.message.bytes"],
+        log_append_time=topic.get("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=before,
+        timestamp_after_max_ms=after,
+        compacted="compact" in topic["cleanup.policy"],
+        compression=codec,
+        compression_level=level,
+        walk_records=broker["ottla.validate.records"],
+        append_time_bit_allowed=behaviour.append_time_bit_allowed,
+        target_magic=target_magic(topic, broker),
+        old_formats=behaviour.old_formats,
+        one_magic=behaviour.one_magic,
+        record_errors=behaviour.record_errors,
+        counted_record_errors=behaviour.counted_record_errors,
+        sizes_overflow=behaviour.newest_magic == batch.MAGIC,
+        refuse_unnumbered=behaviour.refuse_unnumbered,
+        unnumbered_fail=behaviour.unnumbered_fail,
+        zstd_allowed=zstd_allowed(broker),
+    )
+    policy = topic["cleanup.policy"]
+    # A compacted topic rolls in time for its records to be compacted (KIP-354); older releases have no such lag.
+    lag_ms = topic.get("max.compaction.lag.ms", MAX_LAG_MS) if "compact" in policy else MAX_LAG_MS
+    return LogConfig(
+        segment_bytes=topic["segment.bytes"],
+        segment_ms=min(topic["segment.ms"], lag_ms),
+        # Of segment.ms, as in Kafka: where the lag is shorter every append may so begin a segment.
+        segment_jitter_ms=min(topic["segment.jitter.ms"], topic["segment.ms"]),
+        index_interval_bytes=topic["index.interval.bytes"],
+        segment_index_bytes=topic["segment.index.bytes"],
+        retention_ms=topic["retention.ms"],
+        retention_bytes=topic["retention.bytes"],
+        deletes="delete" in policy,
+        flush_messages=topic["flush.messages"],
+        flush_ms=topic["flush.ms"],
+        rules=rules,
+        producer_rules=ProducerRules(
+            unknown_producer=Answer[behaviour.unknown_producer.upper()],
+            marker_only=Answer[behaviour.marker_only.upper()],
+            below_cache=Answer[behaviour.below_cache.upper()],
+            inside_cache=Answer[behaviour.inside_cache.upper()],
+            cached_batches=behaviour.cached_batches,
+            drop_below_log_start=behaviour.drop_below_log_start,
+            expiration_ms=producer_expiration_ms(broker),
+            below_log_start_ms=ProducerRules().below_log_start_ms if broker.profile.is_own else None,
+            scan_bytes=broker["producer.duplicate.scan.bytes"] if broker.profile.is_own else 0,
+        ),
+    )
+
+
+def metadata_config(broker: Config) -> LogConfig:
+    """What the log of `__cluster_metadata` has to know of the configs; releases without it have none."""
+    defaults = LogConfig()
+    return LogConfig(
+        segment_bytes=broker.get("metadata.log.segment.bytes", defaults.segment_bytes),
+        segment_ms=broker.get("metadata.log.segment.ms", defaults.segment_ms),
+    )
+
+
+def producer_expiration_ms(broker: Config) -> int | None:
+    """How long after its last timestamp a producer is forgotten; None for never, which is Ottla's own way unless asked.
+
+    Up to 3.3 transactional ids and producers went by one config, from 3.4 on each has its own (KIP-854).
+    """
+    if broker.profile.is_own and not broker.is_set("producer.id.expiration.ms"):
+        return None
+    return broker.get("producer.id.expiration.ms", broker["transactional.id.expiration.ms"])

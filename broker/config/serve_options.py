@@ -1,0 +1,325 @@
+"""What `ottla serve` was asked to do, as one value: listeners, advertised addresses, data directories, configuration.
+
+Owns the notations of addresses (`[NAME=]HOST:PORT` on the command line, `NAME://host:port` in Kafka's configs) and the
+checks between them. Pure: opens nothing and binds nothing, so that a mistake is reported before anything is touched.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..recording.record_options import RecordOptions
+from .values import Config, ConfigError
+
+if TYPE_CHECKING:
+    from ..control.schema_files.schemas import Schemas
+
+DEFAULT_LISTENER = "PLAINTEXT"
+BROKERS_MAX = 100
+FIRST_NODE_ID = 1
+NODE_ID_MAX = (1 << 31) - 1
+WILDCARDS = ("", "0.0.0.0", "::")
+LOCAL = "127.0.0.1"
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_CONFIG_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # Kafka takes any; Testcontainers calls its own TC-0, TC-1
+_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,9}))?"
+)
+
+
+class StartupError(Exception):
+    """The broker cannot start as asked: a used port, a locked data directory. One line for the user, exit code 2."""
+
+
+class Listener(NamedTuple):
+    """One address to accept connections on."""
+
+    name: str
+    host: str  # without brackets; "" is every interface
+    port: int  # 0 lets the system choose
+
+    def __str__(self) -> str:
+        return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Everything the server needs to know to start. All of it is checked, as far as that can be done without acting."""
+
+    listeners: tuple[Listener, ...]
+    advertised: dict[str, tuple[str, int | None]]  # listener name -> host and port; None: the port that was bound
+    data_dirs: tuple[Path, ...]
+    config: Config
+    node_ids: tuple[int, ...] = (FIRST_NODE_ID,)
+    """The nodes that clients see, each on a port of its own for every listener, in the order of the ports. A lone node
+    that is not named has the id that is configured or that its directory has, whatever this is."""
+    are_named: bool = False
+    """Whether `--node-ids` names the nodes."""
+    control: Listener | None = None
+    """Where the control plane listens; None: there is none."""
+    log_levels: tuple[tuple[str, str], ...] = ()
+    """Loggers with their levels, where these are not INFO from the start."""
+    control_write: bool = False
+    schemas: Schemas | None = None
+    """What the control plane's page decodes keys and values with."""
+    """Whether its page, and browsers, may change something."""
+    record: RecordOptions | None = None
+    """What is recorded from the start on; None: nothing."""
+
+    @property
+    def brokers(self) -> int:
+        """How many nodes clients see."""
+        return len(self.node_ids)
+
+    @property
+    def allowed_ids(self) -> tuple[int, ...]:
+        """The ids of which the data directories' node has one. Empty: any id."""
+        return self.node_ids if self.brokers > 1 or self.are_named else ()
+
+    def advertised_address(self, name: str, bound_port: int, local_host: str, node_id: int) -> tuple[str, int]:
+        """The host and port of listener `name` of a node, as clients receive them.
+
+        Its advertised address if one was given, each further node's port being the next; else the listener's own host,
+        and for a listener on every interface `local_host`: the address at which this client reached us, the one that
+        is known to work for it.
+        """
+        if name in self.advertised:
+            host, port = self.advertised[name]
+            place = self.node_ids.index(node_id) if self.brokers > 1 else 0
+            return host, bound_port if port is None else port + place
+        host = next(listener.host for listener in self.listeners if listener.name == name)
+        return (local_host if host in WILDCARDS else host), bound_port
+
+    def nodes(self) -> list[tuple[int, Listener]]:
+        """Every node's listeners, node by node, as (node id, listener with that node's port)."""
+        return [
+            (node_id, listener._replace(port=listener.port + place) if listener.port else listener)
+            for place, node_id in enumerate(self.node_ids)
+            for listener in self.listeners
+        ]
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int | None]:
+    """`HOST:PORT`, `[v6]:PORT`, `:PORT` or `HOST` as (host, port or None). Raises ConfigError."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not text:
+        raise ConfigError(f"{text!r} is not HOST:PORT (an IPv6 address stands in brackets: [::1]:9092)")
+    port = int(match["port"]) if match["port"] else None
+    if port is not None and port > 65535:
+        raise ConfigError(f"{text!r}: a port is 0 to 65535, not {match['port']}")
+    return match["v6"] or match["host"] or "", port
+
+
+def flag_address(flag: str, text: str) -> tuple[str, int | None]:
+    """The address that a flag gives: as `parse_address`, and a port alone is one of 127.0.0.1. Raises ConfigError
+    with the flag's name."""
+    if text.isascii() and text.isdigit():
+        text = f"{LOCAL}:{text}"
+    try:
+        return parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"{flag} {error}") from None
+
+
+def control_listener(text: str) -> Listener:
+    """The value of `--control`: HOST:PORT. The host must be said, as whoever reaches it needs no password. Raises
+    ConfigError, also where there is no aiohttp to serve it with."""
+    host, port = flag_address("--control", text.removeprefix("http://").removesuffix("/"))
+    if port is None:
+        raise ConfigError(f"--control {text}: the port is missing (0 lets the system choose)")
+    if not host:
+        raise ConfigError(f"--control {text}: the host is missing (127.0.0.1 is this machine alone)")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise ConfigError("a control plane needs aiohttp: pip install 'ottla[http]'")
+    return Listener("CONTROL", host, port)
+
+
+def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[str]) -> dict[str, str]:
+    """The command line's flags as the configs they stand for; a flag that was not given sets nothing.
+
+    A `--listen` without a name is PLAINTEXT, and further ones PLAINTEXT_2, PLAINTEXT_3: Kafka's listeners have distinct
+    names. An `--advertise` without a port means the listener's own, which is filled in once it is bound.
+    Raises ConfigError.
+    """
+    configs: dict[str, str] = {}
+    if listen:
+        configs["listeners"] = ",".join(str(listener) for listener in _flag_listeners(listen))
+    if advertise:
+        pairs = [_split_name(text) for text in advertise]
+        for _, text in pairs:
+            if not flag_address("--advertise", text)[0]:
+                raise ConfigError(f"--advertise {text}: clients need a host to connect to")
+        configs["advertised.listeners"] = ",".join(f"{name or DEFAULT_LISTENER}://{text}" for name, text in pairs)
+    if data_dirs:
+        if any("," in text for text in data_dirs):
+            raise ConfigError("--data-dir: a path with a comma cannot be used, since log.dirs is a list")
+        configs["log.dirs"] = ",".join(data_dirs)
+    return configs
+
+
+def _flag_listeners(listen: list[str]) -> list[Listener]:
+    found: list[Listener] = []
+    unnamed = 0
+    for argument in listen:
+        name, text = _split_name(argument)
+        host, port = flag_address("--listen", text)
+        if port is None:
+            raise ConfigError(f"--listen {argument}: the port is missing (0 lets the system choose)")
+        if name is None:
+            unnamed += 1
+            name = DEFAULT_LISTENER if unnamed == 1 else f"{DEFAULT_LISTENER}_{unnamed}"
+        found.append(Listener(name, host, port))
+    return found
+
+
+def _split_name(argument: str) -> tuple[str | None, str]:
+    """`NAME=ADDRESS`, or as in Kafka's configs `NAME://ADDRESS`. Raises ConfigError."""
+    separator = "://" if "://" in argument else "="
+    name, found, text = argument.partition(separator)
+    if not found:
+        return None, argument
+    if name.lower() in ("http", "https"):
+        raise ConfigError(f"{argument!r}: a listener speaks Kafka's protocol; it is PLAINTEXT://HOST:PORT or HOST:PORT")
+    if not (_NAME if separator == "=" else _CONFIG_NAME).fullmatch(name):
+        raise ConfigError(f"{argument!r}: a listener's name is made of letters, digits and underscores")
+    return name.upper(), text
+
+
+def serve_options(
+    config: Config, flag_listeners: bool = False, brokers: int | None = None, node_ids: Sequence[int] | None = None
+) -> ServeOptions:
+    """Listeners, advertised addresses, data directories and nodes out of the configuration and the command line.
+
+    `flag_listeners`: the listeners came from the command line, where a name of one's own needs no entry in
+    `listener.security.protocol.map`. `brokers` nodes have consecutive ids from `node.id` on, or from 1; `node_ids`
+    names any. Raises ConfigError with one line for the user.
+    """
+    nodes = _node_ids(config, brokers, node_ids)
+    listeners = _served_listeners(config, flag_listeners)
+    names = {listener.name for listener in listeners}
+    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
+    advertised: dict[str, tuple[str, int | None]] = {}
+    for name, host, port in _parse_listeners("advertised.listeners", config["advertised.listeners"] or []):
+        if name in controllers:
+            continue
+        if name not in names:
+            raise ConfigError(f"advertised.listeners names {name}, which is none of the listeners")
+        if host in WILDCARDS:
+            raise ConfigError(
+                f"advertised.listeners cannot use {host or 'an empty host'}: clients cannot connect to it"
+            )
+        if name in advertised:
+            raise ConfigError(f"advertised.listeners names {name} twice")
+        advertised[name] = (host, port or None)
+    if not config.is_set("log.dirs"):
+        raise ConfigError("no data directory: give --data-dir DIR, or log.dirs in the configuration")
+    data_dirs = tuple(Path(text) for text in config["log.dirs"])
+    if len({path.absolute() for path in data_dirs}) != len(data_dirs):
+        raise ConfigError("a data directory is named twice")
+    options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
+    _check_ports(options)
+    return options
+
+
+def parse_node_ids(text: str) -> tuple[int, ...]:
+    """The value of `--node-ids`: `0,1,2`. Raises ConfigError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,10}", part) for part in parts):
+        raise ConfigError(f"--node-ids {text!r}: expected whole numbers with commas between them, such as 0,1,2")
+    return tuple(map(int, parts))
+
+
+def _node_ids(config: Config, brokers: int | None, named: Sequence[int] | None) -> tuple[int, ...]:
+    """The ids of the nodes in the order of their ports. Raises ConfigError."""
+    configured: int | None = config["node.id"] if config.is_set("node.id") else None
+    count = brokers if brokers is not None else 1 if named is None else len(named)
+    if not 1 <= count <= BROKERS_MAX:
+        raise ConfigError(f"--brokers {count}: there can be 1 to {BROKERS_MAX}")
+    if named is None:
+        first = FIRST_NODE_ID if configured is None else configured
+        if first + count - 1 > NODE_ID_MAX:
+            raise ConfigError(
+                f"--brokers {count}: from node.id {first} on there are not as many, {NODE_ID_MAX} is the last"
+            )
+        return tuple(range(first, first + count))
+    ids = ",".join(map(str, named))
+    if len(named) != count:
+        raise ConfigError(
+            f"--brokers {count} and --node-ids {ids} differ in how many nodes there are: give one of them"
+        )
+    if len(set(named)) < len(named):
+        raise ConfigError(f"--node-ids {ids}: a node id stands twice")
+    if not all(0 <= node_id <= NODE_ID_MAX for node_id in named):
+        raise ConfigError(f"--node-ids {ids}: a node id is 0 to {NODE_ID_MAX}")
+    if configured is not None and configured not in named:
+        raise ConfigError(f"--node-ids {ids}: node.id {configured} is none of them")
+    return tuple(named)
+
+
+def _check_ports(options: ServeOptions) -> None:
+    """Whether there is a port for each node."""
+    brokers = options.brokers
+    if brokers == 1:
+        return
+    ports = [port for port in (port for _, port in options.advertised.values()) if port]
+    for port in (*(listener.port for listener in options.listeners), *ports):
+        if port + brokers - 1 > 65535:
+            raise ConfigError(f"--brokers {brokers}: from port {port} on there are not as many")
+    taken = [(listener.host, listener.port) for _, listener in options.nodes() if listener.port]
+    if len(set(taken)) < len(taken):
+        raise ConfigError(f"--brokers {brokers}: two listeners would need the same port, each takes {brokers} in a row")
+
+
+def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, ...]:
+    """The listeners for clients, without those of a KRaft controller that a server.properties names beside them."""
+    protocols = _protocol_map(config["listener.security.protocol.map"])
+    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
+    found: dict[str, Listener] = {}
+    for name, host, port in _parse_listeners("listeners", config["listeners"]):
+        if name in controllers:
+            continue
+        protocol = protocols.get(name, DEFAULT_LISTENER if flag_listeners else None)
+        if protocol is None:
+            raise ConfigError(f"listener {name} has no entry in listener.security.protocol.map")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"listener {name} speaks {protocol}: only PLAINTEXT is served yet")
+        if name in found:
+            raise ConfigError(f"listeners names {name} twice")
+        if port is None:
+            raise ConfigError(f"listener {name} has no port (0 lets the system choose)")
+        found[name] = Listener(name, host, port)
+    if not found:
+        raise ConfigError("listeners names no listener for clients")
+    return tuple(found.values())
+
+
+def _parse_listeners(config_name: str, texts: list[str]) -> list[tuple[str, str, int | None]]:
+    found: list[tuple[str, str, int | None]] = []
+    for text in texts:
+        name, separator, address = text.partition("://")
+        if not separator or not _CONFIG_NAME.fullmatch(name):
+            raise ConfigError(f"{config_name}: {text!r} is not NAME://host:port")
+        found.append((name.upper(), *parse_address(address)))
+    return found
+
+
+def _protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: NAME:PROTOCOL pairs, names in upper case as Kafka compares them."""
+    found: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, separator, protocol = pair.partition(":")
+        if not separator or protocol.upper() not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            raise ConfigError(f"listener.security.protocol.map: {pair!r} is not NAME:PROTOCOL")
+        found[name.strip().upper()] = protocol.upper()
+    return found

@@ -1,0 +1,582 @@
+"""The broker's configuration and each topic's: Kafka's names, typed values, and which source a value came from.
+
+Owns precedence (`--override`, flags, `KAFKA_*` variables, server.properties, defaults), Kafka's chains of synonyms
+(`retention.ms` <- `log.retention.ms` <- `log.retention.minutes` <- `log.retention.hours`) and what DescribeConfigs
+shows. Facts about single configs in a release are `definitions.py`'s, what the configs of message formats mean
+`message_format.py`'s, notations `sources.py`'s. Must not know sockets or topics' logs. Sources: ConfigDef's rules,
+KIP-226 (dynamic broker configs), KIP-569 (types in DescribeConfigs).
+
+The entries of a synonym list stand in the order in which they win, the one in force first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from ..logs import get_logger
+from ..releases.profiles import BEHAVIOUR_NAMES, Profile, own_profile
+from ..security.settings import authorizer_settings
+from .definitions import (
+    BEHAVIOUR_PREFIX,
+    ONLY_IF_SET,
+    OWN_SYNONYMS,
+    ConfigError,
+    ConfigType,
+    Fact,
+    broker_fact,
+    facts,
+    format_value,
+    parse_value,
+    read_value,
+    unknown_config,
+)
+from .host_limits import NAME as OVERRIDES
+from .host_limits import PER_IP, check_limits
+from .message_format import check_formats, profile_in_force
+from .sources import from_environment, read_properties_file
+
+__all__ = [
+    "ACTED_ON",
+    "Config",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigSource",
+    "ConfigType",
+    "Synonym",
+    "TopicConfig",
+    "validate_topic_configs",
+]
+
+# The configs that Ottla acts on. Every other known one is taken, shown and checked; set explicitly, it is logged once
+# as accepted but not acted on. `README.md` lists both kinds; `tests/broker/test_readme.py` holds this list to what the
+# modules read.
+ACTED_ON = frozenset(
+    """
+    num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
+    auto.leader.rebalance.enable leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
+    authorizer.class.name super.users allow.everyone.if.no.acl.found
+    advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor
+    transaction.state.log.replication.factor unclean.leader.election.enable
+    auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
+    fetch.max.bytes file.delete.delay.ms flush.messages flush.ms group.initial.rebalance.delay.ms
+    group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
+    index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
+    inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
+    log.message.format.version log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
+    log.message.timestamp.difference.max.ms log.message.timestamp.type log.record.version.force.upgrade log.roll.hours
+    delete.retention.ms log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
+    log.cleaner.enable log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
+    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms min.cleanable.dirty.ratio min.compaction.lag.ms
+    log.flush.interval.messages log.flush.interval.ms
+    log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+    log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
+    connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
+    max.connections.per.ip.overrides
+    cordoned.log.dirs
+    socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
+    broker.rack metadata.log.segment.bytes metadata.log.segment.ms offsets.topic.compression.codec
+    transaction.state.log.min.isr
+    log.retention.hours log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms
+    log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
+    max.message.bytes max.request.partition.size.limit message.downconversion.enable message.format.version
+    message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
+    message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
+    offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
+    offsets.topic.segment.bytes ottla.client.telemetry ottla.validate.records producer.duplicate.scan.bytes
+    telemetry.max.bytes
+    producer.id.expiration.check.interval.ms producer.id.expiration.ms controller.quota.window.num
+    controller.quota.window.size.seconds quota.consumer.default quota.producer.default quota.window.num
+    quota.window.size.seconds
+    replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
+    segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes
+    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+    transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+    transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
+    """.split()
+) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
+
+# A listener may have these for itself, under its prefix; of other configs it has the broker's.
+OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
+
+EVERY_DIRECTORY = "*"
+"""What `cordoned.log.dirs` is for all of them."""
+
+# The units of the older names, in milliseconds.
+_IN_MS = {
+    "log.retention.minutes": 60_000,
+    "log.retention.hours": 3_600_000,
+    "log.roll.hours": 3_600_000,
+    "log.roll.jitter.hours": 3_600_000,
+}
+
+
+class ConfigSource(IntEnum):
+    """Where a value came from, as DescribeConfigs codes it."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_LOGGER = 6
+    DYNAMIC_CLIENT_METRICS = 7
+    DYNAMIC_GROUP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One place that gives a value, in the order in which they win."""
+
+    name: str
+    value: str | None  # None for a secret
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """What DescribeConfigs answers for one config."""
+
+    name: str
+    value: str | None  # None for a secret or no value
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: ConfigType
+    synonyms: tuple[Synonym, ...]
+
+
+class Config:
+    """The broker's configuration: `config["num.partitions"]` is the typed value in force.
+
+    `warnings` holds one line for each unknown name in a file or the environment, for the log. `revision` grows whenever
+    a dynamic value changes, so that what was derived from this object knows when to derive it again.
+    """
+
+    def __init__(
+        self, static: Mapping[str, str] | None = None, warnings: Sequence[str] = (), *, profile: Profile | None = None
+    ) -> None:
+        """A configuration from texts by name, as `load` collects them; `profile` is Ottla's own unless given.
+
+        Raises ConfigError.
+        """
+        # First the release as it was, which says what configs there are; then as the configs change it.
+        self.profile: Profile = profile or own_profile()
+        self._static: dict[str, str] = {}
+        self._dynamic: dict[ConfigSource, dict[str, str]] = {
+            ConfigSource.DYNAMIC_BROKER: {},
+            ConfigSource.DYNAMIC_DEFAULT_BROKER: {},
+        }
+        """By level, the stronger first. What the release does not know may be there too, as in Kafka."""
+        self._values: dict[str, Any] = {}
+        self._resolved: dict[tuple[str, ...], Any] = {}
+        self._told_inert: set[str] = set()
+        self.warnings: tuple[str, ...] = tuple(warnings)
+        self.revision = 0
+        for name, text in (static or {}).items():
+            fact = self.fact(name)
+            if fact is None:
+                raise ConfigError(unknown_config(name, "in the configuration", self.profile))
+            parse_value(fact, text, name)
+            if name == "broker.id" and text.strip() == "-1":
+                continue  # Kafka's "choose one for me", which is what its absence says
+            self._static[name] = text
+        self._check_together()
+        self.warnings += tuple(check_formats(self))
+        self.profile = profile_in_force(self)
+        self.forget_dynamic()
+        self.revision = 0
+
+    @classmethod
+    def load(
+        cls,
+        overrides: Mapping[str, str] | None = None,
+        flags: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        file: Path | None = None,
+        profile: Profile | None = None,
+    ) -> Config:
+        """Collects the sources, strongest first: `--override`, flags, `KAFKA_*` variables, properties file, defaults.
+
+        `profile` is the release, Ottla's own unless given. Raises ConfigError with one line for the user: an unknown
+        name among the overrides, a file that cannot be read, a malformed value of a known name in any source, also in
+        one that a stronger source hides.
+        """
+        profile = profile or own_profile()
+        static: dict[str, str] = {}
+        warnings: list[str] = []
+        layers: list[tuple[str, dict[str, tuple[str, str]]]] = []
+        if file is not None:
+            layers.append(("file", {name: (text, f"in {file}") for name, text in read_properties_file(file).items()}))
+        variables = from_environment(environ or {}, facts("broker", profile.name))
+        layers.append(("environment", {name: (text, f"(from {which})") for name, (text, which) in variables.items()}))
+        layers.append(("flags", {name: (text, "from the flags") for name, text in (flags or {}).items()}))
+        layers.append(("overrides", {name: (text, "in --override") for name, text in (overrides or {}).items()}))
+        for kind, layer in layers:
+            for name, (text, where) in layer.items():
+                fact = broker_fact(name, profile)
+                if fact is not None:
+                    parse_value(fact, text, name)
+                    static[name] = text
+                elif kind in ("file", "environment"):
+                    warnings.append(unknown_config(name, where, profile))
+                else:
+                    raise ConfigError(unknown_config(name, where, profile))
+        return cls(static, warnings, profile=profile)
+
+    def facts(self, scope: str) -> dict[str, Fact]:
+        """What this broker's release knows of the configs of a scope, by name."""
+        return facts(scope, self.profile.name)
+
+    def fact(self, name: str) -> Fact | None:
+        """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
+        return broker_fact(name, self.profile)
+
+    def _check_together(self) -> None:
+        """What Kafka checks between configs and what the range of a single one cannot say."""
+        if self["log.retention.ms"] == 0:
+            raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
+        check_codec(self["compression.type"], self.profile)
+        check_cordoned(self, self.get("cordoned.log.dirs") or [])
+        check_limits(self[PER_IP], self[OVERRIDES])
+        self._check_idle()
+        ids = [self._static[name].strip() for name in ("node.id", "broker.id") if name in self._static]
+        if len({int(text) for text in ids}) > 1:
+            raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: they name one thing")
+        authorizer_settings(self)
+
+    def _check_idle(self) -> None:
+        delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
+        delay_ms, idle_ms = self.get(delay, -1), self[idle]
+        if 0 <= idle_ms <= delay_ms:
+            raise ConfigError(
+                f"requirement failed: {delay}={delay_ms} should always be less than {idle}={idle_ms} to prevent failed "
+                "authentication responses from timing out"
+            )
+
+    def __getitem__(self, name: str) -> Any:
+        """The typed value in force: int, bool, float, str, list of str, None for no value. KeyError if unknown."""
+        try:
+            return self._values[name]
+        except KeyError:
+            fact = self.fact(name)
+            if fact is None:
+                raise
+            value = self._values[name] = self.resolve(_chain(fact, name))
+            return value
+
+    def resolve(self, chain: tuple[str, ...]) -> Any:
+        """The typed value of the first name in `chain` that is set, else the first default, hours turned into ms."""
+        try:
+            return self._resolved[chain]  # each topic asks for the same ones
+        except KeyError:
+            value = self._resolved[chain] = self._resolve(chain, (*self._dynamic.values(), self._static))
+            return value
+
+    def without(self, name: str, source: ConfigSource) -> Any:
+        """The typed value that would be in force if the level DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER did not set it.
+        KeyError if unknown."""
+        fact = self.fact(name)
+        if fact is None:
+            raise KeyError(name)
+        layers = [layer for level, layer in self._dynamic.items() if level is not source]
+        return self._resolve(_chain(fact, name), (*layers, self._static))
+
+    def _resolve(self, chain: tuple[str, ...], layers: Sequence[Mapping[str, str]]) -> Any:
+        for name in chain:
+            for layer in layers:
+                if name in layer:
+                    return self._converted(name, layer[name], chain)
+        known = self.facts("broker")
+        for name in chain:
+            fact = known.get(name)
+            if fact is not None and fact.default is not None:
+                return self._converted(name, fact.default, chain, trusted=True)
+        # A prefixed name that is not set reads as the plain one.
+        plain = self.fact(chain[0]) if chain[0] not in known else None
+        return self[plain.name] if plain else None
+
+    def _converted(self, name: str, text: str, chain: Sequence[str], *, trusted: bool = False) -> Any:
+        """The value in the unit of the chain's first name. A default is trusted: some break Kafka's own rules."""
+        fact = self.fact(name)
+        assert fact is not None, name
+        value = read_value(fact, text) if trusted else parse_value(fact, text, name)
+        return value * _IN_MS[name] if name in _IN_MS and name != chain[0] and value != -1 else value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The typed value in force, or `default` where the release has no such config."""
+        return default if self.fact(name) is None else self[name]
+
+    def is_set(self, name: str) -> bool:
+        """Whether any source other than the defaults gives the config, under this name or a synonym."""
+        return self.source(name) is not ConfigSource.DEFAULT
+
+    def source(self, name: str) -> ConfigSource:
+        """Which kind of source the value in force came from. KeyError if unknown."""
+        fact = self.fact(name)
+        if fact is None:
+            raise KeyError(name)
+        found = self.synonyms(_chain(fact, name))
+        return found[0].source if found else ConfigSource.DEFAULT
+
+    def synonyms(self, chain: Sequence[str]) -> list[Synonym]:
+        """Every place that gives a value for the names of `chain`, the one in force first."""
+        found: list[Synonym] = []
+        for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
+            for name in chain:
+                if name in layer and self.fact(name):
+                    found.append(self._told(name, layer[name], source))
+        known = self.facts("broker")
+        for name in chain:
+            if name in known and (default := known[name].default) is not None:
+                found.append(self._told(name, default, ConfigSource.DEFAULT))
+        return found
+
+    def told(self, name: str) -> list[Synonym]:
+        """The places that DescribeConfigs tells of a value for `name`, the one in force first: as `synonyms`, but
+        nothing before the name itself is found under itself, and only the names that Kafka takes for synonyms."""
+        fact = self.fact(name)
+        chain: Sequence[str] = (name,)
+        if fact is not None and fact.name != name:
+            chain = (name, fact.name)  # with a listener's prefix, and without
+        elif fact is not None and name not in OWN_SYNONYMS and name in fact.synonyms:
+            chain = fact.synonyms
+        found = []
+        for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
+            found += [self._told(key, layer[key], source) for key in chain if key in layer]
+        known = self.facts("broker")
+        for key in chain:
+            default = known[key].default if key in known and key not in ONLY_IF_SET else None
+            if default is not None:
+                found.append(self._told(key, default, ConfigSource.DEFAULT))
+        return list(itertools.dropwhile(lambda synonym: synonym.name != name, found))
+
+    def _told(self, name: str, text: str, source: ConfigSource) -> Synonym:
+        fact = self.fact(name)
+        return Synonym(name, None if fact is None or fact.sensitive else text, source)
+
+    def names(self) -> list[str]:
+        """The names DescribeConfigs lists when asked for all: the release's, and internal or unknown ones that are
+        set."""
+        known = self.facts("broker")
+        layers = (*self._dynamic.values(), self._static)
+        listed = [name for name, fact in known.items() if not fact.internal or any(name in layer for layer in layers)]
+        return listed + sorted({name for layer in layers for name in layer if name not in known})
+
+    def describe(self, name: str) -> ConfigEntry:
+        """What DescribeConfigs shows of a broker config: the value under this very name, which a synonym may overrule.
+        What is not known is kept secret. KeyError if it is not set either."""
+        fact = self.fact(name)
+        told = self.told(name)
+        source = told[0].source if told else ConfigSource.DEFAULT
+        if fact is None:
+            if not told:
+                raise KeyError(name)
+            return ConfigEntry(name, None, source, True, True, ConfigType.UNKNOWN, tuple(told))
+        text = self._text_told(name, fact)
+        value = None if text is None or fact.sensitive else format_value(fact, read_value(fact, text))
+        read_only = fact.read_only or fact.name != name
+        return ConfigEntry(name, value, source, read_only, fact.sensitive, fact.type_code, tuple(told))
+
+    def _text_told(self, name: str, fact: Fact) -> str | None:
+        """The text for a name as Kafka keeps it: a level hides the synonyms of what it sets in weaker ones."""
+        for layer in (*self._dynamic.values(), self._static):
+            if name in layer:
+                return layer[name]
+            if layer is not self._static and any(other in layer for other in fact.synonyms):
+                return fact.default
+        return fact.default
+
+    def described_for_all(self) -> list[ConfigEntry]:
+        """Only what is set for all brokers, also where this one has another value of its own."""
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        entries = []
+        for name, text in self._dynamic[source].items():
+            entry = self.describe(name)
+            told = tuple(synonym for synonym in entry.synonyms if synonym.source is source)
+            entries.append(
+                dataclasses.replace(entry, value=None if entry.sensitive else text, source=source, synonyms=told)
+            )
+        return entries
+
+    def set_dynamic(self, name: str, text: str | None, source: ConfigSource = ConfigSource.DYNAMIC_BROKER) -> None:
+        """Sets a dynamic value, or removes it when `text` is None, at the level DYNAMIC_BROKER (this broker) or
+        DYNAMIC_DEFAULT_BROKER (all brokers). Whether that is allowed, `dynamic.py` knows; raises ConfigError
+        for what could not even be read."""
+        layer = self._dynamic[source]
+        fact = self.fact(name)
+        if text is not None and fact is not None:
+            parse_value(fact, text, name)
+        if text is None:
+            layer.pop(name, None)
+            self._dynamic[source] |= self._always_dynamic().get(source, {})
+        else:
+            layer[name] = text
+        self._changed()
+
+    def _always_dynamic(self) -> dict[ConfigSource, dict[str, str]]:
+        """What a cluster has from its beginning: with eligible leaders (KIP-966), how many replicas have to be in sync,
+        by which these are reckoned."""
+        if not self.profile.behaviour.eligible_leaders:
+            return {}
+        name = "min.insync.replicas"
+        text = self._static.get(name) or self.facts("broker")[name].default or "1"
+        return {ConfigSource.DYNAMIC_DEFAULT_BROKER: {name: text}}
+
+    def _changed(self) -> None:
+        self._values.clear()
+        self._resolved.clear()
+        self.revision += 1
+
+    def forget_dynamic(self) -> None:
+        """Removes all dynamic values, as for a broker that is started anew and reads them from its metadata."""
+        for source, layer in self._dynamic.items():
+            layer.clear()
+            layer.update(self._always_dynamic().get(source, {}))
+        self._changed()
+
+    def dynamic(self, source: ConfigSource) -> dict[str, str]:
+        """A copy of the dynamic texts set at one level, for AlterConfigs, which replaces them all."""
+        return dict(self._dynamic[source])
+
+    def tell_inert(self, names: Iterable[str]) -> None:
+        """Says in the log which of these are accepted but change nothing here, of each name once."""
+        told = sorted({name for name in names if not self._is_acted_on(name)} - self._told_inert)
+        if told:
+            self._told_inert.update(told)
+            get_logger().info("configs accepted but not acted on", names=told)
+
+    def not_acted_on(self) -> list[str]:
+        """The explicitly set names that are accepted but change nothing here, for one line in the log."""
+        names = {name for layer in (*self._dynamic.values(), self._static) for name in layer}
+        return sorted(name for name in names if not self._is_acted_on(name))
+
+    def _is_acted_on(self, name: str) -> bool:
+        if name in ACTED_ON:
+            return True
+        fact = self.fact(name)
+        return fact is not None and fact.name != name and fact.name in OF_A_LISTENER
+
+
+class TopicConfig:
+    """One topic's configuration: its own overrides, else the broker's value for the synonym, else the default.
+
+    `config["retention.ms"]` is the typed value in force and follows dynamic changes of the broker's configuration.
+    """
+
+    def __init__(self, broker_config: Config, overrides: Mapping[str, str] | None = None) -> None:
+        """Raises ConfigError when an override is unknown or malformed, as `validate_topic_configs` does."""
+        self._broker = broker_config
+        self._overrides = dict(overrides or {})
+        self._facts = broker_config.facts("topic")
+        validate_topic_configs(self._overrides, self._facts)
+        self._values: dict[str, Any] = {}
+        self._revision = broker_config.revision
+
+    def check_tiered(self) -> None:
+        """Raises ConfigError where the topic asks for storage elsewhere that the broker does not have (KIP-405)."""
+        if self.get("remote.storage.enable") and not self._broker.get("remote.log.storage.system.enable"):
+            raise ConfigError(
+                "Tiered Storage functionality is disabled in the broker. "
+                "Topic cannot be configured with remote log storage."
+            )
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The texts set on the topic itself; a copy."""
+        return dict(self._overrides)
+
+    def __getitem__(self, name: str) -> Any:
+        """The typed value in force. KeyError if there is no such topic config."""
+        if self._revision != self._broker.revision:
+            self._values.clear()
+            self._revision = self._broker.revision
+        try:
+            return self._values[name]
+        except KeyError:
+            value = self._values[name] = self._value(self._facts[name])
+            return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The typed value in force, or `default` where the release has no such config."""
+        return self[name] if name in self._facts else default
+
+    def _value(self, fact: Fact) -> Any:
+        if fact.name in self._overrides:
+            return parse_value(fact, self._overrides[fact.name])
+        if fact.synonyms:
+            return self._broker.resolve(fact.synonyms)
+        return None if fact.default is None else parse_value(fact, fact.default)
+
+    def names(self) -> list[str]:
+        """The names DescribeConfigs lists when asked for all: the release's, and internal ones that are set."""
+        return [name for name, fact in self._facts.items() if not fact.internal or name in self._overrides]
+
+    def describe(self, name: str) -> ConfigEntry:
+        """What DescribeConfigs shows of a topic config. KeyError if unknown."""
+        fact = self._facts[name]
+        value = format_value(fact, self[name])
+        told = self._broker.told(fact.synonyms[0]) if fact.synonyms else []
+        if name in self._overrides:
+            told.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_TOPIC))
+        source = told[0].source if told else ConfigSource.DEFAULT
+        return ConfigEntry(name, value, source, fact.read_only, fact.sensitive, fact.type_code, tuple(told))
+
+
+def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The configs of a topic, if each has a value. Raises ConfigError."""
+    if nulls := [name for name, text in configs.items() if text is None]:
+        raise ConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
+    return {name: text for name, text in configs.items() if text is not None}
+
+
+def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact] | None = None) -> None:
+    """Checks the configs of CreateTopics and AlterConfigs, of which a release knows `known`.
+
+    Raises ConfigError, whose text goes with INVALID_CONFIG.
+    """
+    known = facts("topic") if known is None else known
+    values: dict[str, Any] = {}
+    for name, text in configs.items():
+        if (fact := known.get(name)) is None:
+            raise ConfigError(f"Unknown topic config name: {name}")
+        values[name] = parse_value(fact, text)
+    low, high = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", 2**63 - 1)
+    if low > high:
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
+        )
+
+
+def _chain(fact: Fact, name: str) -> tuple[str, ...]:
+    """The names to look up for `name`: the first of a chain falls back on the others, which stand for themselves."""
+    return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
+
+
+def check_codec(name: str, played: Profile) -> None:
+    """Raises ConfigError for a compression.type of the broker that there is not: old releases have no list of them."""
+    if name not in played.codecs:
+        raise ConfigError(
+            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(played.codecs)}"
+        )
+
+
+def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:
+    """Whether a value of `cordoned.log.dirs` names directories of ours, or all at once (KIP-1066). Raises
+    ConfigError."""
+    if EVERY_DIRECTORY in cordoned:
+        if any(path != EVERY_DIRECTORY for path in cordoned):
+            problem = "When cordoned.log.dirs is set to *, it must not contain other values"
+            raise ConfigError(f"requirement failed: {problem}")
+        return
+    known = config["log.dirs"] or config["log.dir"] or []
+    if missing := [path for path in dict.fromkeys(cordoned) if path not in known]:
+        problem = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries :"
+        raise ConfigError(f"requirement failed: {problem} {', '.join(missing)}")

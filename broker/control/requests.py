@@ -1,0 +1,175 @@
+"""What the control plane tells of requests that clients made, and the holding of them against an expectation.
+
+Owns their form in JSON. Decoding is done in another thread than the broker's, and bounded for each answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..admin_api.plane import Plane
+from ..recording import decoding, watching
+from ..recording.expectations import HOW, WHICH, Expected
+from ..recording.record_sets import Room
+from ..recording.seen import Produced, SeenRequest
+from .request_schemas import DEFAULT_REQUESTS, QUERY
+from .route import Call, Refusal, Route
+
+SHOWN_RECORDS = 100  # of each request of a list
+WHOLE_RECORDS = 1_000  # of a request that is asked for alone
+DECODED_BYTES = 4 << 20  # of frames whose fields are told in one answer and of their records, and one request more
+RECORDS_BYTES = 2 << 20  # of the records of one frame, decompressed
+LOOKED_AT = 100  # requests that come with a verdict
+
+
+@contextlib.contextmanager
+def _asked() -> Iterator[None]:
+    """In it, words that make no sense are refused."""
+    try:
+        yield
+    except watching.NotKept as error:
+        raise Refusal(409, error) from error
+    except (TypeError, ValueError) as error:
+        raise Refusal(400, error) from error
+
+
+def _words(said: Any) -> dict[str, Any]:
+    words = {name: said[name] for name in (*WHICH, *HOW) if name in said}
+    if isinstance(words.get("api"), str):
+        words["api"] = [name.strip() for name in words["api"].split(",")]
+    return words
+
+
+async def list_requests(plane: Plane, call: Call) -> Any:
+    """Requests that fit all that the query says."""
+    query = call.query
+    with _asked():
+        wanted = Expected.filter(**_words(query))
+        found = watching.look(plane.operations.running, wanted.which.since)
+    limit = query.get("limit", DEFAULT_REQUESTS)
+    seen = found.seen if query.get("order") != "newest" else found.seen[::-1]
+    told, more = await asyncio.to_thread(_listed, seen, wanted, limit, query.get("show", "summary"))
+    next_number = watching.ring_of(plane.operations.running).next_number
+    return {"requests": told, "more": more, "next": next_number, "forgotten": found.forgotten}
+
+
+def _listed(seen: Sequence[SeenRequest], wanted: Expected, limit: int, show: str) -> tuple[list[dict[str, Any]], bool]:
+    told: list[dict[str, Any]] = []
+    size = 0
+    for one in seen:
+        if not wanted.is_met_by(one):
+            continue
+        if len(told) == limit or size > DECODED_BYTES:
+            return told, True
+        told.append(summary(one))
+        if show != "summary":
+            rooms = Room(SHOWN_RECORDS, RECORDS_BYTES), Room(SHOWN_RECORDS, RECORDS_BYTES)
+            told[-1] |= fields(one, show == "contents", rooms)
+            size += len(one.exchange.request or b"") + len(one.exchange.response or b"")
+            size += sum(room.size_bytes for room in rooms)
+    return told, False
+
+
+async def get_request(plane: Plane, call: Call) -> Any:
+    """One request with its bytes."""
+    number = call.path["request"]
+    with _asked():
+        running = plane.operations.running
+        found = watching.ring_of(running).find(number)
+    if found is None:
+        raise Refusal(404, f"there is no request {number} any more, or not yet")
+    return await asyncio.to_thread(whole, SeenRequest(found, watching.names_of(running)))
+
+
+async def clear_requests(plane: Plane, call: Call) -> Any:
+    """Forgets all requests."""
+    with _asked():
+        return {"removed": watching.ring_of(plane.operations.running).clear()}
+
+
+async def assert_requests(plane: Plane, call: Call) -> Any:
+    """Holds the requests against an expectation; an answer in any case."""
+    body = dict(call.body)
+    within_ms = body.pop("within_ms", 0)
+    with _asked():
+        expected = Expected.of(**(body | _words(body)))
+        watching.ring_of(plane.operations.running)
+    told = await watching.judged(plane.operations.running, expected, within_ms)
+    first = await asyncio.to_thread(lambda: [summary(one) for one in told.looked_at[:LOOKED_AT]])
+    return {"passed": told.passed, "text": told.text, "count": len(told.looked_at), "requests": first}
+
+
+def summary(seen: SeenRequest) -> dict[str, Any]:
+    """A request and how it ended, without its fields."""
+    exchange, peer = seen.exchange, seen.exchange.peer
+    return {
+        "number": exchange.number,
+        "connection": peer.number,
+        "node": peer.node_id,
+        "listener": peer.listener,
+        "client_host": peer.client_host,
+        "client_port": peer.client_port,
+        "api": seen.api,
+        "api_key": exchange.api_key,
+        "version": exchange.api_version,
+        "correlation_id": exchange.correlation_id,
+        "client_id": exchange.client_id,
+        "software": exchange.software_name,
+        "software_version": exchange.software_version,
+        "time_ms": exchange.time_ms,
+        "duration_us": None if exchange.duration_ns < 0 else exchange.duration_ns // 1000,
+        "ending": seen.ending,
+        "reason": exchange.reason,
+        "fault": exchange.fault,
+        "request_bytes": exchange.request_bytes,
+        "response_bytes": exchange.response_bytes,
+        "errors": list(seen.errors),
+        "topics": list(seen.topics),
+        "produced": None if seen.produced is None else _produced(seen.produced),
+    }
+
+
+def _produced(produced: Produced) -> dict[str, Any]:
+    told = asdict(produced)
+    del told["topics"]  # which stand by their names beside it
+    return told
+
+
+def fields(seen: SeenRequest, contents: bool, rooms: tuple[Room, Room]) -> dict[str, Any]:
+    """Request and answer field by field; of their records what there is room for."""
+    return {
+        "request": decoding.request_plain(seen.exchange, contents=contents, room=rooms[0]),
+        "response": decoding.response_plain(seen.exchange, contents=contents, room=rooms[1]),
+    }
+
+
+def whole(seen: SeenRequest) -> dict[str, Any]:
+    """All that is known of a request."""
+    exchange = seen.exchange
+    return {
+        **summary(seen),
+        **fields(seen, True, (Room(WHOLE_RECORDS, RECORDS_BYTES), Room(WHOLE_RECORDS, RECORDS_BYTES))),
+        "request_hex": None if exchange.request is None else exchange.request.hex(),
+        "response_hex": None if exchange.response is None else exchange.response.hex(),
+    }
+
+
+ROUTES = (
+    Route(
+        "GET", "/requests", "listRequests", "The newest requests of clients, with how they ended", "SeenRequests",
+        list_requests, query=QUERY,
+    ),
+    Route("DELETE", "/requests", "clearRequests", "Forget all requests", "Removed", clear_requests),
+    Route(
+        "POST", "/requests/assert", "assertRequests", "Whether the requests are as a test expects them", "Verdict",
+        assert_requests, body="Expectation", needs_body=True,
+    ),
+    Route(
+        "GET", "/requests/{request}", "getRequest", "One request and its answer, field by field and with their bytes",
+        "WholeRequest", get_request, refusals=(404, 409),
+    ),
+)  # fmt: skip

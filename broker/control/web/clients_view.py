@@ -1,0 +1,299 @@
+"""Groups with members, offsets and lag; producers with sequences and verdicts; transactions with their partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....storage.errors import StorageError
+from ...admin_api.views import Group, GroupOffset, NotFound
+from ...groups.resets import SCENARIOS
+from ...replica import producer_answers
+from ...replica.producer_answers import Answer, Judge
+from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
+from ..route import Refusal
+from .answer import Ask, Page
+from .query import listing
+from .records import partition_of
+
+if TYPE_CHECKING:
+    from ....storage.producers.producer_state import Producer
+    from ...broker_state import BrokerState
+    from ...replica.partition import Partition
+
+AT_ONCE = 500
+PRODUCERS_MAX = 100_000  # that are sorted; a broker has more only where somebody makes them up
+
+
+async def groups(ask: Ask) -> Page:
+    """The list of groups; with `id` that one, whose id is none that a path may end with."""
+    if "id" in ask.query or "id" in ask.given:
+        return await _group(ask, ask.query.get("id", "") or ask.given.get("id", ""))
+    state = ask.plane.operations.running.state
+    wanted, kind = ask.query.text("q"), ask.query.text("state")
+    found: list[Group] = []
+    listed = state.groups.list_groups()[1]
+    for number, one in enumerate(listed, 1):
+        if wanted.casefold() in one.group_id.casefold() and kind in ("", one.state):
+            group = await ask.plane.operations.group(one.group_id)
+            if group.state != "Dead":
+                found.append(group)
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
+    rows = listing(
+        found,
+        ask.query,
+        {
+            "id": lambda group: group.id,
+            "state": lambda group: (group.state, group.id),
+            "members": lambda group: (len(group.members), group.id),
+            "lag": lambda group: (group.lag, group.id),
+        },
+    )
+    values = {"list": rows, "q": wanted, "state": kind, "counted": len(listed)}
+    values["states"] = sorted({one.state for one in listed} | ({kind} if kind else set()))
+    return Page("groups.html", "Groups", "groups", values)
+
+
+async def group(ask: Ask) -> Page:
+    """One group."""
+    return await _group(ask, ask.path["group"])
+
+
+async def _group(ask: Ask, id: str) -> Page:
+    found = await ask.plane.operations.group(id)
+    if found.state == "Dead":
+        raise NotFound(f"there is no group {id}")
+    owners = {place: member.member_id for member in found.members for place in member.assignment}
+    rows = [OffsetRow.of(one) for one in found.offsets]
+    rows += _uncommitted(ask.plane.operations.running.state, owners.keys() - found.committed.keys())
+    offsets = listing(
+        rows,
+        ask.query,
+        {
+            "partition": lambda one: (one.topic, one.partition),
+            "lag": lambda one: (one.lag or 0, one.topic, one.partition),
+            "offset": lambda one: (-1 if one.offset is None else one.offset, one.topic, one.partition),
+            "end": lambda one: (one.end_offset or 0, one.topic, one.partition),
+        },
+    )
+    values = {"group": found, "offsets": offsets, "owners": owners, "scenarios": SCENARIOS}
+    return Page("group.html", found.id, "groups", values)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRow:
+    """A partition that a group has committed, or that one of its members is assigned; `offset` is None without a
+    commit, the others are None where the partition cannot be read."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    metadata: str
+    lag: int | None
+    start_offset: int | None
+    end_offset: int | None
+
+    @classmethod
+    def of(cls, one: GroupOffset) -> OffsetRow:
+        """From a committed offset."""
+        return cls(one.topic, one.partition, one.offset, one.metadata, one.lag, one.start_offset, one.end_offset)
+
+
+def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[OffsetRow]:
+    """The rows of partitions that are assigned and never committed: without a lag, as kafka-consumer-groups shows."""
+    found = []
+    for topic, index in sorted(places):
+        try:
+            log = partition_of(state, topic, index).log
+            found.append(OffsetRow(topic, index, None, "", None, log.log_start_offset, log.high_watermark))
+        except (NotFound, StorageError):
+            found.append(OffsetRow(topic, index, None, "", None, None, None))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRow:
+    """A producer as a partition knows it, and what is answered to its next batch."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    known: Producer
+    transactional_id: str | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """That of its newest batch, -1 for none."""
+        return self.known.batches[-1].last_sequence if self.known.batches else -1
+
+
+async def producers(ask: Ask) -> Page:
+    """What partitions know of producers with ids."""
+    state = ask.plane.operations.running.state
+    topic, wanted = ask.query.text("topic"), ask.query.whole("id")
+    is_open = ask.query.flag("open")
+    rows: list[ProducerRow] = []
+    ids = {one.producer_id: one.transactional_id for one in state.transactions.list()[2]}
+    names: set[str] = set()
+    looked = 0
+    for one in list(state.topics):
+        for partition in one.online_partitions():
+            try:
+                known = partition.log.producers()
+            except StorageError:
+                continue
+            if known:
+                names.add(one.name)
+            looked += 1 + len(known)
+            if topic not in ("", one.name):
+                continue
+            for producer_id, producer in known.items():
+                if wanted not in (None, producer_id) or (is_open and producer.transaction_first_offset < 0):
+                    continue
+                if len(rows) < PRODUCERS_MAX:
+                    rows.append(ProducerRow(one.name, partition.index, producer_id, producer, ids.get(producer_id)))
+            if looked >= AT_ONCE:
+                looked = 0
+                await asyncio.sleep(0)
+    found = listing(
+        rows,
+        ask.query,
+        {
+            "topic": lambda row: (row.topic, row.partition, row.producer_id),
+            "id": lambda row: (row.producer_id, row.topic, row.partition),
+            "sequence": lambda row: (row.last_sequence, row.producer_id),
+            "time": lambda row: (row.known.last_timestamp_ms, row.producer_id),
+        },
+    )
+    verdicts = {(row.topic, row.partition, row.producer_id): _next(state, row) for row in found.rows}
+    values = {"list": found, "verdicts": verdicts, "names": sorted(names | ({topic} if topic else set()))}
+    return Page("producers.html", "Producers", "producers", {**values, "topic": topic, "id": wanted, "open": is_open})
+
+
+def _next(state: BrokerState, row: ProducerRow) -> Answer | None:
+    """What is answered to its next batch; None where its partition went meanwhile."""
+    try:
+        partition = partition_of(state, row.topic, row.partition)
+        return _answers(state, partition, row.producer_id, row.known)[0]
+    except (NotFound, StorageError):
+        return None
+
+
+def _answers(state: BrokerState, partition: Partition, producer_id: int, known: Producer | None) -> list[Answer]:
+    """What this broker answers to batches that the producer may send."""
+    log = partition.log
+    config = log.config
+    by = Judge(
+        state.profile.name,
+        config.producer_rules,
+        config.rules.target_magic,
+        state.profile.behaviour.newest_magic == 2,
+        log.log_start_offset,
+        log.size_bytes,
+    )
+    asked = producer_answers.examples(known, [], config.producer_rules)
+    return [producer_answers.answer(by, producer_id, known, one, None) for one in asked]
+
+
+async def producer(ask: Ask) -> Page:
+    """One producer of a partition: its remembered batches, and what would be answered to others."""
+    state = ask.plane.operations.running.state
+    partition = partition_of(state, ask.path["topic"], int(ask.path["partition"][:10]))
+    producer_id = int(ask.path["producer"][:19])
+    try:
+        known = partition.log.producers().get(producer_id)
+        if known is None:
+            raise NotFound(f"{partition.topic}-{partition.index} knows no producer {producer_id}")
+        answers = _answers(state, partition, producer_id, known)
+    except StorageError as error:
+        raise Refusal(409, error) from error
+    transactions = [one for one in state.transactions.list(producer_ids=[producer_id])[2]]
+    values = {
+        "topic": partition.topic,
+        "partition": partition.index,
+        "id": producer_id,
+        "known": known,
+        "answers": answers,
+        "transactions": transactions,
+    }
+    return Page("producer.html", f"Producer {producer_id}", "producers", values)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRow:
+    """A transaction that is open in a partition, from an offset on; `holds` tells whether readers wait for it."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    first_offset: int
+    behind: int
+    holds: bool
+    transactional_id: str | None
+
+
+async def transactions(ask: Ask) -> Page:
+    """The transactions of all coordinators, and those that are open in partitions."""
+    state = ask.plane.operations.running.state
+    wanted, kind = ask.query.text("q"), ask.query.text("state")
+    everything = state.transactions.list()[2]
+    rows = [
+        one
+        for one in everything
+        if kind in ("", one.state.value)
+        and (not wanted or wanted.casefold() in one.transactional_id.casefold() or wanted == str(one.producer_id))
+    ]
+    found = listing(
+        rows,
+        ask.query,
+        {
+            "id": lambda one: one.transactional_id,
+            "producer": lambda one: one.producer_id,
+            "state": lambda one: (one.state.value, one.transactional_id),
+            "begun": lambda one: (one.start_ms, one.transactional_id),
+        },
+    )
+    values = {
+        "list": found,
+        "q": wanted,
+        "state": kind,
+        "counted": len(everything),
+        "states": [one.value for one in TransactionState if one.value != "PrepareEpochFence"],
+        "open": await _open(state, {one.producer_id: one for one in everything}),
+        "no_timeout": NO_TIMEOUT_MS,
+    }
+    return Page("transactions.html", "Transactions", "transactions", values)
+
+
+async def _open(state: BrokerState, known: dict[int, Transaction]) -> list[OpenRow]:
+    """What is open in partitions, those that hold most back first."""
+    found: list[OpenRow] = []
+    looked = 0
+    for topic in list(state.topics):
+        for partition in topic.online_partitions():
+            looked += 1
+            try:
+                log = partition.log
+                stable, high = log.last_stable_offset, log.high_watermark
+                for producer_id, first in log.open_transactions().items() if stable < high else ():
+                    coordinated = known.get(producer_id)
+                    found.append(
+                        OpenRow(
+                            topic.name,
+                            partition.index,
+                            producer_id,
+                            first,
+                            high - first,
+                            first <= stable,
+                            coordinated.transactional_id if coordinated is not None else None,
+                        )
+                    )
+            except StorageError:
+                continue
+        if looked >= AT_ONCE:
+            looked = 0
+            await asyncio.sleep(0)
+    return sorted(found, key=lambda row: (not row.holds, -row.behind))[:200]

@@ -1,0 +1,69 @@
+"""Keys and values decoded with the schemas that the broker was given: in a list as one line, on their own in lines.
+
+Runs in threads, and bounded: by the bytes that one page decodes, and by those that a decoder takes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..schema_files.decoder import DecodeError
+from .values import DECODED, Shown
+
+if TYPE_CHECKING:
+    from ..schema_files.schemas import TopicSchema
+
+LIST_BYTES = 256 * 1024  # that the rows of one page decode together
+LINE_LETTERS = 240
+TEXT_LETTERS = 256 * 1024
+
+
+class Budget:
+    """The bytes that are still decoded for one page."""
+
+    def __init__(self, size: int = LIST_BYTES) -> None:
+        self.left = size
+
+
+def in_line(
+    schema: TopicSchema | None, data: bytes | None, is_cut: bool, raw: Shown | None, budget: Budget
+) -> Shown | None:
+    """A key or a value in a list: decoded, or as it is with the reason."""
+    if schema is None or data is None or raw is None:
+        return raw
+    if is_cut:
+        return replace(raw, problem="too long to be decoded in a list")
+    if len(data) > budget.left:
+        return replace(raw, problem="too much to be decoded on one page")
+    budget.left -= len(data)
+    try:
+        value = schema.decoder.decode(data).value
+    except DecodeError as error:
+        return replace(raw, problem=f"no {schema.title}: {error}")
+    return Shown(json.dumps(value, ensure_ascii=False)[:LINE_LETTERS], DECODED)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A key or a value by its schema, in lines; or the `problem` with it."""
+
+    title: str
+    file: str
+    text: str = ""
+    note: str = ""
+    problem: str = ""
+    is_cut: bool = False
+
+
+def whole(schema: TopicSchema | None, data: bytes | None) -> Whole | None:
+    """A key or a value on its own; None without a schema."""
+    if schema is None or data is None:
+        return None
+    try:
+        value, note = schema.decoder.decode(data)
+    except DecodeError as error:
+        return Whole(schema.title, schema.file, problem=str(error))
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    return Whole(schema.title, schema.file, text[:TEXT_LETTERS], note, is_cut=len(text) > TEXT_LETTERS)

@@ -1,0 +1,114 @@
+"""What a page says of a log: its segments with their formats, from the heads of their first and last batches.
+
+Owns these looks: each is an index look-up and a few headers, however large the log is. Blocking, on the broker's loop,
+as all that reads a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....protocol.records.schemas import CODEC_NAMES
+from ....storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from ....protocol.records.batch import BatchHeader
+    from ....storage.partition_log import PartitionLog
+    from ....storage.segments.segment import Segment
+
+WALK_MAX = 10_000  # batches behind the last entry of an index; there are some dozens
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment. The times are the largest of its first batch and of all; -1 where there is none. `first` and `last`
+    name format and codec of its first and last batch, empty where it has none. `damage` is why they are not known."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    is_active: bool
+    first_ms: int = -1
+    last_ms: int = -1
+    first: str = ""
+    last: str = ""
+    damage: str | None = None
+
+
+def format_name(magic: int, codec: int) -> str:
+    """A message format and what it is compressed with: "v2", "v2 zstd"."""
+    return f"v{magic}" + (f" {CODEC_NAMES.get(codec, f'codec {codec}')}" if codec else "")
+
+
+def _name(header: BatchHeader) -> str:
+    return format_name(header.magic, header.codec)
+
+
+async def segments_of(log: PartitionLog, first: int = 0, count: int | None = None) -> list[SegmentFacts]:
+    """The facts of some segments of a log, oldest first. Others get their turn after each: its indexes may have to be
+    read."""
+    segments = log.segments
+    active = segments[-1]
+    found = []
+    for segment in segments[first:] if count is None else segments[first : first + count]:
+        if not segment.is_removed:
+            found.append(_facts(segment, segment is active))
+            await asyncio.sleep(0)
+    return found
+
+
+def _facts(segment: Segment, is_active: bool) -> SegmentFacts:
+    plain = SegmentFacts(segment.base_offset, segment.next_offset, segment.size_bytes, is_active)
+    if not segment.size_bytes:
+        return plain
+    with _given_back(segment):
+        try:
+            largest_ms, first_ms = segment.times_ms()
+            first, last = segment.header(0), segment.header(_last_position(segment))
+        except StorageError as error:
+            return SegmentFacts(
+                segment.base_offset, segment.next_offset, segment.size_bytes, is_active, damage=str(error)
+            )
+    names = _name(first), _name(last)
+    return SegmentFacts(
+        segment.base_offset, segment.next_offset, segment.size_bytes, is_active, first_ms, largest_ms, *names
+    )
+
+
+def _last_position(segment: Segment) -> int:
+    """Where the last batch begins: the last entry of the index, and the batches behind it."""
+    position = segment.boundaries(segment.size_bytes)[-1]
+    for _ in range(WALK_MAX):
+        end = segment.batch_end(position)
+        if end >= segment.size_bytes:
+            break
+        position = end
+    return position
+
+
+@contextlib.contextmanager
+def _given_back(segment: Segment) -> Iterator[None]:
+    """In it, a descriptor that is opened for a look is given back: a page may look at a thousand segments."""
+    was_open = segment.is_open
+    try:
+        yield
+    finally:
+        if not was_open:
+            with contextlib.suppress(OSError):
+                segment.close()
+
+
+def formats_of(log: PartitionLog) -> list[str]:
+    """Formats and codecs of the first and of the last batch of a log: what lies between may have others. Reads no index
+    but that of the segment that was written last. StorageError."""
+    segments = log.segments
+    first = next((segment for segment in segments if segment.size_bytes), None)
+    if first is None:
+        return []
+    last = next(segment for segment in reversed(segments) if segment.size_bytes)
+    with _given_back(first), _given_back(last):
+        return list(dict.fromkeys((_name(first.header(0)), _name(last.header(_last_position(last))))))

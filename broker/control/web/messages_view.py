@@ -1,0 +1,392 @@
+"""Messages: a partition's by offset or time, the newest of a topic, one with all that is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ....protocol.errors import MalformedMessage
+from ....storage.errors import StorageError
+from ...admin_api.views import NotFound, OperationError
+from ...metadata import record_values
+from ...metadata.record_values import Part
+from ...network.cooperative import in_thread
+from ...trace.tracer import Stopped, Tracer, Window
+from ..route import Refusal
+from .answer import Ask, Download, Page
+from .decoded import Budget, Whole, in_line, whole
+from .downloads import BYTES_MAX, RECORDS_MAX
+from .query import url
+from .records import KEPT_BYTES, LOOK_RECORDS, SeenRecord, Wanted, look, look_back, partition_of
+from .topics_view import topic_named
+from .values import AUTO, WAYS, Shown, shown
+
+if TYPE_CHECKING:
+    from ...admin_api.plane import Plane
+    from ...broker_state import BrokerState
+    from ...metadata.topics import Topic
+    from ...replica.partition import Partition
+    from ..schema_files.schemas import TopicSchemas
+
+LIMITS = ("25", "10", "50", "100", "250")
+ALONE_BYTES = 64 * 1024  # of a value that is shown on its own
+SHOWN_HEADERS = 200
+PARTITIONS_AT_ONCE = 50  # whose newest records are looked for
+TOPICS_OFFERED = 500
+PREVIEW_LETTERS = 240
+INNER_BYTES = 32 * 1024  # of Kafka's own records, that are opened field by field
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record in the list: its key and value as they are shown there."""
+
+    record: SeenRecord
+    key: Shown | None
+    value: Shown | None
+
+
+async def messages(ask: Ask) -> Page:
+    """The records that are asked for; without a topic the form alone."""
+    state = ask.plane.operations.running.state
+    name = ask.path.get("topic") or ask.query.text("topic") or ask.given.get("topic", "")
+    values: dict[str, Any] = {
+        "names": sorted(topic.name for topic in state.topics)[:TOPICS_OFFERED],
+        "topic": name,
+        "query": ask.query,
+        "limits": sorted(LIMITS, key=int),
+        "ways": WAYS,
+        "way": WAYS[0],
+        "limit": LIMITS[0],
+        "rows": None,
+        "partitions": 0,
+        "is_internal": False,
+        "window": None,
+        "links": {},
+        "wrong": None,
+        "status": "",
+    }
+    values |= {"schemas": ask.plane.schemas.of(name), "download_records": RECORDS_MAX, "download_bytes": BYTES_MAX}
+    page = Page("messages.html", f"Messages of {name}" if name else "Messages", "messages", values)
+    if not name:
+        return page
+    found = topic_named(state, name)
+    values |= {"partitions": len(found.partitions), "is_internal": found.is_internal}
+    try:
+        values |= {"way": ask.query.choice("view", WAYS), "limit": ask.query.choice("limit", LIMITS)}
+        shown = await _rows(state, found, ask)
+        rows = await rows_of(ask.plane, name, shown["records"], values["way"])
+        values |= shown | {"rows": rows}
+    except (Refusal, OperationError) as error:
+        if isinstance(error, NotFound):
+            raise
+        values["wrong"] = str(error)
+    return page
+
+
+async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
+    query = ask.query
+    index = query.whole("partition", -1 if len(topic.partitions) > 1 else 0, least=-1, most=2**31 - 1)
+    offset, before, moment = query.whole("offset"), query.whole("before"), query.moment("time")
+    count, kept = int(query.choice("limit", LIMITS)), kept_bytes(ask, topic.name)
+    contains = query.text("contains").encode("utf-8", "surrogatepass")
+    if index is None or index < 0:
+        if offset is not None or before is not None:
+            raise Refusal(400, "an offset is one of a partition: choose which")
+        return await _of_all(state, topic, moment, Wanted(0, 0, count, contains, kept_bytes=kept))
+    partition = partition_of(state, topic.name, index)
+    try:
+        log = partition.log
+        start, end = log.log_start_offset, log.high_watermark
+        if moment is not None and offset is None:
+            by_time = log.find_timestamp(moment)
+            if by_time is None:
+                return _none_since(partition, start, end, query)
+            offset = by_time.offset
+    except StorageError as error:
+        raise OperationError(f"KAFKA_STORAGE_ERROR: {error}") from error
+    if offset is None:
+        below = end if before is None else min(before, end)
+        seen = await look_back(state, partition, below, Wanted(below, below, count, contains, kept_bytes=kept))
+    else:
+        seen = await look(state, partition, Wanted(offset, end, count, contains, kept_bytes=kept))
+    first = seen.records[0].offset if seen.records else seen.next_offset
+    links: dict[str, str | None] = {"oldest": query.link(offset=start, time=None, before=None)}
+    links["newest"] = query.link(offset=None, time=None, before=None)
+    links["previous"] = query.link(before=first, offset=None, time=None) if first > start else None
+    links["next"] = query.link(offset=seen.next_offset, time=None, before=None) if seen.next_offset < end else None
+    told = _told(len(seen.records), seen.looked, seen.is_whole, contains, seen.next_offset, end)
+    if offset is not None and offset < start:
+        told = f"Offsets below {start} are deleted; these are the first that there are. {told}"
+    return {
+        "records": seen.records,
+        "window": (start, end),
+        "links": links,
+        "status": told,
+        "partition": index,
+    }
+
+
+def _none_since(partition: Partition, start: int, end: int, query: Any) -> dict[str, Any]:
+    newest = partition.log.max_timestamp()
+    links = {"newest": query.link(offset=None, time=None, before=None)} if newest is not None else {}
+    told = "No record has this time or a later one."
+    return {"records": [], "window": (start, end), "links": links, "status": told, "newest": newest}
+
+
+def _told(found: int, looked: int, is_whole: bool, contains: bytes, next_offset: int, end: int) -> str:
+    """What the list shows, in words."""
+    text = f"{found} record{'' if found == 1 else 's'}"
+    if contains:
+        text += f" of {looked} that were looked at"
+    if not is_whole:
+        text += f"; looked as far as offset {next_offset} for now"
+    elif next_offset >= end:
+        text += ", up to the end"
+    return text + "."
+
+
+async def _of_all(state: BrokerState, topic: Topic, moment: int | None, wanted: Wanted) -> dict[str, Any]:
+    """The newest records of all partitions together, newest first, or the first of each since a time, oldest first."""
+    found: list[SeenRecord] = []
+    refused: list[str] = []
+    chosen = topic.partitions[:PARTITIONS_AT_ONCE]
+    looked = seen_partitions = 0
+    for partition in chosen:
+        if looked >= LOOK_RECORDS:
+            break
+        seen_partitions += 1
+        try:
+            log = partition.log
+            end = log.high_watermark
+            if moment is None:
+                seen = await look_back(state, partition, end, wanted)
+            else:
+                by_time = log.find_timestamp(moment)
+                if by_time is None:
+                    continue
+                seen = await look(state, partition, replace(wanted, offset=by_time.offset, until=end))
+            found += seen.records
+            looked += seen.looked
+        except (StorageError, OperationError) as error:
+            refused.append(f"{topic.name}-{partition.index}: {error}")
+        found.sort(key=lambda one: (one.timestamp_ms, one.offset), reverse=moment is None)
+        del found[wanted.count :]
+        await asyncio.sleep(0)
+    what = "newest records" if moment is None else "first records since then"
+    status = f"The {len(found)} {what} of all partitions"
+    if len(topic.partitions) > seen_partitions:
+        status = f"The {len(found)} {what} of the first {seen_partitions} partitions"
+    if refused:
+        status += f" but {len(refused)} that cannot be read"
+    return {"records": found, "status": status + "."}
+
+
+def kept_bytes(ask: Ask, topic: str) -> int:
+    """How many bytes of a key or a value a list of this topic needs."""
+    return ask.plane.schemas.kept_bytes(topic) if ask.query.choice("view", WAYS) == AUTO else KEPT_BYTES
+
+
+async def rows_of(plane: Plane, topic: str, records: Sequence[SeenRecord], way: str) -> list[Row]:
+    """Records as a list shows them; decoded where their topic has schemas and no other way is asked for."""
+    schemas = plane.schemas.of(topic)
+    rows = [_row(topic, record, way) for record in records]
+    if schemas is None or way != AUTO or not rows:
+        return rows
+    work = partial(_decoded_rows, schemas, rows)
+    return await plane.operations.running.state.turns.run(in_thread(work))
+
+
+def _decoded_rows(schemas: TopicSchemas, rows: list[Row]) -> list[Row]:
+    budget, found = Budget(), []
+    for row in rows:
+        one = row.record
+        if one.batch.is_control or one.problem is not None:
+            found.append(row)
+            continue
+        key = in_line(schemas.parts.get("key"), one.key.head, one.key.is_cut, row.key, budget)
+        value = in_line(schemas.parts.get("value"), one.value.head, one.value.is_cut, row.value, budget)
+        found.append(Row(one, key, value))
+    return found
+
+
+def _row(topic: str, record: SeenRecord, way: str) -> Row:
+    if record.batch.is_control:
+        return Row(record, None, Shown(f"marker: {record.marker}", "text"))
+    key, value = record.key, record.value
+    kafkas = _part_text(topic, key.head, value.head) if way == "auto" and not (key.is_cut or value.is_cut) else None
+    if kafkas is not None:
+        return Row(record, *kafkas)
+    in_list = "text" if way == "auto" else way
+    return Row(
+        record,
+        _short(shown(key.head, in_list, is_cut=key.is_cut), way),
+        _short(shown(value.head, in_list, is_cut=value.is_cut), way),
+    )
+
+
+def _short(value: Shown | None, way: str) -> Shown | None:
+    """In a list: one line, unless more was asked for."""
+    if value is None or way in ("json", "hex"):
+        return value
+    if value.way == "hex":
+        line = " ".join(line[10:58].strip() for line in value.text.split("\n")[:2])
+        return Shown(line, "hex")
+    text = value.text.replace("\n", " ⏎ ").replace("\t", " ")
+    return Shown(text[:PREVIEW_LETTERS], value.way)
+
+
+# Kafka's own records
+
+
+class _Lines(Tracer):
+    """A tracer whose lines are kept, without their positions."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: None, 1)
+        self.lines: list[str] = []
+
+    def line(self, position: str, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+
+def _fields(part: Part | None, data: bytes | None) -> str | None:
+    """The fields of one of Kafka's own keys or values; None where it is no such."""
+    if part is None or data is None or len(data) > INNER_BYTES:
+        return None
+    lines, window = _Lines(), Window(data)
+    try:
+        for layout in part.layouts:
+            lines.struct(layout, window, 1)
+    except (Stopped, MalformedMessage) as error:
+        lines.lines.append(f"  ({error})")
+    return "\n".join((part.title, *lines.lines))
+
+
+def _part_text(topic: str, key: bytes | None, value: bytes | None) -> tuple[Shown | None, Shown | None] | None:
+    """A record of Kafka's own topics, in one line each."""
+    if key is None:
+        return None
+    key_text = _fields(record_values.key_part(topic, key), key)
+    if key_text is None:
+        return None
+    part = record_values.value_part(topic, key, value) if value is not None else None
+    value_text = _fields(part, value)
+    shown_value = None if value is None else shown(value, "text") if value_text is None else _one_line(value_text)
+    return _one_line(key_text), _short(shown_value, "auto")
+
+
+def _one_line(text: str) -> Shown:
+    title, _, rest = text.partition("\n")
+    line = f"{title}: " + ", ".join(line.strip() for line in rest.split("\n"))
+    return Shown(line[:PREVIEW_LETTERS], "fields")
+
+
+# One record
+
+
+async def message(ask: Ask) -> Page:
+    """One record, with its key, value and headers, and what its batch says."""
+    state = ask.plane.operations.running.state
+    topic, partition, record = await _found(state, ask)
+    way = ask.query.choice("view", WAYS)
+    log = partition.log
+    offset = record.offset
+    key, value = record.key, record.value
+    key_head, value_head = _head(key.head), _head(value.head)
+    index = partition.index
+    links = {
+        "previous": url("messages", topic, index, offset - 1) + "?step=back" if offset > log.log_start_offset else None,
+        "next": url("messages", topic, index, offset + 1) if offset + 1 < log.high_watermark else None,
+        "around": url("messages", topic) + f"?partition={index}&offset={max(log.log_start_offset, offset - 12)}",
+    }
+    fields = (None, None)
+    if not record.batch.is_control and record.problem is None and key.head is not None:
+        key_fields = _fields(record_values.key_part(topic, key.head), key.head)
+        if key_fields is not None:
+            part = record_values.value_part(topic, key.head, value.head) if value.head is not None else None
+            fields = key_fields, _fields(part, value.head)
+    schemas = ask.plane.schemas.of(topic)
+    decoded: dict[str, Whole | None] = {"key": None, "value": None}
+    if schemas is not None and way == AUTO and not record.batch.is_control and record.problem is None:
+        for part, of in (("key", key), ("value", value)):
+            decoded[part] = await state.turns.run(in_thread(partial(whole, schemas.parts.get(part), of.head)))
+    values = {
+        "topic": topic,
+        "record": record,
+        "decoded": decoded,
+        "asked": int(ask.path["offset"]),
+        "way": way,
+        "ways": WAYS,
+        "query": ask.query,
+        "key": shown(key_head, way, is_cut=_is_long(key.head)),
+        "value": shown(value_head, way, is_cut=_is_long(value.head)),
+        "key_fields": fields[0],
+        "value_fields": fields[1],
+        "key_is_cut": _is_long(key.head),
+        "value_is_cut": _is_long(value.head),
+        "kept_bytes": ALONE_BYTES,
+        "headers": [_header(header, way) for header in record.headers[:SHOWN_HEADERS]],
+        "links": links,
+        "stable_offset": log.last_stable_offset,
+    }
+    return Page("message.html", f"{topic}-{index} @ {offset}", "messages", values)
+
+
+def _header(header: tuple[str, bytes | None], way: str) -> tuple[str, Shown | None, int, bool]:
+    """A header's name, its value as it is shown, its size, and whether there is more of it."""
+    name, value = header
+    head = None if value is None else value[:2048]
+    is_cut = value is not None and len(value) > 2048
+    return name, shown(head, "text" if way == "auto" else way, is_cut=is_cut), len(value or b""), is_cut
+
+
+def _head(data: bytes | None) -> bytes | None:
+    return None if data is None else data[:ALONE_BYTES]
+
+
+def _is_long(data: bytes | None) -> bool:
+    return data is not None and len(data) > ALONE_BYTES
+
+
+async def _found(state: BrokerState, ask: Ask) -> tuple[str, Partition, SeenRecord]:
+    """The record at an offset, or the next one there is; with `step` back the one before. Raises NotFound."""
+    name = ask.path["topic"]
+    partition = partition_of(state, name, _small(ask.path["partition"]))
+    offset = _small(ask.path["offset"], 19)
+    if ask.query.text("step") == "back":
+        seen = await look_back(state, partition, offset + 1, Wanted(offset + 1, offset + 1, 1, kept_bytes=None))
+    else:
+        seen = await look(state, partition, Wanted(offset, 2**63 - 1, 1, kept_bytes=None))
+    if not seen.records:
+        raise NotFound(f"{name}-{partition.index} has no record at offset {offset} or behind it")
+    return name, partition, seen.records[0]
+
+
+def _small(text: str, digits: int = 10) -> int:
+    if len(text) > digits or int(text) >= 2**63:
+        raise NotFound(f"there is no {text[:20]}")
+    return int(text)
+
+
+async def download(ask: Ask) -> Download:
+    """The bytes of a record's key, value, or header of a number."""
+    state = ask.plane.operations.running.state
+    name, partition, record = await _found(state, ask)
+    what, offset = ask.path["what"], int(ask.path["offset"])
+    if record.offset != offset or record.problem is not None:
+        raise NotFound(f"{name}-{partition.index} has no record at offset {offset}")
+    data: bytes | None = None
+    if what in ("key", "value"):
+        data = (record.key if what == "key" else record.value).head
+    elif what.startswith("header-") and what[7:].isascii() and what[7:].isdigit() and len(what) < 13:
+        number = int(what[7:])
+        data = record.headers[number][1] if number < len(record.headers) else None
+    else:
+        raise NotFound(f"a record has a key, a value and headers, no {what[:40]}")
+    if data is None:
+        raise NotFound(f"the record at offset {offset} has no {what}, or it is null")
+    return Download(data, f"{name}-{partition.index}-{offset}.{what}")

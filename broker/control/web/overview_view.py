@@ -1,0 +1,29 @@
+"""The first page: the broker, and what goes on in it."""
+
+from __future__ import annotations
+
+from ...admin_api.overview import Asked
+from ...recording.exchange import Ending
+from ...releases.profiles import api_names
+from .answer import Ask, Page
+from .requests_view import QUIET, api_name
+
+LIMIT = 8
+
+
+async def overview(ask: Ask) -> Page:
+    """See the module."""
+    plane = ask.plane
+    running = plane.operations.running
+    told = await plane.overviews.taken(Asked(LIMIT))
+    names = api_names()
+    newest = []
+    ring = running.ring
+    number = ring.next_number - 1 if ring is not None else 0
+    for at in range(number, max(0, number - 400), -1):
+        one = ring.find(at) if ring is not None else None
+        if one is not None and (one.ending is Ending.CLOSED or api_name(names, one.api_key) not in QUIET):
+            newest.append(one)
+        if len(newest) == LIMIT:
+            break
+    return Page("overview.html", "Overview", "overview", {"o": told, "newest": newest, "names": names})

@@ -1,0 +1,164 @@
+"""The query of a page's address: read with its bounds, written for links to the same list in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, unquote, urlencode
+
+from ....protocol.text import time_ms
+from ..route import Refusal
+from ..schemas import INT64_MAX
+from ..shapes import shown
+
+MAX_TEXT = 1000
+MAX_DIGITS = 19
+PAGE_ROWS = 100
+
+T = TypeVar("T")
+
+
+class Query(Mapping[str, str]):
+    """The parameters by name, the last where one came twice; empty ones count as not given. What is read of them
+    raises Refusal (400), one line."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._of = {name: text for name, text in pairs if text}
+
+    def __getitem__(self, name: str) -> str:
+        return self._of[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def text(self, name: str) -> str:
+        """A text, empty where there is none."""
+        found = self._of.get(name, "")
+        if len(found) > MAX_TEXT:
+            raise Refusal(400, f"{name} has {len(found)} letters, more than {MAX_TEXT}")
+        return found
+
+    def whole(self, name: str, default: int | None = None, least: int = 0, most: int = INT64_MAX) -> int | None:
+        """A whole number."""
+        return whole_number(name, self._of.get(name, ""), default, least, most)
+
+    def choice(self, name: str, of: Sequence[str]) -> str:
+        """One of several words, the first where none is given."""
+        found = self._of.get(name, of[0])
+        if found not in of:
+            raise Refusal(400, f"{name} is {shown(found)}, none of {', '.join(of)}")
+        return found
+
+    def flag(self, name: str) -> bool:
+        """Whether a box was ticked."""
+        return name in self._of
+
+    def moment(self, name: str) -> int | None:
+        """A time in ms since 1970, as a number or by ISO 8601."""
+        found = self._of.get(name, "").strip()
+        if not found:
+            return None
+        try:
+            return time_ms(found)
+        except (ValueError, OverflowError) as error:
+            raise Refusal(400, error) from error
+
+    def link(self, **changes: object) -> str:
+        """The same query with other values; None takes one out."""
+        found: dict[str, Any] = dict(self._of)
+        for name, value in changes.items():
+            found.pop(name, None)
+            if value is not None:
+                found[name] = value
+        return "?" + urlencode(found, errors="surrogatepass")
+
+
+def whole_number(name: str, text: str, default: int | None = None, least: int = 0, most: int = INT64_MAX) -> int | None:
+    """A whole number as it was typed, `default` where nothing was. Raises Refusal (400)."""
+    text = text.strip()
+    if not text:
+        return default
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
+        raise Refusal(400, f"{name} is {shown(text)}, not a whole number")
+    value = int(text)
+    if not least <= value <= most:
+        raise Refusal(400, f"{name} is {text}, not {least} to {most}")
+    return value
+
+
+QUOTED = "quoted."
+"""Before the name of a hidden field whose value is percent-encoded: HTML has no NUL, browsers change line breaks, and a
+page shows control characters as Python writes them."""
+
+
+def quoted(text: str) -> str:
+    """A text for such a field."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+def unquoted(fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a form, those that are percent-encoded under their own names."""
+    return {
+        name.removeprefix(QUOTED): unquote(text, errors="surrogatepass") if name.startswith(QUOTED) else text
+        for name, text in fields.items()
+    }
+
+
+def url(*parts: str | int) -> str:
+    """The path of a page with these parts."""
+    return "/" + "/".join(quote(str(part).encode("utf-8", "surrogatepass"), safe="") for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """Some rows of a list, in its order: those of one page, of as many as `total`."""
+
+    rows: Sequence[T]
+    total: int
+    first: int  # of these rows, from 1 on
+    query: Query
+    sort: str
+    is_falling: bool
+    page: int
+    pages: int
+
+    def order(self, name: str) -> str:
+        """How a column is sorted, as `aria-sort` has it."""
+        if name != self.sort:
+            return "none"
+        return "descending" if self.is_falling else "ascending"
+
+    def sort_link(self, name: str) -> str:
+        """The list sorted by a column, the other way round where it is already."""
+        falls = name == self.sort and not self.is_falling
+        return self.query.link(sort=f"-{name}" if falls else name, page=None, done=None)
+
+    def page_link(self, page: int) -> str:
+        """Another page of it."""
+        return self.query.link(page=page, done=None)
+
+
+def listing(
+    rows: Iterable[T],
+    query: Query,
+    keys: Mapping[str, Callable[[T], Any]],
+    page_rows: int = PAGE_ROWS,
+    default: str = "",
+) -> Listing[T]:
+    """The page of the rows that is asked for by `page`, sorted as `sort` says: the name of one of `keys`, with a minus
+    falling; as `default` says without it, or by the first. Raises Refusal (400)."""
+    wanted = query.text("sort") or default or next(iter(keys))
+    name = wanted.removeprefix("-")
+    if name not in keys:
+        raise Refusal(400, f"there is no sorting by {shown(name)}, but by {', '.join(keys)}")
+    falls = wanted.startswith("-")
+    found = sorted(rows, key=keys[name], reverse=falls)
+    pages = max(1, -(-len(found) // page_rows))
+    page = min(query.whole("page", 1, least=1) or 1, pages)
+    first = (page - 1) * page_rows
+    return Listing(found[first : first + page_rows], len(found), first + 1, query, name, falls, page, pages)

@@ -1,0 +1,334 @@
+"""Records of one partition as the page shows them: some from an offset on, or those before one.
+
+Owns how much of a log one request may read, open and keep: a look ends after so many bytes and records, and says where
+the next may begin. A log is read on the broker's loop, by slices; what is in them is opened in a thread, a slice at a
+time. Nothing is hidden: markers, records of aborted transactions and batches that cannot be opened are shown as such.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ....protocol.errors import ErrorCode
+from ....protocol.records import formats
+from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ....protocol.records.schemas import CONTROL_TYPES
+from ....storage.errors import OffsetOutOfRange, StorageError
+from ...admin_api.views import NotFound, OperationError
+from ...network.cooperative import in_thread
+from .logs import format_name
+
+if TYPE_CHECKING:
+    from ....protocol.records.batch import BatchHeader, Record
+    from ....storage.partition_log import PartitionLog
+    from ....storage.producers.txn_index import AbortedTransaction
+    from ...broker_state import BrokerState
+    from ...replica.partition import Partition
+
+SLICE_BYTES = 256 * 1024
+LOOK_BYTES = 8 * 1024 * 1024  # of slices, in one look
+LOOK_RECORDS = 100_000  # that are compared with a text
+OPENED_BYTES = 16 * 1024 * 1024  # of one batch, decompressed
+KEPT_BYTES = 600  # of a key or a value in a list
+BACK_STEPS = 33  # each four times as far as the one before: to the beginning of any log
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+_DAMAGE = (CorruptRecords, InvalidRecords, UnsupportedCodec)
+
+OPEN, ABORTED = "open", "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The beginning of some bytes, and how many there are of them all; `head` is None for null."""
+
+    head: bytes | None
+    size: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more."""
+        return self.head is not None and self.size > len(self.head)
+
+
+def cut(value: bytes | None, most: int | None) -> Cut:
+    """At most so many bytes of a value, all with None."""
+    return Cut(value if value is None or most is None else value[:most], len(value or b""))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What the header of a record's batch says. `fate` is OPEN, ABORTED or empty. `crc_ok` is None where it was not
+    looked at."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+    magic: int
+    format: str
+    record_count: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    last_sequence: int
+    is_transactional: bool
+    is_control: bool
+    is_append_time: bool
+    fate: str = ""
+    crc_ok: bool | None = None
+
+    @classmethod
+    def of(cls, header: BatchHeader, fate: str, crc_ok: bool | None) -> BatchFacts:
+        """From a header."""
+        return cls(
+            header.base_offset,
+            header.last_offset,
+            header.size_bytes,
+            header.magic,
+            format_name(header.magic, header.codec),
+            header.record_count,
+            header.partition_leader_epoch,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.is_transactional,
+            header.is_control,
+            header.log_append_time,
+            fate,
+            crc_ok,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRecord:
+    """One record, or a batch whose records cannot be told: `problem` says why."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Cut
+    value: Cut
+    headers: tuple[tuple[str, bytes | None], ...]
+    batch: BatchFacts
+    marker: str = ""
+    problem: str | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes of it are kept."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key.head or b"") + len(self.value.head or b"") + headers
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look found. `next_offset` is where the next may begin. `is_whole` tells that it saw all it was asked for:
+    as many records as wanted, or the end. `looked` counts the records that were opened."""
+
+    records: list[SeenRecord]
+    next_offset: int
+    is_whole: bool
+    looked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a look is for: `count` records from `offset` to below `until`, of which a part has the bytes `contains`;
+    with `newest` the last of them. Keys, values and headers are cut to `kept_bytes`; None keeps them whole. A look ends
+    after the record with which it keeps `most_bytes`."""
+
+    offset: int
+    until: int
+    count: int
+    contains: bytes = b""
+    newest: bool = False
+    kept_bytes: int | None = KEPT_BYTES
+    most_bytes: int | None = None
+
+    def fits(self, record: Record) -> bool:
+        """Whether a record has what is looked for."""
+        text = self.contains
+        return (
+            not text
+            or text in (record.key or b"")
+            or text in (record.value or b"")
+            or any(
+                text in name.encode("utf-8", "surrogateescape") or text in (value or b"")
+                for name, value in record.headers
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Slice:
+    """A slice of a log, to be opened in a thread."""
+
+    data: bytes
+    partition: int
+    aborted: Sequence[AbortedTransaction]
+    stable_offset: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found up to now, in one thread at a time."""
+
+    records: deque[SeenRecord] = field(default_factory=deque)
+    next_offset: int = 0
+    looked: int = 0
+    kept_bytes: int = 0
+
+    def is_full(self, wanted: Wanted) -> bool:
+        """Whether as many bytes are kept as are wanted."""
+        return wanted.most_bytes is not None and self.kept_bytes >= wanted.most_bytes
+
+
+def partition_of(state: BrokerState, topic: str, index: int) -> Partition:
+    """A partition by its name. Raises NotFound."""
+    found = state.topics.get(topic)
+    if found is None:
+        raise NotFound(f"there is no topic {topic}")
+    if index >= len(found.partitions):
+        raise NotFound(f"{topic} has no partition {index}, but {len(found.partitions)}")
+    return found.partitions[index]
+
+
+async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen:
+    """Reads what is wanted, as far as one request may. Raises OperationError where the log cannot be read."""
+    found = _Found(deque(maxlen=wanted.count if wanted.newest else None))
+    try:
+        log = partition.log
+        found.next_offset = max(wanted.offset, log.log_start_offset)
+        read = 0
+        while True:
+            log = partition.log  # another one, where it was moved meanwhile
+            until = min(wanted.until, log.high_watermark)
+            if found.next_offset >= until or (not wanted.newest and len(found.records) >= wanted.count):
+                return Seen(list(found.records), found.next_offset, True, found.looked)
+            if read >= LOOK_BYTES or found.looked >= LOOK_RECORDS or found.is_full(wanted):
+                return Seen(list(found.records), found.next_offset, False, found.looked)
+            piece = _slice(log, partition.index, found.next_offset)
+            before = found.next_offset
+            await state.turns.run(in_thread(partial(_open, piece, replace(wanted, until=until), found)))
+            if found.next_offset == before:  # nothing but offsets that are gone lies behind
+                found.next_offset = until
+            read += len(piece.data)
+    except (StorageError, OffsetOutOfRange, CorruptRecords) as error:
+        raise OperationError(f"{ErrorCode.KAFKA_STORAGE_ERROR.name}: {error}") from error
+
+
+async def look_back(state: BrokerState, partition: Partition, before: int, wanted: Wanted) -> Seen:
+    """The last records below an offset: steps back until there are some, or nothing lies before."""
+    span = max(wanted.count, 1)
+    seen = Seen([], before, True, 0)
+    try:
+        start = partition.log.log_start_offset
+    except StorageError as error:
+        raise OperationError(f"{ErrorCode.KAFKA_STORAGE_ERROR.name}: {error}") from error
+    for _ in range(BACK_STEPS):
+        first = max(start, before - span)
+        asked = replace(wanted, offset=first, until=before, newest=True)
+        seen = await look(state, partition, asked)
+        if len(seen.records) >= min(wanted.count, before - start) or first == start or not seen.is_whole:
+            break
+        if seen.looked > LOOK_RECORDS // 4:
+            break
+        span *= 4
+    return seen
+
+
+def _slice(log: PartitionLog, index: int, offset: int) -> _Slice:
+    """Some batches from an offset on. Those behind the last stable offset have no fate yet."""
+    stable_offset = log.last_stable_offset
+    piece = log.read(offset, SLICE_BYTES, committed=offset < stable_offset)
+    return _Slice(bytes(piece.records), index, piece.aborted, stable_offset)
+
+
+def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
+    """Takes what is wanted from a slice; in a thread. Moves `found.next_offset` behind what was seen."""
+    for position, header in formats.headers(piece.data):
+        if header.last_offset < found.next_offset:
+            continue
+        if found.next_offset >= wanted.until or found.looked >= LOOK_RECORDS or found.is_full(wanted):
+            return
+        if not wanted.newest and len(found.records) >= wanted.count:
+            return
+        facts = BatchFacts.of(header, _fate(piece, header), formats.crc_matches(piece.data, position, header))
+        try:
+            if _take(formats.records(piece.data, position, max_bytes=OPENED_BYTES), piece, facts, wanted, found):
+                return
+        except _DAMAGE as error:
+            nothing = Cut(None, 0)
+            offset = max(header.base_offset, found.next_offset)
+            broken = SeenRecord(
+                piece.partition, offset, header.max_timestamp, nothing, nothing, (), facts, problem=str(error)
+            )
+            if not wanted.contains:
+                found.records.append(broken)
+        found.next_offset = max(found.next_offset, header.last_offset + 1)
+
+
+def _take(records: Iterable[Record], piece: _Slice, facts: BatchFacts, wanted: Wanted, found: _Found) -> bool:
+    """Takes records of one batch; whether that is all for now."""
+    first = found.next_offset
+    for record in records:
+        if record.offset < first:
+            continue
+        if record.offset >= wanted.until or found.looked >= LOOK_RECORDS or found.is_full(wanted):
+            return True
+        if not wanted.newest and len(found.records) >= wanted.count:
+            return True
+        found.looked += 1
+        found.next_offset = record.offset + 1
+        if wanted.fits(record):
+            seen = _seen(record, piece.partition, facts, wanted.kept_bytes)
+            found.records.append(seen)
+            found.kept_bytes += seen.kept_bytes
+    return False
+
+
+def _seen(record: Record, partition: int, facts: BatchFacts, kept_bytes: int | None) -> SeenRecord:
+    headers = tuple(
+        (name, value if value is None or kept_bytes is None else value[:kept_bytes]) for name, value in record.headers
+    )
+    return SeenRecord(
+        partition,
+        record.offset,
+        record.timestamp,
+        cut(record.key, kept_bytes),
+        cut(record.value, kept_bytes),
+        headers,
+        facts,
+        _marker(record) if facts.is_control else "",
+    )
+
+
+def _marker(record: Record) -> str:
+    """What a control record says, in words."""
+    if record.key is None or len(record.key) < _MARKER_KEY.size:
+        return "control record of no known kind"
+    kind = _MARKER_KEY.unpack_from(record.key)[1]
+    text = CONTROL_TYPES.get(kind, f"control record of type {kind}")
+    if kind in (0, 1) and record.value is not None and len(record.value) >= _MARKER_VALUE.size:
+        text += f", coordinator epoch {_MARKER_VALUE.unpack_from(record.value)[1]}"
+    return text
+
+
+def _fate(piece: _Slice, header: BatchHeader) -> str:
+    if not header.is_transactional or header.is_control:
+        return ""
+    if header.base_offset >= piece.stable_offset:
+        return OPEN
+    is_aborted = any(
+        one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
+        for one in piece.aborted
+    )
+    return ABORTED if is_aborted else ""

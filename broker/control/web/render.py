@@ -1,0 +1,123 @@
+"""Templates made into pages. Importing this needs Jinja2: done when the first page is asked for.
+
+Owns what is shown of names and contents that somebody else chose: Jinja2 escapes them, and letters that a page shows as
+nothing, or that turn others around (control characters, marks of direction), stand as Python writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ....protocol.text import duration, moment, time_text
+from .letters import HIDDEN
+from .query import quoted, url
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def shown(value: Any) -> Any:
+    """A value as a template may print it."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return HIDDEN.sub(_escape, value)
+    return "" if value is None else value
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def number(value: int | None) -> str:
+    """A number in groups of three digits, by narrow blanks that no line is broken at."""
+    return "–" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def size(value: int | None) -> str:
+    """Bytes in the largest unit that leaves at least 1."""
+    if value is None or value < 0:
+        return "–"
+    amount, unit = float(value), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    text = f"{value}" if unit == 0 else f"{amount:.1f}" if amount < 100 else f"{amount:.0f}"
+    return f"{text}\N{NO-BREAK SPACE}{_UNITS[unit]}"
+
+
+def time(ms: int | None) -> str | Markup:
+    """A time in UTC as an element that says it to machines as well; a dash for none, the number where it is no date."""
+    if ms is None or ms < 0:
+        return "–" if ms in (None, -1) else str(ms)
+    text = time_text(ms)
+    return Markup('<time datetime="{}">{}</time>').format(text, moment(ms)) if text else str(ms)
+
+
+def elapsed(ms: int | None) -> str:
+    """How long something took or is ago, in two units at most."""
+    if ms is None:
+        return "–"
+    if ms < 0:
+        return f"-{elapsed(-ms)}"
+    if ms < 1000:
+        return f"{ms} ms"
+    seconds = ms // 1000
+    for unit, name, rest, rest_name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit:
+            left = seconds % unit // rest
+            return f"{seconds // unit} {name}" + (f" {left} {rest_name}" if left else "")
+    return f"{ms / 1000:.1f} s"
+
+
+def micros(ns: int) -> str:
+    """Nanoseconds in the unit that suits a request."""
+    if ns < 0:
+        return "–"
+    return (
+        f"{ns / 1000:.0f} µs" if ns < 1_000_000 else f"{ns / 1_000_000:.1f} ms" if ns < 10**9 else f"{ns / 1e9:.2f} s"
+    )
+
+
+def percent(part: float, whole: float) -> int:
+    """How much of the whole, 0 to 100."""
+    return max(0, min(100, round(100 * part / whole))) if whole else 0
+
+
+class Renderer:
+    """The templates, read once."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            auto_reload=False,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=shown,
+        )
+        self._environment.filters |= {
+            "duration": duration,
+            "elapsed": elapsed,
+            "json": lambda value: json.dumps(value, ensure_ascii=False),
+            "micros": micros,
+            "number": number,
+            "percent": percent,
+            "quoted": quoted,
+            "size": size,
+            "time": time,
+        }
+        self._environment.globals |= {"url": url}
+
+    def load(self, template: str) -> None:
+        """Compiles a template with those that all have in them."""
+        for name in (template, "base.html", "macros.html"):
+            self._environment.get_template(name)
+
+    def page(self, template: str, values: Mapping[str, Any]) -> bytes:
+        """The bytes of a page."""
+        return self._environment.get_template(template).render(values).encode("utf-8", "backslashreplace")

@@ -1,0 +1,140 @@
+"""The newest requests with their answers, and one of them with its bytes beside what they mean."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...admin_api.views import NotFound
+from ...network.cooperative import in_thread
+from ...recording.exchange import Ending
+from ...recording.secrets import may_carry
+from ...releases.profiles import api_names
+from . import side_by_side
+from .answer import Ask, Download, Page
+from .query import listing
+
+if TYPE_CHECKING:
+    from ...network.server import Running
+    from ...recording.exchange import Exchange
+    from ...recording.ring import Ring
+    from .side_by_side import Decoded
+
+QUIET = ("Fetch", "Heartbeat", "Metadata", "ApiVersions", "FindCoordinator")
+"""What clients ask for all the time, whatever they do."""
+
+
+def api_name(names: dict[int, str], key: int) -> str:
+    """The name of an API, its number where it has none here."""
+    return names.get(key, f"API {key}")
+
+
+def _ring(running: Running) -> Ring:
+    ring = running.ring
+    if ring is None:
+        raise NotFound("this broker keeps no requests")
+    return ring
+
+
+async def requests(ask: Ask) -> Page:
+    """The newest requests first."""
+    running = ask.plane.operations.running
+    query = ask.query
+    api, client, ending = query.text("api"), query.text("client"), query.text("ending")
+    slower_ms, below = query.whole("slower"), query.whole("below")
+    connection, busy = query.whole("connection"), query.flag("busy")
+    names = api_names()
+    everything = [] if running.ring is None else running.ring.list()
+    rows: list[Exchange] = []
+    for one in everything:
+        name = api_name(names, one.api_key)
+        if api and name != api:
+            continue
+        if busy and name in QUIET:
+            continue
+        if client and not any(
+            client.casefold() in (text or "").casefold()
+            for text in (one.client_id, one.software_name, one.peer.client_host)
+        ):
+            continue
+        if ending and one.ending.value != ending:
+            continue
+        if connection is not None and one.peer.number != connection:
+            continue
+        if slower_ms is not None and one.duration_ns < slower_ms * 1_000_000:
+            continue
+        if below is not None and one.number >= below:
+            continue
+        rows.append(one)
+    found = listing(
+        rows,
+        query,
+        {
+            "number": lambda one: one.number,
+            "duration": lambda one: (one.duration_ns, one.number),
+            "request": lambda one: (one.request_bytes, one.number),
+            "response": lambda one: (one.response_bytes, one.number),
+        },
+        default="-number",
+    )
+    seen = {api_name(names, one.api_key) for one in everything}
+    values = {
+        "list": found,
+        "names": names,
+        "apis": sorted(seen | ({api} if api else set())),
+        "endings": [one.value for one in Ending],
+        "counted": len(everything),
+        "api": api,
+        "client": client,
+        "ending": ending,
+        "slower": slower_ms,
+        "connection": connection,
+        "busy": busy,
+        "quiet": QUIET,
+        "is_kept": running.ring is not None,
+    }
+    return Page("requests.html", "Requests", "requests", values)
+
+
+def _exchange(ask: Ask) -> Exchange:
+    """Raises NotFound."""
+    text = ask.path["number"]
+    found = _ring(ask.plane.operations.running).find(int(text)) if len(text) < 19 else None
+    if found is None:
+        raise NotFound(f"request {text[:20]} is not among the newest that are kept")
+    return found
+
+
+async def exchange(ask: Ask) -> Page:
+    """One request with its answer, decoded."""
+    state = ask.plane.operations.running.state
+    found = _exchange(ask)
+    decoded: dict[str, Decoded | None] = {}
+    for what, data, decode in (
+        ("request", found.request, side_by_side.request),
+        ("response", found.response, side_by_side.response),
+    ):
+        work = None if data is None else partial(decode, data, found.api_key, found.api_version)
+        decoded[what] = None if work is None else await state.turns.run(in_thread(work))
+    names = api_names()
+    ring = _ring(ask.plane.operations.running)
+    name = api_name(names, found.api_key)
+    values = {
+        "one": found,
+        "name": name,
+        "decoded": decoded,
+        "is_blanked": may_carry(found.api_key, found.api_version),
+        "previous": found.number - 1 if ring.find(found.number - 1) is not None else None,
+        "next": found.number + 1 if ring.find(found.number + 1) is not None else None,
+    }
+    return Page("exchange.html", f"{name} v{found.api_version}, request {found.number}", "requests", values)
+
+
+async def download(ask: Ask) -> Download:
+    """The bytes of a frame."""
+    found = _exchange(ask)
+    what = ask.path["what"]
+    data = {"request.bin": found.request, "response.bin": found.response}.get(what)
+    if data is None:
+        raise NotFound(f"request {found.number} has no {what[:40]} that was kept")
+    return Download(data, f"{found.number}-{what}")

@@ -1,0 +1,60 @@
+"""The faults in force, and the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....protocol.errors import ErrorCode
+from ...releases.profiles import api_names
+from ...testing.virtual_clock import VirtualClock
+from .answer import Ask, Page
+from .query import listing
+
+SIMPLE = ("error", "delay", "disconnect", "stall", "throttle")
+"""The faults that the page's form makes; the others are asked for by `ottla ctl faults` and over HTTP."""
+
+
+async def faults(ask: Ask) -> Page:
+    """What goes wrong on command."""
+    running = ask.plane.operations.running
+    standing = None if running.faults is None else [one.to_json() for one in running.faults.list()]
+    wanted = ask.query.text("q")
+    rows = [one for one in standing or () if not wanted or wanted.casefold() in str(sorted(one.items())).casefold()]
+    found = listing(
+        rows,
+        ask.query,
+        {
+            "id": lambda one: one["id"],
+            "action": lambda one: (one["action"], one["id"]),
+            "fired": lambda one: (one["fired"], one["id"]),
+            "matched": lambda one: (one["matched"], one["id"]),
+        },
+    )
+    values = {
+        "list": found,
+        "q": wanted,
+        "counted": None if standing is None else len(standing),
+        "conditions": {one["id"]: _conditions(one) for one in found.rows},
+        "actions": SIMPLE,
+        "apis": sorted(api_names().values()),
+        "codes": [code.name for code in ErrorCode if code is not ErrorCode.NONE],
+    }
+    return Page("faults.html", "Faults", "faults", values)
+
+
+def _conditions(fault: dict[str, Any]) -> list[tuple[str, str]]:
+    """All that a fault is narrowed by, and what its action is given."""
+    return [
+        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for name, value in fault.items()
+        if name not in ("id", "matched", "fired", "action")
+    ]
+
+
+async def clock(ask: Ask) -> Page:
+    """The broker's time."""
+    state = ask.plane.operations.running.state
+    clock = state.clock
+    can_move = isinstance(clock, VirtualClock)
+    offset_ms = clock.offset_ms if can_move else 0
+    return Page("clock.html", "Clock", "clock", {"can_move": can_move, "ahead_ms": offset_ms})

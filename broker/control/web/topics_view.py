@@ -1,0 +1,224 @@
+"""Topics, a topic with its partitions, and a partition with its segments."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....storage.errors import StorageError
+from ....storage.format.partition_metadata import encode_id
+from ...admin_api.views import NotFound
+from .answer import Ask, Page
+from .logs import format_name, formats_of, segments_of
+from .query import listing
+from .records import partition_of
+
+if TYPE_CHECKING:
+    from ...broker_state import BrokerState
+    from ...metadata.topics import Topic
+    from ...replica.partition import Partition
+
+AT_ONCE = 500  # partitions that are looked at in one turn of the loop
+SHOWN_SEGMENTS = 50
+LOOKED_PARTITIONS = 8  # of a topic in a list: whose ends are looked at for formats
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic in the list. `records` counts offsets, `stored` the formats at the ends of its logs."""
+
+    name: str
+    partitions: int
+    offline: int
+    records: int
+    size_bytes: int
+    is_internal: bool
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition of a topic; offsets and sizes are -1 where it is offline."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    start_offset: int = -1
+    end_offset: int = -1
+    stable_offset: int = -1
+    size_bytes: int = -1
+    segments: int = 0
+    offline: str | None = None
+
+    @property
+    def records(self) -> int:
+        """How many offsets it has."""
+        return max(0, self.end_offset - self.start_offset)
+
+
+def partition_row(partition: Partition) -> PartitionRow:
+    """How a partition stands."""
+    plain = (
+        partition.index,
+        partition.leader,
+        partition.leader_epoch,
+        tuple(partition.replicas),
+        tuple(partition.isr),
+    )
+    try:
+        log = partition.log
+        offsets = log.log_start_offset, log.high_watermark, log.last_stable_offset
+        return PartitionRow(*plain, *offsets, log.size_bytes, len(log.segments))
+    except StorageError as error:
+        return PartitionRow(*plain, offline=partition.offline or str(error))
+
+
+async def topics(ask: Ask) -> Page:
+    """The list of topics, with the form that makes one."""
+    state = ask.plane.operations.running.state
+    wanted, kind = ask.query.text("q"), ask.query.choice("kind", ("yours", "internal", "all"))
+    rows: list[TopicRow] = []
+    looked = counted = 0
+    for topic in list(state.topics):
+        counted += 1
+        if kind != "all" and topic.is_internal is not (kind == "internal"):
+            continue
+        if wanted.casefold() not in topic.name.casefold():
+            continue
+        rows.append(_topic_row(topic))
+        looked += len(topic.partitions)
+        if looked >= AT_ONCE:
+            looked = 0
+            await asyncio.sleep(0)
+    found = listing(
+        rows,
+        ask.query,
+        {
+            "name": lambda row: row.name,
+            "partitions": lambda row: (row.partitions, row.name),
+            "records": lambda row: (row.records, row.name),
+            "size": lambda row: (row.size_bytes, row.name),
+        },
+        50,
+    )
+    stored = {row.name: await _stored(state, row.name) for row in found.rows}
+    values = {"list": found, "stored": stored, "q": wanted, "kind": kind, "counted": counted}
+    return Page("topics.html", "Topics", "topics", values)
+
+
+def _topic_row(topic: Topic) -> TopicRow:
+    records = size = offline = 0
+    for partition in topic.partitions:
+        try:
+            log = partition.log
+            records += max(0, log.high_watermark - log.log_start_offset)
+            size += log.size_bytes
+            offline += partition.leader < 0
+        except StorageError:
+            offline += 1
+    policy = topic.config["cleanup.policy"]
+    text = ",".join(policy) if isinstance(policy, list | tuple) else str(policy)
+    return TopicRow(topic.name, len(topic.partitions), offline, records, size, topic.is_internal, text)
+
+
+async def _stored(state: BrokerState, name: str) -> list[str]:
+    """The formats at the ends of a topic's first logs."""
+    topic = state.topics.get(name)
+    found: dict[str, None] = {}
+    for partition in topic.partitions[:LOOKED_PARTITIONS] if topic is not None else ():
+        try:
+            found |= dict.fromkeys(formats_of(partition.log))
+        except StorageError:
+            continue
+    await asyncio.sleep(0)
+    return list(found)
+
+
+def topic_named(state: BrokerState, name: str) -> Topic:
+    """Raises NotFound."""
+    found = state.topics.get(name)
+    if found is None:
+        raise NotFound(f"there is no topic {name}")
+    return found
+
+
+async def topic(ask: Ask) -> Page:
+    """One topic: what it is, its partitions, its configs."""
+    state = ask.plane.operations.running.state
+    found = topic_named(state, ask.path["topic"])
+    rows = [partition_row(partition) for partition in found.partitions]
+    listed = listing(
+        rows,
+        ask.query,
+        {
+            "partition": lambda row: row.index,
+            "records": lambda row: (row.records, row.index),
+            "size": lambda row: (row.size_bytes, row.index),
+            "segments": lambda row: (row.segments, row.index),
+            "leader": lambda row: (row.leader, row.index),
+        },
+    )
+    formats = {}
+    for row in listed.rows:
+        try:
+            formats[row.index] = formats_of(found.partitions[row.index].log)
+        except (StorageError, IndexError):
+            formats[row.index] = []
+        await asyncio.sleep(0)
+    values = {
+        "name": found.name,
+        "id": encode_id(found.id),
+        "is_internal": found.is_internal,
+        "list": listed,
+        "formats": formats,
+        "records": sum(row.records for row in rows),
+        "size_bytes": sum(max(0, row.size_bytes) for row in rows),
+        "offline": sum(row.offline is not None or row.leader < 0 for row in rows),
+        "configs": sorted(found.config.overrides.items()),
+        "written": _written(found),
+    }
+    return Page("topic.html", found.name, "topics", values)
+
+
+def _written(topic: Topic) -> str:
+    """The format in which new records are stored, as far as a log tells it."""
+    for partition in topic.partitions:
+        try:
+            return format_name(partition.log.config.rules.target_magic, 0)
+        except StorageError:
+            continue
+    return "unknown"
+
+
+async def partition(ask: Ask) -> Page:
+    """One partition: its offsets, its segments, its producers."""
+    state = ask.plane.operations.running.state
+    name, index = ask.path["topic"], int(ask.path["partition"][:10])
+    found = partition_of(state, name, index)
+    row = partition_row(found)
+    values = {"topic": name, "row": row, "directory": None, "segments": [], "from": 0, "failure": None}
+    values |= {"producers": [], "more_producers": 0, "newest": 0, "older": None, "newer": None, "open": {}}
+    if row.offline is None:
+        try:
+            log = found.log
+            count = len(log.segments)
+            first = ask.query.whole("from", max(0, count - SHOWN_SEGMENTS)) or 0
+            first = max(0, min(first, count - 1))
+            known = sorted(log.producers().items())
+            values |= {
+                "segments": await segments_of(log, first, SHOWN_SEGMENTS),
+                "from": first,
+                "older": max(0, first - SHOWN_SEGMENTS) if first else None,
+                "newer": first + SHOWN_SEGMENTS if first + SHOWN_SEGMENTS < count else None,
+                "directory": log.directory,
+                "producers": known[:20],
+                "more_producers": max(0, len(known) - 20),
+                "open": log.open_transactions(),
+                "failure": log.failure,
+            }
+        except StorageError as error:
+            values["failure"] = str(error)
+    return Page("partition.html", f"{name}-{index}", "topics", values)

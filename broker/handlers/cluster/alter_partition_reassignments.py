@@ -1,0 +1,166 @@
+"""AlterPartitionReassignments v0-v1: the nodes that have a partition's replicas (KIP-455, KIP-860).
+
+All nodes read one log, so a reassignment whose new replicas run ends after a moment; else it is under way until they
+run.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.cluster.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of, message_of
+from ...metadata.nodes import Assignment, Nodes
+from ...replica.partition import Partition
+
+Asked = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
+TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+Result = TopicResult.ReassignablePartitionResponse
+
+PARTITION_ENTRIES = 2  # what a partition counts in a cooperative step
+Wanted = dict[tuple[str, int], tuple[Partition, Assignment]]
+
+
+@handles(AlterPartitionReassignmentsRequest)
+async def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """Each partition on its own, all that change at once."""
+    is_kraft = context.broker.profile.behaviour.controls_as_kraft
+    try:
+        context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
+        wanted: Wanted = {}
+        results = []
+        for topic in request.topics:
+            if is_kraft or topic.partitions:
+
+                def altered(asked: Asked, name: str = topic.name) -> Result:
+                    return _altered(name, asked.partition_index, asked.replicas, request, context, wanted)
+
+                each = topic.partitions if is_kraft else _each_once(topic.partitions)
+                partitions = await context.mapped(altered, each, PARTITION_ENTRIES)
+                results.append(TopicResult(name=topic.name, partitions=partitions))
+        if context.is_in_steps:
+            _judge_again(results, request, context, wanted)
+        context.broker.topology.change(list(wanted.values()))
+    except Exception as error:
+        return await _refused(error, request, context)
+    # With nothing to do a KRaft controller does not even look at the request.
+    message = None if is_kraft and request.topics else ""
+    made = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=message, responses=results)
+    if request.topics:
+        made.allow_replication_factor_change = request.allow_replication_factor_change
+    return made
+
+
+def _judge_again(
+    results: list[TopicResult], request: AlterPartitionReassignmentsRequest, context: RequestContext, wanted: Wanted
+) -> None:
+    """Other requests ran since the partitions were judged, and may have deleted or reassigned some of them."""
+    replicas = {
+        (topic.name, asked.partition_index): asked.replicas
+        for topic in request.topics
+        for asked in topic.partitions
+        if (topic.name, asked.partition_index) in wanted
+    }
+    refused: dict[tuple[str, int], Result] = {}
+    for key in list(wanted):
+        judged = _altered(*key, replicas[key], request, context, wanted)
+        if judged.error_code:
+            del wanted[key]
+            refused[key] = judged
+    if refused:
+        for topic in results:
+            topic.partitions = [refused.get((topic.name, one.partition_index), one) for one in topic.partitions]
+
+
+def _each_once(asked: list[Asked]) -> list[Asked]:
+    """Of several about one partition the last."""
+    return list({one.partition_index: one for one in asked}.values())
+
+
+async def _refused(
+    error: Exception, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """The error of the whole, which each partition has too."""
+    code, message = code_of(error), message_of(error)
+
+    def refused(asked: Asked) -> Result:
+        return Result(partition_index=asked.partition_index, error_code=code, error_message=message)
+
+    responses = [
+        TopicResult(name=topic.name, partitions=await context.mapped(refused, topic.partitions))
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=responses)
+
+
+def _altered(
+    name: str,
+    index: int,
+    replicas: list[int] | None,
+    request: AlterPartitionReassignmentsRequest,
+    context: RequestContext,
+    wanted: Wanted,
+) -> Result:
+    topics, topology = context.broker.topics, context.broker.topology
+    try:
+        is_there = topics.has_partition(name, index)
+        if not context.broker.profile.behaviour.controls_as_kraft:
+            now = topics.partition(name, index).assignment if is_there else None
+            _check_with_zookeeper(now, replicas, context.broker.nodes)
+            if not is_there:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if not is_there:
+            what = f"a topic named {name}" if topics.get(name) is None else f"partition {name}:{index}"
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find {what}.")
+        partition = topics.partition(name, index)
+        made = topology.reassigned(partition, replicas)
+        if made == partition.assignment and not context.broker.profile.behaviour.controls_as_kraft:
+            # Its controller tells the leader of the reassignment that is done, with an epoch of its own.
+            made = made._replace(leader_epoch=made.leader_epoch + 1, partition_epoch=made.partition_epoch + 1)
+        factor = len(partition.assignment.target)
+        if replicas is not None and not request.allow_replication_factor_change and len(replicas) != factor:
+            raise Refused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {factor} to {len(replicas)}",
+            )
+        wanted[name, index] = partition, made
+    except Exception as error:
+        code, message = code_of(error), message_of(error)
+        if code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and context.broker.profile.behaviour.controls_as_kraft:
+            message = None
+        return Result(partition_index=index, error_code=code, error_message=message)
+    return Result(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
+
+
+def _check_with_zookeeper(now: Assignment | None, replicas: list[int] | None, nodes: Nodes) -> None:
+    """What a controller with ZooKeeper looks at first, and of partitions that are not there, too."""
+    if replicas is None:
+        if now is None or not now.is_reassigned:
+            raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        return
+    before = set() if now is None else set(now.replicas) - set(now.adding)
+    adding = [node for node in replicas if node not in before]
+    problem = None
+    if not replicas:
+        problem = "Empty replica list specified in partition reassignment."
+    elif len(set(replicas)) < len(replicas):
+        problem = f"Duplicate replica ids in partition reassignment replica list: {_scala('ArrayBuffer', replicas)}"
+    elif min(replicas) < 0:
+        problem = f"Invalid broker id in replica list: {_scala('ArrayBuffer', replicas)}"
+    elif not set(adding) <= set(nodes.running):
+        problem = (
+            "Replica assignment has brokers that are not alive. Replica list: "
+            f"{_scala('ArrayBuffer', adding)}, live broker list: {_scala('Set', nodes.running)}"
+        )
+    if problem:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _scala(kind: str, numbers: list[int]) -> str:
+    return f"{kind}({', '.join(map(str, numbers))})"

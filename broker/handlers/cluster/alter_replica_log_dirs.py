@@ -1,0 +1,74 @@
+"""AlterReplicaLogDirs v0-v2: partitions are moved to another data directory of the broker (KIP-113).
+
+The answer says that a move has begun; DescribeLogDirs tells how far it is.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from ....storage.log.future import NAME_MAX, future_name
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of
+from ...replica.log_dirs import LogDir, LogDirs
+
+TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+Result = TopicResult.AlterReplicaLogDirPartitionResult
+
+
+PARTITION_ENTRIES = 2  # what a partition counts in a cooperative step
+LISTED_PER_ENTRY = 20
+
+
+@handles(AlterReplicaLogDirsRequest)
+async def alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """Each partition on its own; of several directories for one the last counts."""
+    wanted: dict[tuple[str, int], str] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            if context.is_due(1 + len(topic.partitions) // LISTED_PER_ENTRY):
+                await context.next_step()
+            wanted |= {(topic.name, index): asked.path for index in topic.partitions}
+    results: dict[str, TopicResult] = {}
+    for (name, index), path in wanted.items():
+        if context.is_due(PARTITION_ENTRIES):
+            await context.next_step()
+        try:
+            context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
+            _move(name, index, path, context)
+            code = ErrorCode.NONE
+        except Exception as error:
+            code = code_of(error)
+        result = results.setdefault(name, TopicResult(topic_name=name, partitions=[]))
+        result.partitions.append(Result(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+def _move(name: str, index: int, path: str, context: RequestContext) -> None:
+    topics, logs = context.broker.topics, context.broker.logs
+    if len(future_name(name, index)) > NAME_MAX:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    log_dir = _directory(path, logs)
+    if logs.is_cordoned(log_dir):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    if not topics.has_partition(name, index):
+        logs.prefer(name, index, log_dir)
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = topics.partition(name, index)
+    if context.node_id not in partition.replicas:
+        raise Refused(ErrorCode.REPLICA_NOT_AVAILABLE)
+    if partition.offline is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    context.broker.moves.move(partition, log_dir)
+
+
+def _directory(path: str, logs: LogDirs) -> LogDir:
+    found = next((log_dir for log_dir in logs.all if log_dir.path == path), None)
+    if found is None:
+        raise Refused(ErrorCode.LOG_DIR_NOT_FOUND)
+    if not isinstance(found, LogDir) or found.failure is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    return found

@@ -1,0 +1,65 @@
+"""ApiVersions v0-v4: which APIs and versions are served (KIP-35, KIP-511, KIP-584).
+
+Features: `transaction.version` is finalised where the release has it, which is what clients go by (KIP-890); its level
+is `features.py`'s. One of ours is supported in our own profile: the scan behind the remembered batches, so that a
+producer may have more in flight than are remembered. A version above these is answered by the router.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...config.values import Config
+from ...context import RequestContext, handles
+
+# KIP-511: what a client may call its software and version.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+Feature = ApiVersionsResponse.SupportedFeatureKey
+Finalized = ApiVersionsResponse.FinalizedFeatureKey
+DUPLICATE_SCAN = "ottla.duplicate.scan"
+LEAST_LEVEL_0_SINCE = 4  # clients before could not read a feature whose least level is 0 (KAFKA-17011)
+
+
+@handles(ApiVersionsRequest)
+async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """Answers the table of the broker's profile."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    context.broker.clients.note_asked(context, request.client_software_name, request.client_software_version)
+    features = context.broker.features
+    finalized = [
+        Finalized(name=name, max_version_level=level, min_version_level=level)
+        for name, level in features.finalized.items()
+    ]
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
+            for key, versions in context.broker.apis.advertised.items()
+        ],
+        supported_features=_supported(context),
+        finalized_features=finalized,
+        finalized_features_epoch=features.epoch if features.supported else -1,
+    )
+
+
+def _supported(context: RequestContext) -> list[Feature]:
+    found = _own(context.broker.config)
+    for name, (first, last) in context.broker.features.supported.items():
+        if first > 0 or context.api_version >= LEAST_LEVEL_0_SINCE:
+            found.append(Feature(name=name, min_version=first, max_version=last))
+    return found
+
+
+def _own(config: Config) -> list[Feature]:
+    """None in the profile of a release: what a client is told there is what that release tells."""
+    profile = config.profile
+    if not profile.is_own or profile.behaviour.below_cache != "duplicate_sequence":
+        return []
+    scans = config["producer.duplicate.scan.bytes"] > 0
+    return [Feature(name=DUPLICATE_SCAN, min_version=1, max_version=1)] if scans else []

@@ -1,0 +1,75 @@
+"""DescribeQuorum v0-v2: who votes on the metadata log (KIP-595, KIP-836, KIP-853). Asks for DESCRIBE on the cluster.
+
+There is one log of the metadata and one voter, the controller that clients are told. The other nodes that run are
+observers that have all of it. As in a quorum of a fixed voter no directory is told. The controller is told to listen
+where clients reach its node: it has no listener of its own.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.cluster.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaState
+from ...context import RequestContext, handles
+from ...metadata.log import TOPIC
+
+Topic = DescribeQuorumResponse.TopicData
+Partition = Topic.PartitionData
+Node = DescribeQuorumResponse.Node
+Asked = DescribeQuorumRequest.TopicData.PartitionData
+
+MESSAGES_SINCE = 2
+TIMES_SINCE = 1
+UNKNOWN = "This server does not host this topic-partition."
+EPOCH = 1  # of the first leader that a quorum elects, and here of the only one
+
+
+@handles(DescribeQuorumRequest)
+async def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """The one partition there is. Where anything else is asked for, too, nothing is known of all of it, as in Kafka."""
+    context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    asked = [(topic.topic_name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    if asked != [(TOPIC, 0)] or len(request.topics) != 1:
+        topics = [
+            Topic(topic_name=topic.topic_name, partitions=await context.mapped(_unknown, topic.partitions))
+            for topic in request.topics
+        ]
+        return DescribeQuorumResponse(error_code=0, topics=topics)
+    nodes = context.broker.nodes
+    leader, end = nodes.controller, context.broker.metadata_log.end_offset
+    partition = Partition(
+        partition_index=0,
+        error_code=0,
+        leader_id=leader,
+        leader_epoch=EPOCH,
+        high_watermark=end,
+        current_voters=[_state(leader, end, context)],
+        observers=[_state(node, end, context) for node in nodes.running if node != leader],
+    )
+    answer = DescribeQuorumResponse(error_code=0, topics=[Topic(topic_name=TOPIC, partitions=[partition])])
+    if context.api_version >= MESSAGES_SINCE:
+        host, port = context.broker.endpoint(context.arrival, leader)
+        answer.nodes = [
+            Node(node_id=leader, listeners=[Node.Listener(name=context.arrival.listener, host=host, port=port)])
+        ]
+    return answer
+
+
+def _state(node_id: int, end: int, context: RequestContext) -> ReplicaState:
+    now_ms = context.now_ms()
+    return ReplicaState(
+        replica_id=node_id, log_end_offset=end, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
+    )
+
+
+def _unknown(asked: Asked) -> Partition:
+    return Partition(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=UNKNOWN,
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=[],
+        observers=[],
+    )

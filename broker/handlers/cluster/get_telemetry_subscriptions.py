@@ -1,0 +1,47 @@
+"""GetTelemetrySubscriptions v0: which of its metrics a client is to push (KIP-714). Served where telemetry is on."""
+
+from __future__ import annotations
+
+from ....protocol.messages.cluster.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from ....protocol.primitives import ZERO_UUID
+from ...context import RequestContext, handles
+from ...errors import Refused
+from ...metrics.client_telemetry import ACCEPTED_CODECS, Asker, Subscription
+
+NOTHING = Subscription(0, (), 0)
+
+
+@handles(GetTelemetrySubscriptionsRequest)
+async def get_telemetry_subscriptions(
+    request: GetTelemetrySubscriptionsRequest, context: RequestContext
+) -> GetTelemetrySubscriptionsResponse:
+    """A client without an id is given one."""
+    telemetry = context.broker.telemetry
+    try:
+        instance_id, wanted = telemetry.subscribe(request.client_instance_id, asker_of(context), context.now_ms())
+        code = 0
+    except Refused as refused:
+        instance_id, wanted, code = ZERO_UUID, NOTHING, refused.code
+    return GetTelemetrySubscriptionsResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        client_instance_id=instance_id,
+        subscription_id=wanted.id,
+        accepted_compression_types=[] if code else list(ACCEPTED_CODECS),
+        push_interval_ms=wanted.interval_ms,
+        telemetry_max_bytes=0 if code else telemetry.max_bytes,
+        delta_temporality=not code,
+        requested_metrics=list(wanted.metrics),
+    )
+
+
+def asker_of(context: RequestContext) -> Asker:
+    """Who asks or pushes."""
+    arrival = context.arrival
+    origin = arrival.origin
+    return Asker(
+        context.client_id, origin.software_name, origin.software_version, context.client_host, arrival.client_port
+    )

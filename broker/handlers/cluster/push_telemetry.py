@@ -1,0 +1,26 @@
+"""PushTelemetry v0: a client's metrics (KIP-714). Served where telemetry is on."""
+
+from __future__ import annotations
+
+from ....protocol.messages.cluster.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from ...context import RequestContext, handles
+from ...errors import Refused
+from .get_telemetry_subscriptions import asker_of
+
+
+@handles(PushTelemetryRequest)
+async def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
+    """What becomes of them is `telemetry.py`'s."""
+    try:
+        context.broker.telemetry.push(
+            request.client_instance_id,
+            asker_of(context),
+            subscription_id=request.subscription_id,
+            is_ending=request.terminating,
+            codec=request.compression_type,
+            metrics=request.metrics,
+            now_ms=context.now_ms(),
+        )
+    except Refused as refused:
+        return PushTelemetryResponse(throttle_time_ms=0, error_code=refused.code)
+    return PushTelemetryResponse(throttle_time_ms=0, error_code=0)

@@ -1,0 +1,53 @@
+"""AlterConfigs v0-v2: replaces all configs of a resource (KIP-133). IncrementalAlterConfigs is its better successor."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ....protocol.acls import AclOperation
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.configs.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ...config.resources import check_allowed, check_kinds, check_values, replace
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of, message_of
+
+RESOURCE_ENTRIES = 20  # what a resource counts in a cooperative step
+
+Result = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+@handles(AlterConfigsRequest)
+async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Each resource on its own, all of its configs or none."""
+    behaviour = context.broker.profile.behaviour
+    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    # With ZooKeeper the last of several for one resource stood for all of them.
+    asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    refused = None
+    try:
+        values = ((config.name, config.value) for asked in request.resources for config in asked.configs)
+        check_values(values, behaviour)
+        check_kinds((asked.resource_type for asked in request.resources), behaviour, is_whole=True)
+    except Refused as error:
+        refused = error
+    each = behaviour.kraft_configs or refused is not None
+    responses = []
+    for asked in request.resources if each else asked_for.values():
+        if context.is_due(RESOURCE_ENTRIES + len(asked.configs)):
+            await context.next_step()
+        kind, name = asked.resource_type, asked.resource_name
+        result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
+        try:
+            if refused is not None:
+                raise refused
+            if counts[kind, name] > 1 and behaviour.kraft_configs:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            has_text = behaviour.refusal_texts == "alter"
+            check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=has_text)
+            configs = [(config.name, config.value) for config in asked.configs]
+            replace(context, kind, name, configs, validate_only=request.validate_only)
+        except Exception as error:
+            result.error_code = code_of(error)
+            result.error_message = message_of(error)
+        responses.append(result)
+    return AlterConfigsResponse(responses=responses)

@@ -1,0 +1,29 @@
+"""DeleteGroups v0-v2: groups without members go, with their offsets. KIP-229. Asks for DELETE on each group."""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.groups.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ...context import RequestContext, handles
+
+GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+
+
+@handles(DeleteGroupsRequest)
+async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    """One result per group, also if it is named twice; as in Kafka, those that may not be deleted come last."""
+    results = []
+    result = DeleteGroupsResponse.DeletableGroupResult
+    refused = []
+    for name in dict.fromkeys(request.groups_names):
+        if context.is_due(GROUP_ENTRIES):
+            await context.next_step()
+        if not context.allowed(AclOperation.DELETE, ResourceType.GROUP, name):
+            refused.append(result(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        error = context.groups.delete(name)
+        if error is ErrorCode.NONE:
+            error = await context.broker.group_records_durable(name)
+        results.append(result(group_id=name, error_code=error))
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results + refused)

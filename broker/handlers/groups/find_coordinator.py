@@ -1,0 +1,110 @@
+"""FindCoordinator v0-v6: the broker that coordinates a group or a transactional id. KIP-98, KIP-699.
+
+It is the leader of the partition of `__consumer_offsets` or `__transaction_state` that holds the key. Where that topic
+does not exist the first request creates it. Apache Kafka answers that request with COORDINATOR_NOT_AVAILABLE, and
+clients retry; with `coordinator_awaits_topic` off it names the node at once. Left out: share groups. Their key type (2)
+answers INVALID_REQUEST, as Kafka does without share groups. Asks for DESCRIBE on the group or the transactional id.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ...context import RequestContext, handles
+from ...errors import code_of
+from ...metadata.nodes import NO_LEADER
+from ...metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ...security.authorizer import REFUSAL_TEXTS, REFUSALS
+
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+_RESOURCES = {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}
+_TOPICS = {GROUP_KEY: GROUP_OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTION_STATE_TOPIC}
+UNAVAILABLE = "The coordinator is not available."
+INVALID = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+SEVERAL_KEYS_SINCE = 4
+
+
+@handles(FindCoordinatorRequest)
+async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    """Host and port are those of the listener that was asked. In an error the node is -1."""
+    topic = _TOPICS.get(request.key_type, "")
+    awaits = bool(topic) and context.broker.awaits_topic(topic)  # of all keys, before the first creates the topic
+    if context.api_version < SEVERAL_KEYS_SINCE:
+        error, message, found = _found(request.key_type, request.key, awaits, context)
+        node_id, host, port = _address(found, context)
+        # Kafka writes the text of the code here, also of NONE.
+        return FindCoordinatorResponse(
+            error_code=error, error_message=message or error.name, node_id=node_id, host=host, port=port
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        if context.is_due():
+            await context.next_step()
+        error, message, found = _found(request.key_type, key, awaits, context)
+        node_id, host, port = _address(found, context)
+        coordinators.append(
+            FindCoordinatorResponse.Coordinator(
+                key=key,
+                node_id=node_id,
+                host=host,
+                port=port,
+                error_code=error,
+                # Kafka has words here for what is wrong with the whole request alone.
+                error_message=message if error is ErrorCode.INVALID_REQUEST else "",
+            )
+        )
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tuple[ErrorCode, str, int]:
+    """The node that coordinates it; -1 with the reason why nobody does, and with words where the code does not say it
+    all."""
+    resource_type = _RESOURCES.get(key_type)
+    if resource_type is not None and not context.allowed(AclOperation.DESCRIBE, resource_type, key):
+        refused = REFUSALS[resource_type]
+        return refused, REFUSAL_TEXTS[refused], NO_LEADER
+    broker = context.broker
+    is_alone = not broker.nodes.is_cluster
+    if key_type not in _TOPICS:
+        return ErrorCode.INVALID_REQUEST, INVALID, NO_LEADER
+    topic = _TOPICS[key_type]
+    coordinator = broker.groups if key_type == GROUP_KEY else broker.transactions
+    if awaits:
+        _has_topic(topic, context)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, UNAVAILABLE, NO_LEADER
+    needs_topic = key_type == TRANSACTION_KEY or not is_alone
+    is_available = (not needs_topic or _has_topic(topic, context)) and not coordinator.has_resigned(key)
+    index = coordinator.partition_of(key)
+    node_id = NO_LEADER
+    if is_available:
+        node_id = broker.node_id if is_alone else broker.topics.leader(topic, index)
+    # One that has resigned: as in Kafka, where the partition has no leader.
+    error = ErrorCode.NONE if node_id != NO_LEADER else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error is not ErrorCode.NONE:
+        return error, UNAVAILABLE, node_id
+    if key_type == GROUP_KEY:
+        broker.lookups.looked_up(context, key)
+    return error, "", node_id
+
+
+def _has_topic(name: str, context: RequestContext) -> bool:
+    """Makes the topic if it is not there."""
+    try:
+        if context.broker.topics.get(name) is None:
+            topic = context.broker.internal_topic(name, context.now_ms())
+            context.mutates(len(topic.partitions), strict_from=None)
+    except Exception as error:
+        code_of(error)  # logs what is a defect
+        return False
+    return True
+
+
+def _address(node_id: int, context: RequestContext) -> tuple[int, str, int]:
+    """Node, host and port."""
+    if node_id == NO_LEADER:
+        return -1, "", -1
+    return node_id, *context.broker.endpoint(context.arrival, node_id)

@@ -1,0 +1,38 @@
+"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848); all are of type classic.
+
+Who may not DESCRIBE the cluster is told the groups that may be described, or refused, as the release does (KIP-231).
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
+from ...context import RequestContext, handles
+from ...groups.state import GroupState
+
+STATES = frozenset(state.value for state in GroupState)
+
+
+@handles(ListGroupsRequest)
+async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """An empty filter lets all through; an unknown name in one matches nothing."""
+    sees_all = context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    if not sees_all and not context.broker.profile.behaviour.describe_suffices:
+        context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    states = request.states_filter
+    if not context.broker.profile.behaviour.group_states_in_any_case:
+        states = [state if state in STATES else "" for state in states]  # which matches nothing
+    error, groups = context.groups.list_groups(states, request.types_filter)
+    return ListGroupsResponse(
+        error_code=error,
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=listed.group_id,
+                protocol_type=listed.protocol_type,
+                group_state=listed.state,
+                group_type=listed.group_type,
+            )
+            for listed in groups
+            if sees_all or context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, listed.group_id)
+        ],
+    )

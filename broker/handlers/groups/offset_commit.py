@@ -1,0 +1,111 @@
+"""OffsetCommit v0-v10: remember how far a group has read. KIP-211, 320, 345, 848 (topic ids only).
+
+All versions are stored in `__consumer_offsets`, also v0, which the oldest brokers kept in ZooKeeper. v1 may date a
+commit, v2-v4 may limit its life. Member epochs of KIP-848 are not served. Asks for READ on the group and on each topic.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.groups.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ...context import RequestContext, handles
+from ...groups.commits import JUDGED, commit, commit_refusal, refused_first
+from ...groups.offsets import CommittedOffset
+
+TOPIC_IDS_SINCE = 10
+UNKNOWN_GROUP_SINCE = 9
+SORTED_PER_ENTRY = 20  # topics that are put in order in the time of one entry of a cooperative step
+
+Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+Asked = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
+
+
+@handles(OffsetCommitRequest)
+async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    """Unknown partitions are left out; the rest share one verdict on the member, and are committed together but for
+    those whose metadata is too long."""
+    groups, now_ms = context.groups, context.now_ms()
+    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+    errors: list[list[ErrorCode]] = []
+    commits = []
+    for topic in request.topics:
+        name = groups.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
+        if context.is_due():  # of a topic without partitions, too
+            await context.next_step()
+        errors.append(await _refusals(name, topic.partitions, context))
+        for partition, error in zip(topic.partitions, errors[-1], strict=True):
+            if context.is_due():
+                await context.next_step()
+            if name is not None and error is ErrorCode.NONE:
+                committed = _committed(partition, request.retention_time_ms, now_ms)
+                commits.append(((name, partition.partition_index), committed))
+    outcome = ErrorCode.NONE
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
+    is_judged = any(error in JUDGED for found in errors for error in found)
+    if is_judged and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
+        refused = ErrorCode.UNSUPPORTED_VERSION
+        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+    if is_judged:
+        is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that knows no other code
+        member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
+        outcome = await commit(
+            context,
+            request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id_or_member_epoch,
+            commits=commits,
+            unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if member_gone else ErrorCode.ILLEGAL_GENERATION,
+        )
+        if outcome is ErrorCode.NONE and commits:
+            outcome = await context.broker.group_records_durable(request.group_id)
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
+    answered = refused_first(request.topics, errors)
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
+    if outcome is not ErrorCode.NONE:
+        answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
+    return await _answer(answered, context)
+
+
+async def _answer(
+    answered: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
+) -> OffsetCommitResponse:
+    topics = []
+    for topic, found in answered:
+        pairs = list(zip(topic.partitions, found, strict=True))
+        partitions = await context.mapped(_partition, pairs)
+        topics.append(Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return OffsetCommitResponse(topics=topics)
+
+
+def _partition(judged: tuple[Asked, ErrorCode]) -> Topic.OffsetCommitResponsePartition:
+    return Topic.OffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
+
+
+async def _refusals(name: str | None, asked: list[Asked], context: RequestContext) -> list[ErrorCode]:
+    """Why offsets of these partitions of one topic cannot be committed."""
+    refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
+    if name is None or refused is not ErrorCode.NONE:
+        return [refused] * len(asked)
+    groups = context.groups
+
+    def refusal(one: Asked) -> ErrorCode:
+        return commit_refusal(groups, name, one.partition_index, one.committed_metadata)
+
+    return await context.mapped(refusal, asked)
+
+
+def _committed(partition: Asked, retention_time_ms: int, now_ms: int) -> CommittedOffset:
+    return CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
+        expire_timestamp_ms=None if retention_time_ms == -1 else now_ms + retention_time_ms,
+    )

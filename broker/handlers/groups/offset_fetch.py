@@ -1,0 +1,184 @@
+"""OffsetFetch v0-v10: how far groups have read. KIP-320, 447, 709, 848 (topic ids only).
+
+v0 is answered from `__consumer_offsets` too, and tells a partition without an offset by error 3 as the ZooKeeper
+store did. Member ids and epochs (v9) matter to KIP-848 groups only and are not looked at.
+Asks for DESCRIBE on each group (READ where the release does) and on each topic; of all topics, those that may not be
+described are left out, of some they come last, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ....protocol.primitives import ZERO_UUID
+from ...context import RequestContext, handles
+from ...groups.offsets import CommittedOffset, FetchedOffset, Partition
+
+GROUPS_SINCE = 8
+TOP_LEVEL_ERROR_SINCE = 2
+TOPIC_IDS_SINCE = 10
+NO_OFFSET = CommittedOffset(-1)
+GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+FETCHED_AT_ONCE = 2000
+SORTED_PER_ENTRY = 20  # offsets that are put under their topics in the time of one entry of a cooperative step
+A = TypeVar("A")
+
+Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+
+
+@handles(OffsetFetchRequest)
+async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """From v8 several groups, each with its own error; before, one."""
+    if context.api_version >= GROUPS_SINCE:
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        found = []
+        for asked in request.groups:
+            if context.is_due(GROUP_ENTRIES):
+                await context.next_step()
+            found.append(await _group(context, asked, request.require_stable, by_id))
+        return OffsetFetchResponse(groups=found)
+    asked = None
+    if request.topics is not None:
+        asked = []
+        for topic in request.topics:
+            asked += await context.mapped(partial(_pair, topic.name), topic.partition_indexes)
+    error, fetched = await _fetched(request.group_id, asked, request.require_stable, context)
+    if not context.api_version and not error and not context.broker.profile.behaviour.first_offsets:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
+        await context.next_step()
+    if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
+        refused = error
+        nothing: list[Partition] = []
+        fetched = await context.mapped(lambda partition: FetchedOffset(partition, None, refused), asked or nothing)
+    elif context.api_version == 0:
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        def of_v0(one: FetchedOffset) -> FetchedOffset:
+            return one if one.committed is not None or one.error else one._replace(error=missing)
+
+        fetched = await context.mapped(of_v0, fetched)
+    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
+        await context.next_step()
+    names = [] if error else _listed([topic.name for topic in request.topics or ()], context)
+    topics = []
+    for name, ones in _by_topic(fetched, names):
+        answers = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)
+        topics.append(Topic(name=name, partitions=answers))
+    return OffsetFetchResponse(topics=topics, error_code=error)
+
+
+async def _fetched(
+    group_id: str, asked: list[Partition] | None, require_stable: bool, context: RequestContext
+) -> tuple[ErrorCode, list[FetchedOffset]]:
+    """What a group has committed for partitions, None being all of its own; nothing beside an error of the group."""
+    reads = context.broker.profile.behaviour.offset_fetch_reads_group
+    if not context.allowed(AclOperation.READ if reads else AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
+    visible, refused = asked, []
+    if asked is not None and context.broker.authorizer is not None:
+        codes = {name: context.topic_refusal(AclOperation.DESCRIBE, name) for name, _ in asked}
+        visible = [partition for partition in asked if not codes[partition[0]]]
+        refused = [FetchedOffset(one, None, codes[one[0]]) for one in asked if codes[one[0]]]
+    error, fetched = await _committed(group_id, visible, require_stable, context)
+    error = error or await context.broker.group_records_durable(group_id)
+    if error is not ErrorCode.NONE:
+        return error, []
+    if asked is None:
+        described = (context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, one.partition[0]) for one in fetched)
+        fetched = [one for one, is_described in zip(fetched, described, strict=True) if is_described]
+    return ErrorCode.NONE, [*fetched, *refused]
+
+
+async def _group(context: RequestContext, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
+    """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
+    groups = context.groups
+    partitions = None
+    names: list[str] = []
+    topics: list[Group.OffsetFetchResponseTopics] = []
+    if asked.topics is not None:
+        partitions = []
+        for topic in asked.topics:
+            name = groups.topic_name(topic.topic_id) if by_id else topic.name
+            if name is None:
+                topics.append(await _unknown_topic(topic.topic_id, topic.partition_indexes, context))
+            else:
+                names.append(name)
+                partitions += await context.mapped(partial(_pair, name), topic.partition_indexes)
+    error, fetched = await _fetched(asked.group_id, partitions, require_stable, context)
+    if error is not ErrorCode.NONE:
+        return Group(group_id=asked.group_id, topics=[], error_code=error)
+    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
+        await context.next_step()
+    for name, ones in _by_topic(fetched, _listed(names, context)):
+        topic_id = groups.topic_id(name) if by_id else ZERO_UUID
+        if topic_id is not None:
+            answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+            answers = await context.mapped(partial(_partition, answer), ones)
+            topics.append(Group.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
+    return Group(group_id=asked.group_id, topics=topics)
+
+
+async def _committed(
+    group_id: str, partitions: list[Partition] | None, require_stable: bool, context: RequestContext
+) -> tuple[ErrorCode, list[FetchedOffset]]:
+    """`GroupCoordinator.fetch` in cooperative steps."""
+    if partitions is None or len(partitions) <= FETCHED_AT_ONCE:
+        return context.groups.fetch(group_id, partitions, require_stable=require_stable)
+    fetched: list[FetchedOffset] = []
+    for first in range(0, len(partitions), FETCHED_AT_ONCE):
+        await context.next_step()
+        some = partitions[first : first + FETCHED_AT_ONCE]
+        error, found = context.groups.fetch(group_id, some, require_stable=require_stable)
+        if error is not ErrorCode.NONE:
+            return error, []
+        fetched += found
+    return ErrorCode.NONE, fetched
+
+
+async def _unknown_topic(
+    topic_id: bytes, indexes: Sequence[int], context: RequestContext
+) -> Group.OffsetFetchResponseTopics:
+    answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+
+    def partition(index: int) -> Any:
+        return _partition(answer, FetchedOffset(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID))
+
+    return Group.OffsetFetchResponseTopics(topic_id=topic_id, partitions=await context.mapped(partition, indexes))
+
+
+def _pair(topic: str, index: int) -> Partition:
+    return topic, index
+
+
+def _listed(names: list[str], context: RequestContext) -> list[str]:
+    """The topics that are listed as they were asked for, whether any partition was or not."""
+    if context.broker.profile.behaviour.old_group_coordinator:
+        return []
+    return [name for name in names if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+
+
+def _by_topic(fetched: Sequence[FetchedOffset], named: Iterable[str] = ()) -> Iterable[tuple[str, list[FetchedOffset]]]:
+    """One topic after the other, in the order in which they came first, those that were only `named` with nothing."""
+    topics: dict[str, list[FetchedOffset]] = {name: [] for name in named}
+    for one in fetched:
+        topics.setdefault(one.partition[0], []).append(one)
+    return topics.items()
+
+
+def _partition(answer: Callable[..., A], one: FetchedOffset) -> A:
+    committed = one.committed or NO_OFFSET
+    return answer(
+        partition_index=one.partition[1],
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=one.error,
+    )

@@ -1,0 +1,1 @@
+"""Handlers of the APIs that write, read, look up and delete records."""

@@ -1,0 +1,277 @@
+"""Produce v0-v13: appends message sets and record batches (KIP-32, 98, 192, 467, 516, 724, 890, 951).
+
+v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
+a release does with them is `releases.py`'s, and what batches of transactions have to pass `verification.py`'s.
+All replicas are one log, so there is nothing to wait for beyond the append; acks -1 only asks for enough in sync. Where
+`flush.messages` asks for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an
+acks=0 request. Asks for WRITE on each topic, and for transactional batches on the transactional id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ....protocol.acls import AclOperation
+from ....protocol.errors import ErrorCode, ProtocolViolation
+from ....protocol.messages.records.produce import ProduceRequest, ProduceResponse
+from ....protocol.records.errors import (
+    PARTITION,
+    CorruptRecords,
+    InvalidRecords,
+    InvalidTimestamps,
+    MessageTooLarge,
+    Undecodable,
+    UnsupportedCodec,
+    WrongBatches,
+)
+from ....protocol.schema import spec
+from ....storage.errors import RecordListTooLarge, StorageError
+from ....storage.partition_log import Appended
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of
+from ...metadata.topics import INTERNAL_TOPICS
+from ...replica.partition import NotLed, Partition, settled
+from ...replica.produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
+from ...transactions.partition_verification import Gate, Unverified, producer_id_of
+from ..cluster.leaders import endpoints_of, tell_leader
+
+if TYPE_CHECKING:
+    from ...metrics.counters import Sent, TopicMetrics
+
+Topic = ProduceResponse.TopicProduceResponse
+Answer = Topic.PartitionProduceResponse
+RecordErrorAnswer = Answer.BatchIndexAndErrorMessage
+
+ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to internal topics, as in Kafka
+LEADERS_FROM = 10  # the first version that tells who leads (KIP-951)
+LOG_START_FROM = 5  # the first version that tells the log start offset (KIP-192)
+STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
+# Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
+# is KafkaApis').
+_WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError, Unverified)
+_CODES_WITHOUT_LOG_START = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+)
+# What is refused so comes again as it is.
+_SENT_AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
+class _Later(NamedTuple):
+    """Records whose append is under way: the place of their answer, and what counts of them."""
+
+    answers: list[Answer]
+    position: int
+    partition: Partition
+    submitted: asyncio.Future[Any]
+    sent: Sent | None
+
+
+@handles(ProduceRequest)
+async def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """Appends each partition's records on their own; one refused set does not touch the others."""
+    now_ms = context.now_ms()
+    version = context.api_version
+    broker = context.broker
+    topics, node_id = broker.topics, context.arrival.node_id
+    comparing = broker.comparing_producers if version >= LOG_START_FROM else ()
+    needs_replicas = request.acks == -1 and broker.asks_for_replicas
+    is_restricted = broker.authorizer is not None
+    try:
+        gate = _gate(request, context) if await check_request(request, context) else None
+    except Refused as refused:
+        return _all_refused(request, refused)
+    responses = []
+    later: list[_Later] = []
+    failed, counts = False, broker.topic_metrics
+    for asked in request.topic_data:
+        name = asked.name
+        if version >= 13:
+            topic = topics.by_id(asked.topic_id)
+            name = topic.name if topic else ""
+        if context.is_due():
+            await context.next_step()
+        denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
+        answers: list[Answer] = []
+        for data in asked.partition_data:
+            partition = None
+            if context.is_due():
+                await context.next_step()
+            try:
+                if denied:
+                    raise Refused(denied)
+                if request.acks not in (-1, 0, 1):
+                    raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+                if version >= 13 and not name:
+                    raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+                partition = topics.partition(name, data.index)
+                if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+                    raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                if partition.leader != node_id:
+                    partition.check_leader(node_id)
+                if needs_replicas:
+                    broker.check_in_sync(partition)
+                if not data.records:
+                    if version >= BATCHES_FROM:
+                        raise WrongBatches("a partition without a record batch")
+                    answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
+                    continue
+                broker.clients.note_records(context, data.records)
+                guard = gate.guard(name, data.index) if gate is not None else None
+                compares = bool(comparing) and producer_id_of(data.records) in comparing
+                appended = partition.submit(data.records, now_ms, version, context.turns, guard, compares)
+                if isinstance(appended, asyncio.Future):
+                    sent = _sent(counts, partition, data.records)
+                    later.append(_Later(answers, len(answers), partition, appended, sent))
+                    answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
+                else:
+                    if counts is not None:
+                        counts.appended(partition, data.records, appended)
+                    answers.append(_success(data.index, appended))
+            except Exception as error:
+                failed = True
+                if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
+                    partition.missed.note_records(data.records)
+                answers.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
+        responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
+    # All are submitted before the first is awaited, so that their syncs and checks run at the same time.
+    for one in later:
+        failed |= not await _settle(one, context)
+    if request.acks == 0:
+        if failed:  # the only way to tell a client that does not listen
+            raise ProtocolViolation("records of a request with acks=0 were refused")
+        return None
+    response = ProduceResponse(responses=responses)
+    if failed and version >= LEADERS_FROM:
+        answered = (answer for topic in responses for answer in topic.partition_responses)
+        response.node_endpoints = endpoints_of(ProduceResponse, answered, context)
+    return response
+
+
+async def _settle(later: _Later, context: RequestContext) -> bool:
+    """Waits for an append, and puts its answer in its place; whether it was stored."""
+    answers, position, partition, submitted, sent = later
+    index = answers[position].index
+    try:
+        appended = await settled(submitted)
+    except Exception as error:
+        answers[position] = _refusal(index, partition, error, context, sent)
+        return False
+    answers[position] = _success(index, appended)
+    if sent is not None:
+        sent.appended(appended)
+    return True
+
+
+def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
+    """Has the coordinator asked for the transactional batches of a request. Raises Refused for the request as a whole.
+
+    Partitions that are refused for what they are get that answer later, whatever their transaction.
+    """
+    topics, sent = context.broker.topics, []
+    for asked in request.topic_data:
+        name = asked.name
+        if context.api_version >= 13:
+            topic = topics.by_id(asked.topic_id)
+            name = topic.name if topic else ""
+        is_taken = (
+            request.acks in (-1, 0, 1)
+            and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID)
+            and context.topic_refusal(AclOperation.WRITE, name) is ErrorCode.NONE
+        )
+        for data in asked.partition_data:
+            if data.records is None or not is_transactional(data.records, context.api_version):
+                continue
+            partition = None
+            if is_taken:
+                leads = topics.leader(name, data.index) == context.arrival.node_id
+                partition = topics.partition(name, data.index) if leads else None
+            sent.append((partition, data.records))
+    gate = Gate(context)
+    assert request.transactional_id is not None  # check_request refuses the request otherwise
+    gate.ask(request.transactional_id, sent)
+    return gate
+
+
+def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse | None:
+    """The same answer for each partition, nothing of the request being appended."""
+    if request.acks == 0:
+        raise ProtocolViolation(f"a request with acks=0 was refused: {refused}")
+    return ProduceResponse(
+        responses=[
+            Topic(
+                name=asked.name,
+                topic_id=asked.topic_id,
+                partition_responses=[
+                    Answer(
+                        index=data.index,
+                        error_code=refused.code,
+                        base_offset=-1,
+                        error_message=refused.message or None,
+                    )
+                    for data in asked.partition_data
+                ],
+            )
+            for asked in request.topic_data
+        ]
+    )
+
+
+def _sent(counts: TopicMetrics | None, partition: Partition | None, records: Any) -> Sent | None:
+    """What counts of records that are appended later, or are refused; None where nobody counts."""
+    if counts is None or partition is None or partition.offline is not None or not records:
+        return None
+    return counts.sent(partition, records)
+
+
+def _success(index: int, appended: Appended) -> Answer:
+    return Answer(
+        index=index,
+        error_code=0,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )
+
+
+def _serves_old_clients(context: RequestContext) -> bool:
+    return 0 in context.broker.apis.served[spec(ProduceRequest).api_key]
+
+
+def _refusal(
+    index: int, partition: Partition | None, error: Exception, context: RequestContext, sent: Sent | None
+) -> Answer:
+    behaviour = context.broker.profile.behaviour
+    version = context.api_version
+    code = code_of(error)
+    if isinstance(error, WrongBatches):
+        code = ErrorCode.CORRUPT_MESSAGE if behaviour.wrong_batches == "corrupt" else ErrorCode.INVALID_RECORD
+    elif isinstance(error, InvalidRecords) and not isinstance(error, InvalidTimestamps | Undecodable):
+        code = ErrorCode(behaviour.invalid_record_code)
+    elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM and _serves_old_clients(context):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which they retry
+    if sent is not None:
+        sent.refused(code)
+    answer = Answer(index=index, error_code=code, base_offset=-1)
+    before_the_log = isinstance(error, _WITHOUT_LOG_START) or code in _CODES_WITHOUT_LOG_START
+    if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:
+        before_the_log = True
+    elif isinstance(error, InvalidTimestamps) and behaviour.record_errors == "none":
+        before_the_log = True  # up to 2.3 it is one of the errors that lose the log's offsets
+    if partition is not None and not before_the_log and not isinstance(error, NotLed):
+        answer.log_start_offset = partition.log.log_start_offset
+    tell_leader(answer, error, context, LEADERS_FROM)
+    if isinstance(error, Unverified):
+        answer.error_message = error.message or None
+    if isinstance(error, InvalidRecords) and error.record_errors and partition is not None:
+        name = f"{partition.topic}-{partition.index}"
+        answer.error_message = error.message.replace(PARTITION, name)
+        answer.record_errors = [
+            RecordErrorAnswer(
+                batch_index=batch_index, batch_index_error_message=message and message.replace(PARTITION, name)
+            )
+            for batch_index, message in error.record_errors
+        ]
+    return answer

@@ -1,0 +1,47 @@
+"""AlterUserScramCredentials v0: removes and sets SCRAM credentials (KIP-554). Asks for ALTER on the cluster.
+
+They are stored, and nothing authenticates with them: there is no SASL yet.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.messages.security.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from ....storage.errors import StorageError
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of, message_of
+
+Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+SURPRISED = "The server experienced an unexpected error when processing the request."
+
+
+@handles(AlterUserScramCredentialsRequest)
+async def alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    """Each user on their own; what fails as a whole is told of each, the answer having no other place for it."""
+    broker = context.broker
+    once = broker.profile.behaviour.scram_once_a_user
+    try:
+        context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
+        alter = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
+        answers = await broker.turns.run(alter)
+    except (Refused, StorageError) as error:
+        code, message = code_of(error), message_of(error)
+        users = sorted({change.name for change in (*request.deletions, *request.upsertions)})
+        results = [Result(user=user, error_code=code, error_message=message) for user in users]
+    else:
+        # A KRaft controller says nothing where it has nothing to say; a broker with ZooKeeper says it in empty words.
+        done, surprised = (None, None) if once else ("", SURPRISED)
+
+        def result(answer: tuple[str, Refused | None]) -> Result:
+            user, refused = answer
+            if refused is None:
+                return Result(user=user, error_code=0, error_message=done)
+            return Result(user=user, error_code=refused.code, error_message=refused.message or surprised)
+
+        results = await context.mapped(result, list(answers.items()))
+    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)

@@ -1,0 +1,49 @@
+"""DescribeUserScramCredentials v0: who has which SCRAM credentials (KIP-554). Asks for DESCRIBE on the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.security.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ...context import RequestContext, handles
+from ...security.scram import NO_NAME
+
+Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+NOT_THERE = "Attempt to describe a user credential that does not exist: "
+
+
+@handles(DescribeUserScramCredentialsRequest)
+async def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Each user once, in the order of the request; all of them by name."""
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=code, error_message=None, results=[])
+    asked = Counter(user.name for user in request.users or ())
+    users = asked or dict.fromkeys(context.broker.scram.users, 1)
+    results = await context.mapped(lambda user: _described(user, users[user], context), list(users))
+    return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=0, error_message="", results=results)
+
+
+def _described(user: str, times: int, context: RequestContext) -> Result:
+    credentials = context.broker.scram.of(user)
+    code, message = ErrorCode.NONE, ""
+    if not user and not context.broker.profile.behaviour.scram_once_a_user:  # with ZooKeeper names come first
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, NO_NAME
+    elif times > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, TWICE + user
+    elif not credentials:
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE + user
+    infos = [
+        Result.CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        for mechanism, credential in credentials.items()
+    ]
+    return Result(user=user, error_code=code, error_message=message, credential_infos=[] if code else infos)

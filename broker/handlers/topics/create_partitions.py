@@ -1,0 +1,95 @@
+"""CreatePartitions v0-v3 (KIP-195). Asks for ALTER on each topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.topics.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of, message_of
+from ...metadata.topics import PARTITIONS_AT_ONCE_MAX, Topic
+from .assignments import check_more
+
+Asked = CreatePartitionsRequest.CreatePartitionsTopic
+Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+TOPIC_ENTRIES = 20  # what a topic counts in a cooperative step
+STRICT_FROM = 3  # the first version that a quota of mutations refuses
+
+
+@handles(CreatePartitionsRequest)
+async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Each topic on its own; names that are listed twice are refused. As in Kafka, those that may not be altered come
+    first."""
+    as_kraft = context.broker.profile.behaviour.topics_as_kraft
+    counts = Counter(asked.name for asked in request.topics)
+    results, denied = [], []
+    left = PARTITIONS_AT_ONCE_MAX
+    for name, asked in {asked.name: asked for asked in request.topics}.items():
+        if context.is_due(TOPIC_ENTRIES):
+            await context.next_step()
+        try:
+            if counts[name] > 1:
+                problem = "Duplicate topic name." if as_kraft else "Duplicate topic in request."
+                raise Refused(ErrorCode.INVALID_REQUEST, problem)
+            if not context.allowed(AclOperation.ALTER, ResourceType.TOPIC, name):
+                denied.append(_refused(name, context))
+                continue
+            topic = context.broker.topics.get(name)
+            if topic is None:
+                problem = "" if as_kraft else f"The topic '{name}' does not exist."
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+            replicas = _checked(topic, asked, left, context)
+            added = asked.count - len(topic.partitions)
+            left -= added
+            context.mutates(added, strict_from=STRICT_FROM, validate_only=request.validate_only)
+            if not request.validate_only:
+                adding = context.broker.topics.adding_partitions(topic, asked.count, context.now_ms(), replicas)
+                await context.broker.topics.changes.make(name, adding)
+        except Exception as error:
+            # KRaft's controller has no words for a topic that is not there.
+            message = message_of(error) if not isinstance(error, Refused) or error.message else None
+            results.append(Result(name=name, error_code=code_of(error), error_message=message))
+        else:
+            results.append(Result(name=name, error_code=0))
+    return CreatePartitionsResponse(results=denied + results)
+
+
+def _refused(name: str, context: RequestContext) -> Result:
+    """The controller of ZooKeeper's releases has words for it, KRaft's has none."""
+    has_words = context.broker.profile.behaviour.refusal_texts != "alter"
+    message = "The topic authorization is failed." if has_words else None
+    return Result(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=message)
+
+
+def _checked(topic: Topic, asked: Asked, left: int, context: RequestContext) -> list[list[int]] | None:
+    """The new partitions' replicas where they are assigned by hand."""
+    now = len(topic.partitions)
+    as_kraft = context.broker.profile.behaviour.topics_as_kraft
+    if asked.count <= now:
+        if asked.count == now:
+            problem = f"Topic already has {now} partition(s)." if as_kraft else f"Topic already has {now} partitions."
+        elif as_kraft:
+            problem = (
+                f"The topic {topic.name} currently has {now} partition(s); {asked.count} would not be an increase."
+            )
+        else:
+            problem = f"Topic currently has {now} partitions, which is higher than the requested {asked.count}."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, problem)
+    if asked.count - now > left:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
+    if asked.assignments is None:
+        return None
+    if len(asked.assignments) != asked.count - now:
+        added, given = asked.count - now, len(asked.assignments)
+        problem = f"Increasing the number of partitions by {added} but {given} assignments provided."
+        if as_kraft:
+            problem = (
+                f"Attempted to add {added} additional partition(s), but only {given} assignment(s) were specified."
+            )
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    replicas = [given.broker_ids for given in asked.assignments]
+    factor = len(topic.partitions[0].replicas) if topic.partitions else None
+    check_more(now, replicas, factor, context)
+    return replicas

@@ -1,0 +1,102 @@
+"""DescribeTopicPartitions v0: topics page by page (KIP-966).
+
+Eligible leaders are those who were in sync last, of a partition without a leader: no other replica is ever behind.
+Topics that may not be described are left out of all; where they are asked for they come last, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.topics.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from ....protocol.primitives import ZERO_UUID
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of
+from ...metadata.nodes import NO_LEADER
+from ...metadata.topics import check_name
+from ...replica.partition import Partition as Described
+
+Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+Partition = Topic.DescribeTopicPartitionsResponsePartition
+Cursor = DescribeTopicPartitionsResponse.Cursor
+
+
+@handles(DescribeTopicPartitionsRequest)
+async def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Topics in order of their names, from the cursor on, up to the limit of partitions."""
+    broker = context.broker
+    asked = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.topics})
+    first_name, first_index = "", 0
+    if request.cursor is not None:
+        first_name, first_index = request.cursor.topic_name, request.cursor.partition_index
+        if first_index < 0 or (request.topics and first_name not in asked):
+            refused = ErrorCode.INVALID_REQUEST
+            return DescribeTopicPartitionsResponse(
+                topics=[Topic(error_code=refused, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
+            )
+    left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
+    answer = DescribeTopicPartitionsResponse(topics=[])
+    refused = []
+    for name in asked:
+        if context.is_due():
+            await context.next_step()
+        if name < first_name:
+            continue
+        if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            if request.topics:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.append(Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]))
+            continue
+        if left == 0:
+            answer.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        start = first_index if name == first_name else 0
+        described = _topic(name, start, left, context)
+        answer.topics.append(described)
+        left -= len(described.partitions)
+        topic = broker.topics.get(name)
+        if topic is not None and start + len(described.partitions) < len(topic.partitions):
+            answer.next_cursor = Cursor(topic_name=name, partition_index=start + len(described.partitions))
+            break
+    answer.topics += refused
+    return answer
+
+
+def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
+    try:
+        check_name(name)
+        topic = context.broker.topics.named(name)
+    except Refused as refused:
+        answer = Topic(error_code=code_of(refused), name=name, topic_id=ZERO_UUID, partitions=[])
+        answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
+        return answer
+    return Topic(
+        error_code=0,
+        name=name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(partition, context) for partition in topic.partitions[start : start + limit]],
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, name),
+    )
+
+
+def _partition(partition: Described, context: RequestContext) -> Partition:
+    broker, is_there = context.broker, partition.offline is None
+    leader, replicas, isr = partition.leader if is_there else NO_LEADER, list(partition.replicas), list(partition.isr)
+    eligible = isr if leader == NO_LEADER and broker.profile.behaviour.eligible_leaders else []
+    return Partition(
+        error_code=0,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=[] if eligible else isr,
+        eligible_leader_replicas=eligible,
+        last_known_elr=eligible,
+        offline_replicas=[node for node in replicas if not is_there or not broker.nodes.runs(node)],
+    )

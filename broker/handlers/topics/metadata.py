@@ -1,0 +1,200 @@
+"""Metadata v0-v13: brokers, topics and partitions; creates unknown topics where that is wanted (KIP-4, KIP-516).
+
+Who asks for it (an extension of ours) also gets KIP-192's two fields of each topic: the message format that is written
+to it, and `max.message.bytes`. Asks for DESCRIBE on each topic, and for the right to create what is not there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ....protocol.primitives import ZERO_UUID
+from ...config.message_format import target_magic
+from ...context import RequestContext, handles
+from ...errors import Refused, code_of
+from ...metadata.nodes import NO_LEADER
+from ...metadata.topics import INTERNAL_TOPICS, Topic, check_name
+from ...security.authorizer import REFUSAL_TEXTS
+from ..cluster.leaders import endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from ...replica.partition import Partition
+
+TopicAnswer = MetadataResponse.MetadataResponseTopic
+PartitionAnswer = TopicAnswer.MetadataResponsePartition
+
+BY_ID_FROM = 12  # v10 and v11 have the field and give it no meaning
+NOT_ASKED = -(1 << 31)
+NO_OPERATION = 0
+CREATED_MAX = 1000
+"""Partitions that one request creates. The other topics are unknown, with the error at which clients ask again."""
+CREATED_ENTRIES = 50  # what a topic that is created counts in a cooperative step
+PARTITIONS_PER_ENTRY = 4
+"""Partitions of a topic that count as one entry of a cooperative step."""
+
+
+@handles(MetadataRequest)
+async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Null asks for all topics, as does an empty list in v0. Of all, those that may not be described are left out;
+    where they are asked for they come last, as in Kafka."""
+    broker = context.broker
+    if request.include_message_format and context.arrival.origin.software_name is not None:
+        context.arrival.origin.asks_formats = True
+    wants_id = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ())
+    if wants_id and context.api_version < BY_ID_FROM:
+        return await _refused(request, context)
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        topics = []
+        for topic in broker.topics:
+            if context.is_due(1 + len(topic.partitions) // PARTITIONS_PER_ENTRY):
+                await context.next_step()
+            if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                topics.append(_topic_answer(topic, request, context))
+    else:
+        # Each once, in the order in which they were asked for. Where one is asked for by its id, names do not count.
+        by_id = any(topic.topic_id != ZERO_UUID for topic in request.topics)
+        asked = dict.fromkeys(
+            (None if by_id else topic.name, topic.topic_id)
+            for topic in request.topics
+            if not by_id or topic.topic_id != ZERO_UUID
+        )
+        topics = []
+        left = CREATED_MAX
+        for name, topic_id in asked:
+            if context.is_due():
+                await context.next_step()
+            is_new = name is not None and broker.topics.get(name) is None
+            answer = await _asked_topic(name, topic_id, request, context, left)
+            left -= len(answer.partitions) if is_new else 0
+            if context.is_due(len(answer.partitions) // PARTITIONS_PER_ENTRY):
+                await context.next_step()
+            topics.append(answer)
+        if broker.authorizer is not None:
+            topics.sort(key=lambda answer: answer.error_code in REFUSAL_TEXTS)
+    node = MetadataResponse.MetadataResponseBroker
+    return MetadataResponse(
+        brokers=[endpoint(node, node_id, context) for node_id in broker.nodes.running],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.nodes.controller,
+        topics=topics,
+        cluster_authorized_operations=(
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+async def _refused(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Versions that have topic ids in the request and give them no meaning: nothing of it is answered."""
+    refused = ErrorCode.INVALID_REQUEST
+
+    def answer(topic: MetadataRequest.MetadataRequestTopic) -> TopicAnswer:
+        return TopicAnswer(error_code=refused, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+
+    return MetadataResponse(brokers=[], topics=await context.mapped(answer, request.topics or ()))
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """What whoever asks may do with the cluster: a bit field; none for those who may not describe it."""
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return NO_OPERATION
+    return context.authorized_operations(ResourceType.CLUSTER)
+
+
+async def _asked_topic(
+    name: str | None, topic_id: bytes, request: MetadataRequest, context: RequestContext, left: int
+) -> TopicAnswer:
+    """The answer for one topic, which may be created with up to `left` partitions."""
+    broker = context.broker
+    by_id = name is None
+    is_described = False
+    try:
+        if by_id:
+            topic = broker.topics.by_id(topic_id)
+            if topic is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+            context.check_topic(AclOperation.DESCRIBE, topic.name)
+        else:
+            context.check_topic(AclOperation.DESCRIBE, name)
+            is_described = True
+            topic = broker.topics.get(name)
+            if topic is None:
+                topic = await _created(name, request.allow_auto_topic_creation, context, left)
+    except Exception as error:
+        # v11 and older have no null name.
+        shown = name if name is not None or context.api_version >= 12 else ""
+        answer = TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
+        answer.is_internal = is_described and name in INTERNAL_TOPICS
+        if name is not None and is_described and request.include_topic_authorized_operations:
+            answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
+        return answer
+    return _topic_answer(topic, request, context)
+
+
+async def _created(name: str, allowed: bool, context: RequestContext, left: int) -> Topic:
+    broker = context.broker
+    is_made = allowed and broker.config["auto.create.topics.enable"]
+    if is_made and not context.may_create(name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    check_name(name)
+    if not is_made:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if left <= 0:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if context.is_due(CREATED_ENTRIES):
+        await context.next_step()
+    topic = await broker.auto_create_in_steps(name, context.now_ms())
+    context.mutates(len(topic.partitions), strict_from=None)
+    return topic
+
+
+def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
+    broker = context.broker
+    running = frozenset(broker.nodes.running)
+    of_version = _partition_answer_v0 if context.api_version == 0 else _partition_answer
+    has_eligible = broker.profile.behaviour.eligible_leaders
+    answer = TopicAnswer(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id or ZERO_UUID,
+        is_internal=topic.is_internal,
+        partitions=[of_version(partition, running, has_eligible) for partition in topic.partitions],
+        topic_authorized_operations=NOT_ASKED,
+    )
+    if request.include_topic_authorized_operations:
+        answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
+    if request.include_message_format:
+        answer.message_format_version = target_magic(topic.config, broker.config)
+        answer.max_message_bytes = topic.config["max.message.bytes"]
+    return answer
+
+
+def _partition_answer(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionAnswer:
+    """Without a leader, as of a partition whose directory has failed, nobody is in sync where a release knows who else
+    may lead it (KIP-966)."""
+    is_there = partition.offline is None
+    leader = partition.leader if is_there else NO_LEADER
+    replicas = partition.replicas
+    return PartitionAnswer(
+        error_code=0 if leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(replicas),
+        isr_nodes=[] if has_eligible and leader == NO_LEADER else list(partition.isr),
+        offline_replicas=list(replicas) if not is_there else [node for node in replicas if node not in running],
+    )
+
+
+def _partition_answer_v0(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionAnswer:
+    """v0 has no place for replicas that are offline: they are left out, and an error says so."""
+    answer = _partition_answer(partition, running, has_eligible)
+    answer.replica_nodes = [node for node in answer.replica_nodes if node in running]
+    answer.isr_nodes = [node for node in answer.isr_nodes if node in running]
+    if not answer.error_code and len(answer.replica_nodes) < len(partition.replicas):
+        answer.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+    return answer

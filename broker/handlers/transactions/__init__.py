@@ -1,0 +1,1 @@
+"""Handlers of the APIs of producer ids and transactions."""

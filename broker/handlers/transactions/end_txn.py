@@ -1,0 +1,37 @@
+"""EndTxn v0-v5: commits or aborts (KIP-98). v2 knows PRODUCER_FENCED (KIP-588); with v5 the producer goes on with
+another epoch after each transaction (KIP-890), which the release must have: `transaction_version` of `releases.py`.
+
+Asks for WRITE on the transactional id.
+"""
+
+from __future__ import annotations
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.messages.transactions.end_txn import EndTxnRequest, EndTxnResponse
+from ...context import RequestContext, handles
+from ...releases.features import OWN_EPOCH_SINCE
+from ...transactions.codes import known, settled
+
+FENCED_SINCE = 2
+ABORTABLE_SINCE = 4
+
+
+@handles(EndTxnRequest)
+async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    """The answer says that the decision is durable; the markers follow it."""
+    context.check_allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    version = context.api_version
+    answer = await settled(
+        context.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            committed=request.committed,
+            client_version=2 if version >= OWN_EPOCH_SINCE else 0,
+        )
+    )
+    return EndTxnResponse(
+        error_code=known(answer.error, fenced=version >= FENCED_SINCE, abortable=version >= ABORTABLE_SINCE),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )

@@ -1,0 +1,169 @@
+"""TxnOffsetCommit v0-v5: offsets that count once a transaction commits (KIP-98).
+
+v2 leader epochs, v3 the consumer that read so far, whose membership is checked (KIP-447). Up to v4 the transaction must
+hold the group's offsets already, from v5 on they are added here, both as far as the release does so (KIP-890).
+
+Asks for WRITE on the transactional id, READ on the group and on each topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from ...context import RequestContext, handles
+from ...groups.commits import COMMITS_AT_ONCE, JUDGED, commit_refusal, refused_first
+from ...groups.offsets import CommittedOffset, Partition
+from ...metadata.topics import GROUP_OFFSETS_TOPIC
+from ...transactions.codes import known, settled
+
+LOADING_SINCE = 2  # clients before KAFKA-7296 stumble over COORDINATOR_LOAD_IN_PROGRESS
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+SORTED_PER_ENTRY = 20  # topics that are put in order in the time of one entry of a cooperative step
+
+Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+Asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
+
+
+@handles(TxnOffsetCommitRequest)
+async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
+    but for those whose metadata is too long."""
+    refused = _refusal(request, context)
+    if refused is not ErrorCode.NONE:
+        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+    errors, commits = await _judged(request, context)
+    outcome = ErrorCode.NONE
+    if any(error in JUDGED for found in errors for error in found):
+        outcome, gone = await _commit(commits, request, context)
+        if gone:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors = [
+                [
+                    unknown if (topic.name, one.partition_index) in gone else error
+                    for one, error in zip(topic.partitions, found, strict=True)
+                ]
+                for topic, found in zip(request.topics, errors, strict=True)
+            ]
+        if outcome is ErrorCode.NONE and commits:
+            outcome = await context.broker.group_records_durable(request.group_id)
+        if outcome is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
+            outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
+    answered = refused_first(request.topics, errors)
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
+    if outcome is not ErrorCode.NONE:
+        answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
+    return await _answer(answered, context)
+
+
+def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
+    """Why the request as a whole is not allowed."""
+    if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    is_allowed = context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
+    return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+async def _answer(
+    answered: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
+) -> TxnOffsetCommitResponse:
+    topics = []
+    for topic, found in answered:
+        pairs = list(zip(topic.partitions, found, strict=True))
+        topics.append(Topic(name=topic.name, partitions=await context.mapped(_partition, pairs)))
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _partition(judged: tuple[Asked, ErrorCode]) -> Topic.TxnOffsetCommitResponsePartition:
+    return Topic.TxnOffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
+
+
+async def _judged(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
+    """What is wrong with each partition, and what is to be written of those with which nothing is."""
+    groups, now_ms = context.groups, context.now_ms()
+    errors: list[list[ErrorCode]] = []
+    commits = []
+    for topic in request.topics:
+        errors.append([])
+        refused = context.topic_refusal(AclOperation.READ, topic.name)
+        if context.is_due():
+            await context.next_step()
+        for one in topic.partitions:
+            if context.is_due():
+                await context.next_step()
+            error = refused or commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
+            errors[-1].append(error)
+            if error is ErrorCode.NONE:
+                committed = CommittedOffset(
+                    one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
+                )
+                commits.append(((topic.name, one.partition_index), committed))
+    return errors, commits
+
+
+async def _commit(
+    commits: list[tuple[Partition, CommittedOffset]], request: TxnOffsetCommitRequest, context: RequestContext
+) -> tuple[ErrorCode, set[Partition]]:
+    """Writes the offsets in cooperative steps: the one answer for all, and the partitions that are gone by now.
+
+    Nothing else runs between the look at the transaction and the write of a step: offsets that are written after the
+    end of their transaction would belong to one that nobody ends.
+    """
+    gone: set[Partition] = set()
+    for first in range(0, len(commits) or 1, COMMITS_AT_ONCE):
+        some = commits[first : first + COMMITS_AT_ONCE]
+        if context.is_due(2 * len(some)):
+            await context.next_step()
+        outcome, has_waited = await _transaction_error(request, context)
+        if outcome is not ErrorCode.NONE:
+            return outcome, gone
+        if has_waited or context.is_in_steps:
+            missing = {partition for partition, _ in some if not context.groups.partition_exists(*partition)}
+            some = [one for one in some if one[0] not in missing]
+            gone |= missing
+        outcome = context.groups.commit(
+            request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+            commits=some,
+            unknown_group=ErrorCode(context.broker.profile.behaviour.absent_group_code),
+            producer=(request.producer_id, request.producer_epoch),
+        )
+        if outcome is not ErrorCode.NONE:
+            return outcome, gone
+    return ErrorCode.NONE, gone
+
+
+async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestContext) -> tuple[ErrorCode, bool]:
+    """Why the transaction does not hold the group's offsets, and whether others had their turn meanwhile; it is made to
+    where the client leaves that to us."""
+    broker, version = context.broker, context.api_version
+    error = context.groups.unavailable(request.group_id)
+    if error is ErrorCode.NONE and (request.producer_id < 0 or request.producer_epoch < 0):
+        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transaction is without, whether it is verified or not
+    if error is not ErrorCode.NONE:
+        return error, False
+    has_waited = False
+    behaviour, transactions = broker.profile.behaviour, broker.transactions
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    verifies = behaviour.verifies_offsets and broker.config["transaction.partition.verification.enable"]
+    if version >= ADDS_SINCE and broker.features.transaction_version >= 2:
+        adding = transactions.add_offsets(*producer, request.group_id, client_version=2)
+        error, has_waited = (await settled(adding)).error, isinstance(adding, asyncio.Future)
+        # Where a sync was awaited others had their turn, and may have ended the transaction.
+        verifies = error is ErrorCode.NONE and has_waited
+    if verifies:
+        held = (GROUP_OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
+        answer = transactions.verify(*producer, [held])
+        error = ErrorCode.TRANSACTION_ABORTABLE if answer.missing else answer.error
+    # A fenced producer is told so by this code in every version, as it is by Produce.
+    return known(error, fenced=False, abortable=version >= ABORTABLE_SINCE), has_waited

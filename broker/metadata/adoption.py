@@ -1,0 +1,457 @@
+"""Taking over the data directories of another Kafka, once, at the first start.
+
+Owns the choice of what becomes a topic when no metadata log of ours says it: folder names, `partition.metadata`, the
+cleaner's checkpoint, and the metadata log of a KRaft broker where there is one (`kraft_image.py`). What it finds is
+written as a metadata log of ours; nothing else on the disk is changed, so each partition is opened, and recovered where
+that is needed, by the start that follows.
+
+The order makes it one step: the log is written, closed and synced under a name that the next start removes
+(`__cluster_metadata-0.<32 hex>-delete`), and then renamed. A start that ends before the rename has changed nothing, and
+the next one does it all again. A KRaft broker's own log is set aside (`-stray`) right before; a start that ends between
+the two renames finds it there.
+
+After ZooKeeper nobody knows a topic's configs. A topic that Kafka's cleaner has worked on is compacted. Of the others
+nothing is deleted (`retention.ms=-1`) until somebody says otherwise: a guess of seven days could cost years of data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...protocol.internal_records.metadata_records import ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
+from ...protocol.primitives import ZERO_UUID
+from ...protocol.records import formats
+from ...protocol.records.batch import BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...storage.check import inspect
+from ...storage.config import LogConfig
+from ...storage.errors import StorageError
+from ...storage.format import checkpoint
+from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
+from ...storage.format.partition_metadata import encode_id
+from ...storage.io.disk_errors import is_passing
+from ...storage.io.files import Files, write_atomically
+from ...storage.log_dir.directory import DataDirectory
+from ...storage.partition_log import PartitionLog
+from ...storage.producers import snapshot
+from ..config.values import Config
+from ..logs import get_logger
+from ..replica.log_dirs import LogDir, LogDirs
+from .kraft_image import FileSource, Image, is_foreign, read_image
+from .log import TOPIC as METADATA_TOPIC
+from .log import TOPIC_ID as METADATA_TOPIC_ID
+from .log import MetadataLog
+from .topics import GROUP_OFFSETS_TOPIC, RESOURCE_TOPIC, TRANSACTION_STATE_TOPIC, internal_configs, new_topic_id
+
+METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # holds the id of the directory with the metadata log
+HOLES_MAX = 10_000  # partitions of a topic that are made because one of a higher index is there
+# Ids that were handed out and never written with leave no trace; brokers take them in blocks of a thousand.
+PRODUCER_IDS_SKIPPED = 1_000_000
+RECORDS_AT_ONCE = 1_000  # in a batch of the metadata log
+_RETENTION_CONFIGS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_METADATA_ASIDE = re.compile(re.escape(METADATA_TOPIC) + r"-0\.[0-9a-f]{32}-stray")
+_TRANSACTION_VALUE = struct.Struct(">hq")  # version, producer id; the key is the transactional id
+
+
+class Folder(NamedTuple):
+    """A partition's folder that was found. `topic_id` of zeros: it has none."""
+
+    log_dir: LogDir
+    topic_id: bytes
+    leader_epoch: int
+
+    def path(self, topic: str, index: int) -> str:
+        """Where it lies."""
+        return os.path.join(self.log_dir.path, f"{topic}-{index}")
+
+
+Folders = dict[str, dict[int, Folder]]
+
+
+@dataclass
+class AdoptedTopic:
+    """A topic as it will be: (directory id, leader epoch) of each partition, in order."""
+
+    name: str
+    id: bytes
+    configs: Mapping[str, str]
+    partitions: list[tuple[bytes, int]]
+
+    def records(self, node_id: int) -> Iterator[Any]:
+        """Its metadata records."""
+        yield TopicRecord(name=self.name, topic_id=self.id)
+        for name, value in self.configs.items():
+            yield ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=self.name, name=name, value=value)
+        for index, (directory, leader_epoch) in enumerate(self.partitions):
+            yield partition_record(self.id, index, node_id, directory, leader_epoch)
+
+
+@dataclass
+class Adopted:
+    """All that is taken over. `others` are records that stay as they were; `holes` partitions that begin empty;
+    `left_out` kinds of things that stay behind."""
+
+    topics: list[AdoptedTopic] = field(default_factory=list)
+    next_producer_id: int = 0
+    others: list[Any] = field(default_factory=list)
+    holes: list[tuple[str, int]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def records(self, node_id: int) -> Iterator[Any]:
+        """All metadata records, in an order in which they can be replayed."""
+        yield from self.others
+        for topic in self.topics:
+            yield from topic.records(node_id)
+        if self.next_producer_id:
+            yield ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=self.next_producer_id)
+
+
+def partition_record(topic_id: bytes, index: int, node_id: int, directory: bytes, leader_epoch: int) -> PartitionRecord:
+    """A partition with one replica, which leads."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=[node_id],
+        isr=[node_id],
+        removing_replicas=[],
+        adding_replicas=[],
+        leader=node_id,
+        leader_epoch=leader_epoch,
+        partition_epoch=0,
+        directories=[directory],
+    )
+
+
+def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid: Callable[[], bytes]) -> None:
+    """Takes over what lies in the directories, if they hold partitions and no metadata log of ours; else does nothing.
+
+    Raises StorageError, one line for the user, for what cannot be taken over; then nothing has changed.
+    """
+    holder = logs.metadata_holder()
+    holders = [log_dir.path for log_dir in logs.directories if (METADATA_TOPIC, 0) in log_dir.data.partitions()]
+    if len(holders) > 1:
+        raise StorageError(f"both {holders[0]} and {holders[1]} have a {METADATA_TOPIC}-0: move the wrong one away")
+    try:
+        foreign = _foreign_metadata(files, logs)
+        if foreign is None and (holder is not None or not logs.holds_partitions()):
+            return
+        for unusable in logs.unusable:  # its partitions would begin anew
+            raise StorageError(
+                f"cannot take over the data of another Kafka without {unusable.path}: {unusable.failure}"
+            )
+        if holder is None:
+            _check_alone(files, logs)
+        folders = find_folders(files, logs.directories)
+        if foreign is None:
+            adopted = _from_folders(files, logs, folders, config, random_uuid)
+            holder = logs.directories[0]
+        else:
+            holder, path = foreign
+            image = read_image(files, path, was_clean=holder.data.was_clean)
+            adopted = _from_image(logs, folders, image)
+        prepared = _write(files, holder.data, adopted.records(logs.node_id), now_ms)
+        logs.begin_metadata(prepared, holder)
+    except OSError as error:
+        raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
+    _tell(adopted)
+
+
+def mark_others(files: Files, logs: LogDirs) -> None:
+    """Notes in each directory but that of the metadata log where the topics are known, so that a start without that
+    one does not take the others for those of another Kafka. One whose disk fails is given up; where
+    there is no room, the next start tries again."""
+    holder = logs.metadata_holder() or logs.directories[0]
+    for log_dir in logs.directories:
+        path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
+        try:
+            if log_dir is not holder and not files.exists(path):
+                write_atomically(files, path, f"{encode_id(holder.id)}\n".encode())
+        except OSError as error:
+            if is_passing(error):
+                get_logger().warning("cannot note where the topics are known", reason=str(error))
+            else:
+                log_dir.data.fail(str(error))
+
+
+def _check_alone(files: Files, logs: LogDirs) -> None:
+    for log_dir in logs.directories:
+        path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
+        if files.exists(path):
+            where = files.read_bytes(path).decode(errors="replace").strip()
+            raise StorageError(
+                f"the topics of {log_dir.path} are known in another data directory (directory.id={where}), which was"
+                " not given"
+            )
+
+
+def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
+    """Where the metadata log of a KRaft broker lies: in its place, or set aside by a start that ended between."""
+    holder = logs.metadata_holder()
+    if holder is not None:
+        path = os.path.join(holder.path, f"{METADATA_TOPIC}-0")
+        return (holder, path) if is_foreign(files, path) else None
+    for log_dir in logs.directories:
+        for name in files.list(log_dir.path):
+            path = os.path.join(log_dir.path, name)
+            if _METADATA_ASIDE.fullmatch(name) and is_foreign(files, path):
+                return log_dir, path
+    return None
+
+
+def _tell(adopted: Adopted) -> None:
+    logger = get_logger()
+    for topic, index in adopted.holes:
+        logger.warning("a partition is not in any data directory and begins empty", partition=f"{topic}-{index}")
+    if adopted.left_out:
+        logger.warning("what Ottla does not have was not taken over", kinds=adopted.left_out)
+    kept = sorted(topic.name for topic in adopted.topics if topic.configs.get("retention.ms") == "-1")
+    if kept:
+        logger.warning("the configs of these topics are not known: nothing of them is deleted", topics=kept)
+    logger.info(
+        "took over the data of another Kafka",
+        topics=len(adopted.topics),
+        partitions=sum(len(topic.partitions) for topic in adopted.topics),
+        next_producer_id=adopted.next_producer_id,
+    )
+
+
+# What is there
+
+
+def find_folders(files: Files, directories: Sequence[LogDir]) -> Folders:
+    """Every partition folder but the metadata log's. Raises StorageError for what is none, or lies there twice."""
+    found: Folders = {}
+    for log_dir in directories:
+        for topic, index in log_dir.data.partitions():
+            if topic == METADATA_TOPIC:
+                continue
+            path = os.path.join(log_dir.path, f"{topic}-{index}")
+            _check_folder(files, path)
+            folder = Folder(log_dir, log_dir.data.topic_id(topic, index), newest_epoch(files, path))
+            if (other := found.setdefault(topic, {}).get(index)) is not None:
+                raise StorageError(f"{path} and {other.path(topic, index)} are one partition: move one of them away")
+            found[topic][index] = folder
+    return found
+
+
+def _check_folder(files: Files, path: str) -> None:
+    try:
+        names = files.list(path)
+    except NotADirectoryError:
+        names = [""]
+    if names and PARTITION_METADATA not in names and not any(name.endswith(".log") for name in names):
+        raise StorageError(f"{path} is named like a partition and holds no segment: move it away")
+
+
+def newest_epoch(files: Files, path: str) -> int:
+    """The newest leader epoch that a partition's checkpoint tells; 0 if none."""
+    try:
+        epochs = checkpoint.read_epochs(files, os.path.join(path, checkpoint.LEADER_EPOCH))
+    except StorageError:  # made anew from the batches when the log is opened
+        return 0
+    return max(0, epochs[-1][0]) if epochs else 0
+
+
+def topic_id_of(topic: str, folders: Mapping[int, Folder]) -> bytes:
+    """The one id that the folders of a topic have; zeros if none has one. Raises StorageError for several."""
+    ids = {folder.topic_id: folder.path(topic, index) for index, folder in sorted(folders.items(), reverse=True)}
+    ids.pop(ZERO_UUID, None)
+    if len(ids) > 1:
+        (first, second, *_) = sorted(ids.values())
+        raise StorageError(f"{first} and {second} belong to different topics of one name: partition.metadata differs")
+    return next(iter(ids), ZERO_UUID)
+
+
+def check_ids(topics: Sequence[AdoptedTopic]) -> None:
+    """Raises StorageError if two topics have one id."""
+    by_id: dict[bytes, str] = {}
+    for topic in topics:
+        if (other := by_id.setdefault(topic.id, topic.name)) != topic.name:
+            raise StorageError(f"the topics {other} and {topic.name} have one id in partition.metadata")
+
+
+# Topics of folders
+
+
+def _from_folders(
+    files: Files, logs: LogDirs, folders: Folders, config: Config, random_uuid: Callable[[], bytes]
+) -> Adopted:
+    places = [
+        (topic, folder.path(topic, index), folder.log_dir.data.was_clean)
+        for topic, found in folders.items()
+        for index, folder in found.items()
+    ]
+    adopted = Adopted(next_producer_id=next_producer_id(files, places))
+    cleaned = {topic for log_dir in logs.directories for topic in cleaned_topics(files, log_dir.path)}
+    for name, found in sorted(folders.items()):
+        topic_id = topic_id_of(name, found)
+        if topic_id == ZERO_UUID:
+            topic_id = new_topic_id(random_uuid)
+        count = max(found) + 1
+        if count - len(found) > HOLES_MAX:
+            raise StorageError(f"{name}-{count - 1} is there, but {count - len(found)} partitions below it are not")
+        adopted.topics.append(
+            AdoptedTopic(
+                name,
+                topic_id,
+                configs_unknown(name, config, is_cleaned=name in cleaned),
+                [placed(logs, found.get(index)) for index in range(count)],
+            )
+        )
+        adopted.holes += [(name, index) for index in range(count) if index not in found]
+    check_ids(adopted.topics)
+    return adopted
+
+
+def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
+    """What a KRaft broker's own metadata says is so. Its epochs are kept: clients do not go back to an older one."""
+    others = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
+    others += image.quotas.values()
+    adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
+    for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
+        if sorted(topic.leader_epochs) != list(range(len(topic.leader_epochs))):
+            raise StorageError(f"the metadata log does not name every partition of {topic.name}")
+        places: list[tuple[bytes, int]] = []
+        for index in range(len(topic.leader_epochs)):
+            folder = folders.get(topic.name, {}).get(index)
+            if folder is not None and folder.topic_id not in (ZERO_UUID, topic.id):
+                folder = None  # of a topic of that name that was deleted; it is put aside
+            if folder is None:
+                adopted.holes.append((topic.name, index))
+            directory, leader_epoch = placed(logs, folder)
+            places.append((directory, max(leader_epoch, topic.leader_epochs[index])))
+        configs = image.configs.get((RESOURCE_TOPIC, topic.name), {})
+        adopted.topics.append(AdoptedTopic(topic.name, topic.id, configs, places))
+    adopted.left_out = sorted(image.left_out)
+    if len(adopted.holes) > HOLES_MAX:
+        raise StorageError(f"{len(adopted.holes)} partitions of the metadata log are in no data directory")
+    return adopted
+
+
+def placed(logs: LogDirs, folder: Folder | None) -> tuple[bytes, int]:
+    """(directory id, leader epoch) of a partition, which begins empty where there is no folder."""
+    return (logs.place(), 0) if folder is None else (folder.log_dir.id, folder.leader_epoch)
+
+
+def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str, str]:
+    """The configs of a topic of which nobody knows them, see the module."""
+    if topic in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+        return internal_configs(topic, config)
+    if is_cleaned:
+        return {"cleanup.policy": "compact"}
+    is_told = any(config.is_set(name) for name in _RETENTION_CONFIGS if config.fact(name))
+    return {} if is_told else {"retention.ms": "-1"}
+
+
+def cleaned_topics(files: Files, path: str) -> set[str]:
+    """The topics that the cleaner has worked on, by its checkpoint. Of one that cannot be read nothing is known."""
+    try:
+        return {topic for topic, _ in checkpoint.read_offsets(files, os.path.join(path, checkpoint.CLEANER_OFFSET))}
+    except StorageError as error:
+        get_logger().warning("which topics are compacted is not known", reason=str(error))
+        return set()
+
+
+# Producer ids
+
+
+def next_producer_id(files: Files, partitions: Iterable[tuple[str, str, bool]]) -> int:
+    """The first id that no producer has, well beyond all that left a trace in partitions (topic, folder, was closed);
+    0 if none did. Raises StorageError.
+
+    Traces are snapshots, the transaction log, and, where a partition was not closed, the batches behind the newest
+    snapshot.
+    """
+    newest = -1
+    for topic, path, was_closed in partitions:
+        newest = max(newest, _in_snapshots(files, path))
+        is_transactions = topic == TRANSACTION_STATE_TOPIC
+        if is_transactions or not was_closed:
+            newest = max(newest, _in_batches(files, path, is_transactions))
+    return 0 if newest < 0 else newest + 1 + PRODUCER_IDS_SKIPPED
+
+
+def _snapshot_offsets(names: Sequence[str]) -> list[int]:
+    return sorted(int(match[1]) for name in names if (match := snapshot.NAME.fullmatch(name)))
+
+
+def _in_snapshots(files: Files, path: str) -> int:
+    found = [snapshot.read(files, path, offset) for offset in _snapshot_offsets(files.list(path))]
+    return max((id for producers in found if producers for id in producers), default=-1)
+
+
+def _in_batches(files: Files, path: str, is_transactions: bool) -> int:
+    """The largest id in batches that no snapshot covers; of the transaction log, in all records. A torn end is no
+    news: recovery cuts it."""
+    names = files.list(path)
+    covered = 0
+    for offset in reversed(_snapshot_offsets(names)):
+        if snapshot.read(files, path, offset) is not None:
+            covered = offset
+            break
+    bases = sorted(int(name[:20]) for name in names if re.fullmatch(r"[0-9]{20}\.log", name))
+    newest = -1
+    for number, base in enumerate(bases):
+        if not is_transactions and number + 1 < len(bases) and bases[number + 1] <= covered:
+            continue
+        file = files.open(os.path.join(path, f"{base:020d}.log"))
+        try:
+            source = FileSource(file)
+            for entry in inspect.entries(source, check_crc=is_transactions):
+                if isinstance(entry, inspect.Damage):
+                    break
+                newest = max(newest, entry.header.producer_id)
+                if is_transactions and entry.crc_ok:
+                    newest = max(newest, _in_transactions(source, entry.position, entry.header))
+        finally:
+            file.close()
+    return newest
+
+
+def _in_transactions(source: FileSource, position: int, header: BatchHeader) -> int:
+    """The largest producer id in a batch of `__transaction_state`."""
+    newest = -1
+    if header.is_control or header.size_bytes > inspect.ENTRY_BYTES_MAX:
+        return newest
+    try:
+        for record in formats.records(source.read(position, header.size_bytes), 0):
+            if record.value and len(record.value) >= _TRANSACTION_VALUE.size:
+                newest = max(newest, _TRANSACTION_VALUE.unpack_from(record.value)[1])
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec):  # said by whoever loads it
+        pass
+    return newest
+
+
+# The metadata log
+
+
+def _write(files: Files, directory: DataDirectory, records: Iterator[Any], now_ms: int) -> str:
+    """Writes a metadata log in a folder that the next start would remove; its path. All of it is durable."""
+    folder = os.path.join(directory.path, f"{METADATA_TOPIC}-0.{uuid.uuid4().hex}-delete")
+    log = PartitionLog.open(
+        files,
+        folder,
+        topic=METADATA_TOPIC,
+        partition=0,
+        topic_id=METADATA_TOPIC_ID,
+        config=LogConfig(),
+        now_ms=now_ms,
+        clean_shutdown=True,
+    )
+    metadata = MetadataLog(log)
+    some: list[Any] = []
+    for record in records:
+        some.append(record)
+        if len(some) == RECORDS_AT_ONCE:
+            metadata.append(some, now_ms)
+            some = []
+    if some:
+        metadata.append(some, now_ms)
+    log.close()
+    return folder

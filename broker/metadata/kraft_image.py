@@ -1,0 +1,223 @@
+"""What the metadata log of a KRaft broker says: topics, partitions, configs, producer ids (KIP-500, KIP-630).
+
+Owns reading `__cluster_metadata-0` as Apache Kafka 3.3 to 4.x leaves it: the newest `.checkpoint` (a snapshot of all
+that was true at its offset, in batches) and the records behind it in the log. It writes nothing. Kafka's records are
+understood up to the release that `kraft_records.py` declares; one of an unknown type or version ends the reading,
+since nobody could say what it changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...protocol.compiler import parse
+from ...protocol.errors import MalformedMessage
+from ...protocol.internal_records.metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
+from ...protocol.records import formats
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.schema import spec
+from ...storage.check import inspect
+from ...storage.errors import StorageError
+from ...storage.io.files import File, Files
+from ..config.named_configs import KINDS
+from ..config.resources import BROKER, TOPIC
+from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, DelegationTokenRecord, EndTransactionRecord
+from .log import frame_of
+from .record_values import METADATA_CLASSES
+
+QUORUM_STATE = "quorum-state"
+_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_LEADER_UNCHANGED = -2
+# What Ottla has no place for yet, as the user knows it.
+_LEFT_OUT: dict[type, str] = {
+    DelegationTokenRecord: "delegation tokens",
+}
+
+
+@dataclass
+class ImageTopic:
+    """A topic; `leader_epochs` by partition."""
+
+    name: str
+    id: bytes
+    leader_epochs: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Image:
+    """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism,
+    `acls` by their ids, `quotas` by entity and key; `left_out` counts what is not here."""
+
+    topics: dict[bytes, ImageTopic] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    quotas: dict[tuple[frozenset[tuple[str, str | None]], str], ClientQuotaRecord] = field(default_factory=dict)
+    next_producer_id: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def apply(self, record: Any) -> None:
+        """One record more. Raises StorageError for one that speaks of a topic that is not there."""
+        if isinstance(record, TopicRecord):
+            self.topics[record.topic_id] = ImageTopic(record.name, record.topic_id)
+        elif isinstance(record, PartitionRecord):
+            self._topic(record.topic_id).leader_epochs[record.partition_id] = record.leader_epoch
+        elif isinstance(record, PartitionChangeRecord):
+            epochs = self._topic(record.topic_id).leader_epochs
+            if record.partition_id not in epochs:
+                raise StorageError(f"a record speaks of partition {record.partition_id}, which is not there")
+            epochs[record.partition_id] += record.leader != _LEADER_UNCHANGED
+        elif isinstance(record, RemoveTopicRecord):
+            topic = self._topic(record.topic_id)
+            del self.topics[topic.id]
+            self.configs.pop((TOPIC, topic.name), None)
+        elif isinstance(record, ConfigRecord):
+            configs = self.configs.setdefault((record.resource_type, record.resource_name), {})
+            if record.value is None:
+                configs.pop(record.name, None)
+            else:
+                configs[record.name] = record.value
+        elif isinstance(record, ProducerIdsRecord):
+            self.next_producer_id = record.next_producer_id
+        elif isinstance(record, UserScramCredentialRecord):
+            self.credentials[record.name, record.mechanism] = record
+        elif isinstance(record, RemoveUserScramCredentialRecord):
+            self.credentials.pop((record.name, record.mechanism), None)
+        elif isinstance(record, AccessControlEntryRecord):
+            self.acls[record.id] = record
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            self.acls.pop(record.id, None)
+        elif isinstance(record, ClientQuotaRecord):
+            place = frozenset((part.entity_type, part.entity_name) for part in record.entity), record.key
+            self.quotas.pop(place, None)
+            if not record.remove:
+                self.quotas[place] = record
+        elif (what := _LEFT_OUT.get(type(record))) is not None:
+            self.left_out[what] += 1
+
+    def _topic(self, topic_id: bytes) -> ImageTopic:
+        topic = self.topics.get(topic_id)
+        if topic is None:
+            raise StorageError(f"a record speaks of the topic {topic_id.hex()}, which is not there")
+        return topic
+
+    def broker_configs(self, node_id: int) -> Iterator[ConfigRecord]:
+        """The configs of this broker, those of all, and those of client metrics and groups."""
+        for (kind, name), configs in self.configs.items():
+            if (kind == BROKER and name in ("", str(node_id))) or kind in KINDS:
+                for key, value in configs.items():
+                    yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+
+
+def is_foreign(files: Files, folder: str) -> bool:
+    """Whether a KRaft quorum has used the metadata log in a folder: ours has neither a vote nor snapshots. OSError."""
+    return any(name == QUORUM_STATE or _SNAPSHOT.fullmatch(name) for name in files.list(folder))
+
+
+def read_image(files: Files, folder: str, *, was_clean: bool) -> Image:
+    """What a KRaft broker's metadata log says. Raises StorageError if that cannot be told in full.
+
+    A log that was not closed may end with a part of a batch, which nobody was told of.
+    """
+    try:
+        return _read_image(files, folder, was_clean)
+    except OSError as error:
+        raise StorageError(f"cannot read {folder}: {error}") from error
+    except (MalformedMessage, CorruptRecords, InvalidRecords, UnsupportedCodec, StorageError) as error:
+        way_out = "`ottla import-dir` can add its partitions to a new directory"
+        raise StorageError(f"{folder}: {error}; {way_out}") from error
+
+
+def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
+    names = files.list(folder)
+    image = Image()
+    snapshots = sorted((int(match[1]), match[0]) for name in names if (match := _SNAPSHOT.fullmatch(name)))
+    begin = 0
+    if snapshots:
+        begin, name = snapshots[-1]
+        for _, value in _values(files, os.path.join(folder, name), 0, is_torn=False):
+            image.apply(_decode(value))
+    bases = sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
+    if bases and bases[0] > begin:
+        raise StorageError(f"its log begins at offset {bases[0]}, behind what the snapshots tell")
+    pending: list[Any] | None = None  # the records of a transaction that has not ended
+    for number, base in enumerate(bases):
+        is_last = number + 1 == len(bases)
+        if not is_last and bases[number + 1] <= begin:
+            continue
+        for _, value in _values(files, os.path.join(folder, f"{base:020d}.log"), begin, is_last and not was_clean):
+            record = _decode(value)
+            if isinstance(record, BeginTransactionRecord):
+                pending = []
+            elif isinstance(record, EndTransactionRecord):
+                for one in pending or ():
+                    image.apply(one)
+                pending = None
+            elif isinstance(record, AbortTransactionRecord):
+                pending = None
+            elif pending is not None:
+                pending.append(record)
+            else:
+                image.apply(record)
+    return image
+
+
+def _values(files: Files, path: str, begin: int, is_torn: bool) -> Iterator[tuple[int, bytes]]:
+    """(offset, value) of the records from an offset on; where the file may be torn, up to the first unsound batch."""
+    file = files.open(path)
+    try:
+        source = FileSource(file)
+        for entry in inspect.entries(source):
+            if isinstance(entry, inspect.Damage) or not entry.crc_ok:
+                if is_torn:
+                    return
+                reason = entry.reason if isinstance(entry, inspect.Damage) else "the CRC is wrong"
+                raise StorageError(f"{os.path.basename(path)} at byte {entry.position}: {reason}")
+            if entry.header.is_control or entry.last_offset < begin:
+                continue
+            if entry.size_bytes > inspect.ENTRY_BYTES_MAX:
+                raise StorageError(f"{os.path.basename(path)} has a batch of {entry.size_bytes} bytes")
+            for record in formats.records(source.read(entry.position, entry.size_bytes), 0):
+                if record.offset >= begin and record.value is not None:
+                    yield record.offset, bytes(record.value)
+    finally:
+        file.close()
+
+
+def _decode(value: bytes) -> Any:
+    """The record of a value. Raises MalformedMessage, also for a type or version that nobody here knows."""
+    kind, version, position = frame_of(value)
+    cls = METADATA_CLASSES.get(kind)
+    if cls is None or version not in spec(cls).versions:
+        raise MalformedMessage(f"a metadata record of type {kind}, version {version}, is of a newer Kafka")
+    return parse(cls, version, value, position)
+
+
+class FileSource:
+    """A file of `Files` as what `inspect` reads from."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.size = file.size()
+
+    def read(self, position: int, length: int) -> bytes:
+        """At most `length` bytes; fewer only where they end. OSError."""
+        return bytes(self._file.read(position, max(0, min(length, self.size - position))))

@@ -1,0 +1,117 @@
+"""`__cluster_metadata-0`: topics, configs and producer-id blocks, in Kafka's metadata records.
+
+Owns the log and the order of replay; the frame of a record is `protocol/internal_records/metadata_values.py`'s. What
+the records mean is `topics.py`'s and `producer_ids.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import MalformedMessage
+from ...protocol.internal_records import metadata_records
+from ...protocol.internal_records.metadata_values import TOPIC, WRITTEN_VERSIONS, decode, encode, frame_of
+from ...protocol.records import batch, formats, steps
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.steps import Steps
+from ...storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from ...storage.log.append_plan import Prepared
+    from ...storage.partition_log import PartitionLog
+
+__all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "encode", "frame_of", "read_all"]
+
+TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
+STEP_ENTRIES = 500
+CHANGES_MAX = 10_000
+"""Records that one request may have written: Kafka's MAX_RECORDS_PER_USER_OP."""
+TOO_MANY_CHANGES = "Unable to perform excessively large batch operation."
+"""Kafka's text for a request that would write more."""
+METADATA_VERSION_LEVEL = 21  # 3.9-IV0
+
+
+class MetadataLog:
+    """Appends metadata records durably: what `append` returned from is on the disk."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        if log.log_end_offset == 0:
+            level = metadata_records.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION_LEVEL)
+            self.append([level], now_ms=0)
+
+    def append(self, records: Sequence[Any], now_ms: int) -> None:
+        """Writes the records as one batch, all or none. Raises StorageError."""
+        steps.run(self.append_steps(records, now_ms))
+
+    def append_steps(self, records: Sequence[Any], now_ms: int) -> Steps[None]:
+        """`append` in steps; all is written in the last one."""
+        self.write((yield from self.prepare_steps(records, now_ms)), now_ms)
+
+    def prepare_steps(self, records: Sequence[Any], now_ms: int) -> Steps[Prepared]:
+        """What `write` writes of these records, as one batch. For a change that is judged once more before it is
+        written."""
+        entries = []
+        for index, record in enumerate(records):
+            if index and index % STEP_ENTRIES == 0:
+                yield None
+            entries.append(batch.Record(index, now_ms, None, encode(record), ()))
+        if len(entries) > STEP_ENTRIES:
+            yield None
+        return self._log.prepare_records(entries)
+
+    def write(self, prepared: Prepared, now_ms: int) -> None:
+        """Appends what `prepare_steps` made. Raises StorageError."""
+        self._log.hold_back(self._log.log_end_offset)  # the high watermark is noted in another thread: never ahead
+        self._log.append_prepared(prepared, now_ms=now_ms)
+        self._log.flush()
+        self._log.hold_back(None)
+
+    def replay(self) -> Iterator[Any]:
+        """Every record, oldest first. Raises StorageError for a record that cannot be read."""
+        for value in _values(self._log):
+            try:
+                record = decode(value)
+            except MalformedMessage as error:
+                raise StorageError(f"{TOPIC}-0: {error}") from error
+            if record is not None:
+                yield record
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record."""
+        return self._log.log_end_offset
+
+    def close(self) -> None:
+        """Flushes and closes the log."""
+        self._log.close()
+
+
+def _values(log: PartitionLog) -> Iterable[bytes]:
+    for record in read_all(log):
+        if record.value is not None:
+            yield record.value
+
+
+def read_all(log: PartitionLog) -> Iterator[batch.Record]:
+    """Every record of a log of our own, in whatever format it is stored, batch by batch; control batches are passed
+    over. Raises StorageError."""
+    try:
+        yield from _read_all(log)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        raise StorageError(f"{log.topic}-{log.partition}: {error}") from error
+
+
+def _read_all(log: PartitionLog) -> Iterator[batch.Record]:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20).records
+        if not len(data):
+            return
+        for position, header in formats.headers(data):
+            if not header.is_control and header.next_offset > offset:
+                for record in formats.records(data, position):
+                    if record.offset >= offset:
+                        yield record
+            offset = max(offset, header.next_offset)

@@ -1,0 +1,141 @@
+"""What keys and values of Kafka's own logs mean: which schema reads them, by the topic that they lie in.
+
+Owns the choice. `__consumer_offsets` and `__transaction_state` begin a key with its type and a value with its version,
+each an int16; a value of `__cluster_metadata` begins with the version of its frame, the record's type and its version
+as varints (KIP-631).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from construct import Struct
+
+from ...protocol.internal_records import group_records, metadata_records, transaction_records
+from ...protocol.primitives import int16, unsigned_varint
+from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
+from ...protocol.schema import spec, struct_of
+from . import kraft_records
+
+GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__transaction_state"
+
+
+class Part(NamedTuple):
+    """What a key or a value is, and the schemas that read it, one behind the other."""
+
+    title: str
+    layouts: tuple[Struct, ...]
+
+
+KEY_TYPE = Struct("type" / int16)
+VALUE_VERSION = Struct("version" / int16)
+METADATA_FRAME = Struct("frame_version" / unsigned_varint, "type" / unsigned_varint, "version" / unsigned_varint)
+_UNKNOWN = Struct("fields" / Rest())
+_INT16 = struct.Struct(">h")
+
+# type of key -> (class of the key, class of the value)
+KEYED: dict[str, dict[int, tuple[type, type]]] = {
+    GROUPS: {
+        0: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
+        1: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
+        2: (group_records.GroupMetadataKey, group_records.GroupMetadataValue),
+    },
+    TRANSACTIONS: {0: (transaction_records.TransactionLogKey, transaction_records.TransactionLogValue)},
+}
+# The schemas of control records by type; their first field says the version that wrote them.
+CONTROL_CLASSES: dict[int, type] = {
+    spec(cls).api_key: cls
+    for cls in (
+        kraft_records.LeaderChangeMessage,
+        kraft_records.SnapshotHeaderRecord,
+        kraft_records.SnapshotFooterRecord,
+        kraft_records.KRaftVersionRecord,
+        kraft_records.VotersRecord,
+    )
+}
+METADATA_CLASSES: dict[int, type] = {
+    spec(cls).api_key: cls
+    for module in (metadata_records, kraft_records)
+    for name, cls in vars(module).items()
+    if name.endswith("Record") and isinstance(cls, type) and cls not in CONTROL_CLASSES.values()
+}
+# The types of metadata records by name, in the order of their numbers from 0 on; 6, 13 and 16 are not used any more.
+METADATA_TYPES = (
+    "RegisterBrokerRecord UnregisterBrokerRecord TopicRecord PartitionRecord ConfigRecord PartitionChangeRecord "
+    "- FenceBrokerRecord UnfenceBrokerRecord RemoveTopicRecord DelegationTokenRecord UserScramCredentialRecord "
+    "FeatureLevelRecord - ClientQuotaRecord ProducerIdsRecord - BrokerRegistrationChangeRecord "
+    "AccessControlEntryRecord RemoveAccessControlEntryRecord NoOpRecord ZkMigrationStateRecord "
+    "RemoveUserScramCredentialRecord BeginTransactionRecord EndTransactionRecord AbortTransactionRecord "
+    "RemoveDelegationTokenRecord RegisterControllerRecord ClearElrRecord"
+).split()
+
+
+def schemas_of(topic: str | None) -> Iterator[Part]:
+    """The schemas of a topic's keys and values, each in its newest version; none for most topics."""
+    if topic == METADATA:
+        for kind, cls in sorted(METADATA_CLASSES.items()):
+            newest = spec(cls).versions.last
+            yield Part(f"value of type {kind}: {cls.__name__} v{newest}", (METADATA_FRAME, struct_of(cls, newest)))
+    for kind, (key, value) in KEYED.get(topic or "", {}).items():
+        newest = spec(value).versions.last
+        yield Part(f"key of type {kind}: {key.__name__}", (KEY_TYPE, struct_of(key, 0)))
+        yield Part(f"its value: {value.__name__} v{newest}", (VALUE_VERSION, struct_of(value, newest)))
+
+
+def control_key(key: bytes) -> Part:
+    """The key of a record in a control batch."""
+    return Part(f"control record: {CONTROL_TYPES.get(_control_type(key), 'unknown')}", (CONTROL_KEY,))
+
+
+def control_value(key: bytes | None, value: bytes) -> Part | None:
+    """The value of a record in a control batch; None if nothing is known of it."""
+    kind = _control_type(key)
+    if kind in (0, 1):
+        return Part("end of a transaction", (END_TRANSACTION,))
+    cls = CONTROL_CLASSES.get(kind)
+    if cls is None or len(value) < 2:
+        return None
+    version = min(max(0, _INT16.unpack_from(value)[0]), spec(cls).versions.last)
+    return Part(f"{cls.__name__} v{version}", (struct_of(cls, version),))
+
+
+def _control_type(key: bytes | None) -> int:
+    return _INT16.unpack_from(key, 2)[0] if key is not None and len(key) >= 4 else -1
+
+
+def key_part(topic: str | None, key: bytes) -> Part | None:
+    """How to read a record's key; None if nothing is known of it."""
+    found = _classes(topic, key)
+    return Part(found[0].__name__, (KEY_TYPE, struct_of(found[0], 0))) if found else None
+
+
+def value_part(topic: str | None, key: bytes | None, value: bytes) -> Part | None:
+    """How to read a record's value; None if nothing is known of it."""
+    if topic == METADATA:
+        return _metadata(value)
+    found = _classes(topic, key)
+    if found is None or len(value) < 2:
+        return None
+    version = _INT16.unpack_from(value)[0]
+    if version not in spec(found[1]).versions:
+        return Part(f"{found[1].__name__} of unknown version {version}", (VALUE_VERSION, _UNKNOWN))
+    return Part(f"{found[1].__name__} v{version}", (VALUE_VERSION, struct_of(found[1], version)))
+
+
+def _classes(topic: str | None, key: bytes | None) -> tuple[type, type] | None:
+    if key is None or len(key) < 2 or topic is None:
+        return None
+    return KEYED.get(topic, {}).get(_INT16.unpack_from(key)[0])
+
+
+def _metadata(value: bytes) -> Part | None:
+    if len(value) < 3 or value[0] != 1 or value[1] > 127 or value[2] > 127:
+        return None
+    kind, version = value[1], value[2]
+    name = METADATA_TYPES[kind] if kind < len(METADATA_TYPES) else "-"
+    cls = METADATA_CLASSES.get(kind)
+    if cls is None or version not in spec(cls).versions:
+        return Part(f"{name if name != '-' else 'unknown record'} v{version}", (METADATA_FRAME, _UNKNOWN))
+    return Part(f"{cls.__name__} v{version}", (METADATA_FRAME, struct_of(cls, version)))

@@ -1,0 +1,574 @@
+"""The topics: names, ids, partitions and configs; created, changed and deleted durably.
+
+Owns what exists and the rules for names, counts and configs. Every change is a metadata record on the disk before it
+shows; a partition's folder follows, so that a crash between leaves a topic whose folder is made at the next start, or
+a folder of no topic, which is put aside. Sources: KIP-4, KIP-516 (ids), Kafka's `Topic.validate` and
+`ReplicationControlManager`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.internal_records.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ...protocol.records import steps
+from ...protocol.records.steps import Steps
+from ...storage.errors import DirectoryFailed, StorageError
+from ..config.log_config import log_config
+from ..config.message_format import topic_warning
+from ..config.values import Config, ConfigError, TopicConfig, without_nulls
+from ..errors import Refused
+from ..logs import get_logger
+from ..replica.flush import Durability
+from ..replica.log_dirs import FIRST_DIRECTORY_ID, LogDir, LogDirs
+from ..replica.partition import LEADER_EPOCH, Partition
+from .log import TOPIC as METADATA_TOPIC
+from .log import MetadataLog
+from .nodes import NO_LEADER, REPLICAS, Assignment, Nodes
+from .topic_changes import TopicChanges
+from .topic_records import RESOURCE_TOPIC, changed_record, config_record, merged, partition_record, stored_assignment
+
+if TYPE_CHECKING:
+    from ...storage.config import LogConfig
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
+NAME_LENGTH_MAX = 249
+PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
+STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; one takes up to a millisecond
+PLACED_AT_ONCE = 500
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Topic:
+    """One topic. `id` is 16 bytes; `partitions` are in order of their index."""
+
+    __slots__ = ("config", "id", "name", "partitions")
+
+    def __init__(self, name: str, id: bytes, config: TopicConfig) -> None:
+        self.name = name
+        self.id = id
+        self.config = config
+        self.partitions: list[Partition] = []
+
+    def online_partitions(self) -> list[Partition]:
+        """Those whose disk works."""
+        return [partition for partition in self.partitions if partition.offline is None]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether Kafka keeps its own state in it."""
+        return self.name in INTERNAL_TOPICS
+
+
+def check_name(name: str, *, as_kraft: bool = True) -> None:
+    """Refuses names that Kafka refuses (INVALID_TOPIC_EXCEPTION); with ZooKeeper it had other words for it."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        problem = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif not _NAME.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    elif name == METADATA_TOPIC:
+        problem = f"'{name}' is reserved"
+    if problem and as_kraft:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    if problem:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, _illegal(name))
+
+
+def _illegal(name: str) -> str:
+    if not name:
+        return "Topic name is illegal, it can't be empty"
+    if name in (".", ".."):
+        return 'Topic name cannot be "." or ".."'
+    if len(name) > NAME_LENGTH_MAX:
+        return f"Topic name is illegal, it can't be longer than {NAME_LENGTH_MAX} characters, topic name: {name}"
+    what = "is reserved"
+    if name != METADATA_TOPIC:
+        what = "is illegal, it contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+    return f'Topic name "{name}" {what}'
+
+
+def internal_prefix(name: str) -> str:
+    """What the broker's configs for one of Kafka's own topics begin with."""
+    return "offsets.topic" if name == GROUP_OFFSETS_TOPIC else "transaction.state.log"
+
+
+def internal_configs(name: str, config: Config) -> dict[str, str]:
+    """The configs that Kafka gives one of its own topics."""
+    segment_bytes = config[f"{internal_prefix(name)}.segment.bytes"]
+    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
+    if name == TRANSACTION_STATE_TOPIC:
+        configs |= {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
+        configs["min.insync.replicas"] = str(config["transaction.state.log.min.isr"])
+    return configs
+
+
+def new_topic_id(random_uuid: Callable[[], bytes]) -> bytes:
+    """A topic id whose text form does not begin with a dash, which command lines would take for an option."""
+    while True:
+        made = random_uuid()
+        if made[:15] != bytes(15) and not base64.urlsafe_b64encode(made).startswith(b"-"):
+            return made
+
+
+class Topics:
+    """All topics of the broker, by name and by id. Not known here: who asks."""
+
+    def __init__(
+        self,
+        logs: LogDirs,
+        metadata: MetadataLog,
+        config: Config,
+        nodes: Nodes,
+        random_uuid: Callable[[], bytes],
+        durability: Durability,
+    ) -> None:
+        self._logs = logs
+        self._durability = durability
+        self._metadata = metadata
+        self._config = config
+        self._nodes = nodes
+        self._random_uuid = random_uuid
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._assigned: dict[tuple[bytes, int], Assignment] = {}  # of partitions that are not opened yet
+        self._recorded: dict[tuple[bytes, int], Assignment] = {}  # as the metadata log has it
+        self._as_kraft: bool = config.profile.behaviour.topics_as_kraft
+        self._new_names: set[str] = set()  # of topics that are being created
+        self.changes = TopicChanges()
+        """What is made in steps; every other change of the same topic finishes it first."""
+
+    # Looking up
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str | None) -> Topic | None:
+        """The topic of that name."""
+        return self._by_name.get(name)  # type: ignore[arg-type]
+
+    def by_id(self, id: bytes) -> Topic | None:
+        """The topic of that id."""
+        return self._by_id.get(id)
+
+    def named(self, name: str) -> Topic:
+        """The topic of that name, or UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def partition(self, name: str, index: int) -> Partition:
+        """One partition, or UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self._partitions.get((name, index))
+        if partition is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Whether that partition exists."""
+        return (name, index) in self._partitions
+
+    def leader(self, name: str, index: int) -> int:
+        """The node that leads a partition; -1 where it has none, or is not there."""
+        partition = self._partitions.get((name, index))
+        return NO_LEADER if partition is None or partition.offline is not None else partition.leader
+
+    def led_by(self, node_id: int, name: str) -> Callable[[int], bool]:
+        """Whether a node leads a topic's partition of that index."""
+        return lambda index: self.leader(name, index) == node_id
+
+    # Changing
+
+    def check_free(self, name: str) -> None:
+        """Whether a topic may have that name. Raises Refused."""
+        check_name(name, as_kraft=self._as_kraft)
+        if name in self._by_name:
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        # '.' and '_' are one character in the names of metrics, so Kafka keeps such names apart.
+        flat = name.replace(".", "_")
+        for other in (*self._by_name, *self._new_names) if "." in name or "_" in name else ():
+            if other.replace(".", "_") == flat:
+                raise Refused(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{name}' collides with existing topic{'' if self._as_kraft else 's'}: {other}",
+                )
+
+    def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
+        """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
+        self.check_free(name)
+        kept = without_nulls(configs)
+        TopicConfig(self._config, kept).check_tiered()
+        return kept
+
+    def replication_factor(self, name: str) -> int:
+        """How many replicas a new topic has of each partition if nobody says. Raises Refused for more than nodes.
+
+        As many as its config says if that is set; else all nodes there are, up to three. Kafka's own topics have as
+        many of what is asked for as there can be.
+        """
+        there, config = len(self._nodes.ids), self._config
+        key = "default.replication.factor"
+        if name in INTERNAL_TOPICS:
+            key = f"{internal_prefix(name)}.replication.factor"
+        if there == 1 or not config.is_set(key):
+            return min(REPLICAS, there)
+        factor = config[key]
+        if name in INTERNAL_TOPICS:
+            return min(factor, there)
+        return self.check_factor(factor)
+
+    def check_factor(self, factor: int) -> int:
+        """The factor, if there can be as many replicas; else INVALID_REPLICATION_FACTOR."""
+        there = len(self._nodes.ids)
+        if 1 <= factor <= there:
+            return factor
+        if self._as_kraft:
+            problem = "Replication factor must be larger than 0, or -1 to use the default value."
+            if factor > there:
+                problem = f"Unable to replicate the partition {factor} time(s): The target replication factor of "
+                problem += f"{factor} cannot be reached because only {there} broker(s) are registered"
+                cordoned = " or some brokers have all their log directories cordoned"
+                problem += f"{cordoned if self._config.profile.behaviour.cordoned_log_dirs else ''}."
+        elif factor < 1:
+            problem = "Replication factor must be larger than 0."
+        else:
+            problem = f"Replication factor: {factor} larger than available brokers: {there}."
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+
+    def place(self, count: int, factor: int, *, grows: bool = False) -> list[tuple[int, ...]]:
+        """Replicas for as many new partitions, after all that there are, of a new topic or of one that `grows`. Raises
+        Refused where every directory is cordoned (KIP-1066)."""
+        if all(map(self._logs.is_cordoned, self._logs.online)) and self._logs.online:
+            problem = "All brokers are currently fenced, or have all their log directories cordoned."
+            before = "" if grows else f"Unable to replicate the partition {factor} time(s): "
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, before + problem)
+        return self._nodes.place(count, factor, len(self._partitions))
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str | None],
+        now_ms: int,
+        replicas: Sequence[Sequence[int]] | None = None,
+    ) -> Topic:
+        """Creates a topic; `replicas` are the node ids of each partition, placed without it. Raises Refused,
+        ConfigError or StorageError; then nothing of it remains."""
+        self.changes.finish(name)
+        return steps.run(self.creating(name, partitions, configs, now_ms, replicas))
+
+    def creating(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str | None],
+        now_ms: int,
+        replicas: Sequence[Sequence[int]] | None = None,
+    ) -> Steps[Topic]:
+        """`create` in steps, for `changes`. What can be refused is refused in the first one."""
+        kept = self.check_new(name, configs)
+        if replicas is None:
+            replicas = self.place(partitions, self.replication_factor(name))
+        while True:
+            try:
+                return (yield from self._create(name, replicas, kept, now_ms))
+            except DirectoryFailed:  # with one less to choose from
+                continue
+
+    def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Steps[Topic]:
+        self._new_names.add(name)
+        topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
+        try:
+            placed, new = yield from self._place_logs(topic, 0, replicas)
+            records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
+            records += [config_record(name, key, value) for key, value in kept.items()]
+            yield from self._metadata.append_steps(records + new, now_ms)
+            yield from self._open_new(topic, placed, now_ms)
+        finally:
+            self._new_names.discard(name)
+        self._by_name[name] = self._by_id[topic.id] = topic
+        self._warn_of_format(topic)
+        return topic
+
+    def _open_new(self, topic: Topic, placed: Sequence[tuple[int, bytes]], now_ms: int) -> Steps[None]:
+        """Makes the logs of a topic whose records are written; where that fails, all of it goes again."""
+        try:
+            config = self._log_config(topic)
+            for index, directory in placed:
+                if index and index % STEP_PARTITIONS == 0:
+                    yield None
+                self._open(topic, index, directory, config, now_ms)
+            if config != self._log_config(topic):  # a config of the broker changed meanwhile
+                self._reconfigure(topic)
+        except StorageError:
+            self._drop_logs(topic)  # first: it may be open files that there are too many of
+            for index, _ in placed:
+                self._assigned.pop((topic.id, index), None)
+                self._recorded.pop((topic.id, index), None)
+            self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
+            raise
+
+    def _place_logs(
+        self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]
+    ) -> Steps[tuple[list[tuple[int, bytes]], list[PartitionRecord]]]:
+        """Chooses the directories of new partitions, from the index `first` on: (index, directory) and the record of
+        each."""
+        self._logs.forget_offsets(topic.name, range(first, first + len(replicas)))
+        placed: list[tuple[int, bytes]] = []
+        records: list[PartitionRecord] = []
+        for index, nodes in enumerate(replicas, first):
+            if len(placed) % PLACED_AT_ONCE == PLACED_AT_ONCE - 1:
+                yield None
+            at = self._logs.place(topic.name, index)
+            made = self._assigned[topic.id, index] = self._recorded[topic.id, index] = self._nodes.assigned(
+                nodes, LEADER_EPOCH
+            )
+            placed.append((index, at))
+            records.append(partition_record(topic.id, index, made, at))
+        return placed, records
+
+    def add_partitions(
+        self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Grows a topic to `count` partitions in all, the new ones with as many replicas as the others unless they are
+        given. Raises StorageError."""
+        self.changes.finish(topic.name)
+        steps.run(self.adding_partitions(topic, count, now_ms, replicas))
+
+    def adding_partitions(
+        self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
+    ) -> Steps[None]:
+        """`add_partitions` in steps, for `changes`. Raises Refused where a change that was under way left no room."""
+        self._check_there(topic)
+        first = len(topic.partitions)
+        if count <= first or (replicas is not None and len(replicas) != count - first):
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {first} partition(s).")
+        if replicas is None:
+            factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
+            replicas = self.place(count - first, factor, grows=True)
+        placed, records = yield from self._place_logs(topic, first, replicas)
+        yield from self._metadata.append_steps(records, now_ms)
+        for start in range(0, len(placed), STEP_PARTITIONS):
+            if start:
+                yield None
+            self.open([(topic, index, at) for index, at in placed[start : start + STEP_PARTITIONS]], now_ms)
+
+    def _check_there(self, topic: Topic) -> None:
+        if self._by_id.get(topic.id) is not topic:  # the change that was under way has deleted it
+            problem = "This server does not host this topic-partition."
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+
+    def set_configs(self, topic: Topic, configs: Mapping[str, str], now_ms: int) -> None:
+        """Replaces a topic's configs. Raises ConfigError or StorageError; then nothing has changed."""
+        changed = TopicConfig(self._config, configs)
+        before = topic.config.overrides
+        records = [config_record(topic.name, key, None) for key in before if key not in configs]
+        records += [config_record(topic.name, k, v) for k, v in configs.items() if before.get(k) != v]
+        if records:
+            self._metadata.append(records, now_ms)
+        topic.config = changed
+        self._reconfigure(topic)
+        self._warn_of_format(topic)
+
+    def delete(self, topic: Topic, now_ms: int) -> None:
+        """Deletes a topic; those who wait for its partitions are answered. Raises StorageError."""
+        self.changes.finish(topic.name)
+        steps.run(self.deleting(topic, now_ms))
+
+    def deleting(self, topic: Topic, now_ms: int) -> Steps[None]:
+        """`delete` in steps, for `changes`: the topic is gone after the first one, and its folders after the last."""
+        self._check_there(topic)
+        self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
+        del self._by_name[topic.name], self._by_id[topic.id]
+        yield from self._dropping(topic)
+
+    def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
+        """Has partitions led or kept in sync by others, all at once. Raises StorageError; then nothing has changed."""
+        records = [
+            changed_record(
+                (id := self._by_name[one.topic].id), one.index, self._recorded[id, one.index], made, one.directory
+            )
+            for one, made in changes
+        ]
+        self._metadata.append(records, now_ms)
+        for partition, assignment in changes:
+            self._recorded[self._by_name[partition.topic].id, partition.index] = assignment
+            partition.assign(assignment)
+
+    def set_directory(self, partition: Partition, directory: bytes, now_ms: int) -> None:
+        """Notes durably in which directory a partition lies from now on. Raises StorageError."""
+        key = self._by_name[partition.topic].id, partition.index
+        record = PartitionChangeRecord(
+            topic_id=key[0], partition_id=key[1], directories=[directory] * len(self._recorded[key].replicas)
+        )
+        self._metadata.append([record], now_ms)
+        self._recorded[key] = merged(self._recorded[key], record)
+        partition.assignment = partition.assignment._replace(partition_epoch=self._recorded[key].partition_epoch)
+
+    def reconfigure(self) -> None:
+        """A broker config changed: every log takes over what it means for it."""
+        for topic in self._by_name.values():
+            self._reconfigure(topic)
+
+    # Starting
+
+    def replay(self, records: Iterable[Any]) -> list[tuple[Topic, int, bytes | None]]:
+        """Rebuilds what exists from metadata records; returns every (topic, partition, directory id) to be opened.
+
+        Raises StorageError for records that contradict each other.
+        """
+        found: dict[bytes, Topic] = {}
+        overrides: dict[str, dict[str, str]] = {}
+        placed: dict[bytes, dict[int, bytes | None]] = {}
+        for record in records:
+            if isinstance(record, TopicRecord):
+                found[record.topic_id] = Topic(record.name, record.topic_id, TopicConfig(self._config))
+                placed[record.topic_id] = {}
+                overrides[record.name] = {}
+            elif isinstance(record, PartitionRecord):
+                directory = record.directories[0] if record.directories else None
+                if record.topic_id not in placed:
+                    raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
+                placed[record.topic_id][record.partition_id] = directory
+                self._recorded[record.topic_id, record.partition_id] = stored_assignment(record)
+            elif isinstance(record, PartitionChangeRecord):
+                if record.partition_id not in placed.get(record.topic_id, ()):
+                    raise StorageError(f"{METADATA_TOPIC}-0: a change of no partition, {record.topic_id.hex()}")
+                key = record.topic_id, record.partition_id
+                self._recorded[key] = merged(self._recorded[key], record)
+                if record.directories:
+                    placed[record.topic_id][record.partition_id] = record.directories[0]
+            elif isinstance(record, RemoveTopicRecord):
+                found.pop(record.topic_id, None)
+                for index in placed.pop(record.topic_id, ()):
+                    self._recorded.pop((record.topic_id, index), None)
+            elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:
+                configs = overrides.setdefault(record.resource_name, {})
+                if record.value is None:
+                    configs.pop(record.name, None)
+                else:
+                    configs[record.name] = record.value
+        for topic in found.values():
+            topic.config = TopicConfig(self._config, self._readable(topic.name, overrides[topic.name]))
+            for index in placed[topic.id]:
+                self._assigned[topic.id, index] = self._nodes.found(self._recorded[topic.id, index])
+            self._by_name[topic.name] = self._by_id[topic.id] = topic
+            self._warn_of_format(topic)
+        return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
+
+    def _readable(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
+        """The configs that are known here. Others are of a newer or older Kafka: logged, and not in force."""
+        kept: dict[str, str] = {}
+        for name, value in configs.items():
+            try:
+                TopicConfig(self._config, {name: value})
+            except ConfigError as error:
+                get_logger().warning("config of a topic ignored", topic=topic, reason=str(error))
+            else:
+                kept[name] = value
+        return kept
+
+    def open(
+        self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int, on_done: Callable[[], None] = lambda: None
+    ) -> None:
+        """Opens the logs that `replay` named; those on a disk that does not work are offline. `on_done` is called for
+        each. Raises StorageError."""
+        moved: list[PartitionRecord] = []
+        configs: dict[bytes, LogConfig] = {}
+        for topic, index, directory in placed:
+            if topic.id not in configs:
+                configs[topic.id] = self._log_config(topic)
+            try:
+                lies_in = self._open(topic, index, directory, configs[topic.id], now_ms).directory
+            except DirectoryFailed as error:
+                assigned = self._assigned.pop((topic.id, index))
+                offline = Partition(topic.name, index, None, self._durability, str(error), assigned)
+                offline.directory = directory
+                self._add(offline, topic)
+                continue
+            finally:
+                on_done()
+            # A folder that somebody moved: from here on it is looked for where it is.
+            if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
+                now = self._recorded[topic.id, index] = topic.partitions[-1].assignment
+                moved.append(partition_record(topic.id, index, now, lies_in))
+        if moved:
+            self._metadata.append(moved, now_ms)
+
+    def take_offline(self, log_dir: LogDir) -> list[Partition]:
+        """Takes the partitions of a directory that has failed offline; those which were not before."""
+        reason = f"{log_dir.path}: {log_dir.failure}"
+        found = [partition for partition in self._partitions.values() if partition.lies_in(log_dir)]
+        for partition in found:
+            partition.go_offline(reason)
+        return found
+
+    def _open(self, topic: Topic, index: int, directory: bytes | None, config: LogConfig, now_ms: int) -> Partition:
+        log = self._logs.open_partition(topic.name, index, topic.id, config, directory, now_ms)
+        assigned = self._assigned.pop((topic.id, index))
+        # Clients that have heard of this epoch do not go back to an older one.
+        log.leader_epoch = max(log.leader_epoch, assigned.leader_epoch)
+        assigned = assigned._replace(leader_epoch=log.leader_epoch)
+        partition = Partition(topic.name, index, log, self._durability, assignment=assigned)
+        partition.directory = self._logs.id_of(log)
+        self._add(partition, topic)
+        return partition
+
+    def _add(self, partition: Partition, topic: Topic) -> None:
+        topic.partitions.append(partition)
+        self._partitions[topic.name, partition.index] = partition
+
+    def _log_config(self, topic: Topic) -> LogConfig:
+        return log_config(topic.config, self._config)
+
+    def _reconfigure(self, topic: Topic) -> None:
+        config = self._log_config(topic)
+        for partition in topic.online_partitions():
+            partition.configure(config)
+
+    def _warn_of_format(self, topic: Topic) -> None:
+        self._config.tell_inert(topic.config.overrides)
+        if reason := topic_warning(topic.config, self._config):
+            get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
+
+    def _drop_logs(self, topic: Topic) -> None:
+        """All at once, of a topic that could not be created."""
+        steps.run(self._dropping(topic, at_once=True))
+
+    def _dropping(self, topic: Topic, *, at_once: bool = False) -> Steps[None]:
+        """What cannot be removed is put aside by a later start, which finds it listed nowhere."""
+        for partition in topic.partitions:
+            del self._partitions[topic.name, partition.index]
+            self._recorded.pop((topic.id, partition.index), None)
+        for number, partition in enumerate(topic.partitions):
+            if number and number % STEP_PARTITIONS == 0 and not at_once:
+                yield None
+            partition.gone()
+            if partition.offline is None:
+                try:
+                    self._logs.delete(partition.log, at_once=at_once)
+                except StorageError as error:
+                    get_logger().error(
+                        "a deleted partition's folder stays", folder=repr(partition.log), reason=str(error)
+                    )

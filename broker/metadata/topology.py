@@ -1,0 +1,347 @@
+"""Who leads what, changed on command: leaders that move, partitions without one, nodes that stop and run again.
+
+Owns the changes; `nodes.py` has the rules and `topics.py` writes them down. Each change is durable before it shows;
+then those who wait for a partition are answered, and the coordinators of what lies in it go with its leader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...storage.errors import StorageError
+from ..errors import Refused
+from ..logs import get_logger
+from .nodes import NO_LEADER, Assignment, Nodes
+
+if TYPE_CHECKING:
+    from ..clock import Clock, Timer
+    from ..replica.partition import Partition
+    from .topics import Topics
+
+
+class TopologyError(ValueError):
+    """A change that cannot be: a node or partition that is not, or a leader that has no replica. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node and where its first listener is."""
+
+    id: int
+    host: str
+    port: int
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """Who has a partition; the leader is -1 where there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyView:
+    """All nodes, and all partitions by topic and index."""
+
+    nodes: tuple[NodeView, ...]
+    partitions: tuple[PartitionView, ...]
+
+
+class TopologyNote(NamedTuple):
+    """What of a topology is not written down: nodes that are stopped, partitions taken offline, by (topic, index), and
+    nodes that are forgotten."""
+
+    stopped: frozenset[int] = frozenset()
+    offline: frozenset[tuple[str, int]] = frozenset()
+    unregistered: frozenset[int] = frozenset()
+
+
+NOTHING_NOTED = TopologyNote()
+REASSIGNMENT_MS = 100
+"""How long a reassignment is under way whose new replicas run. Kafka's takes as long as they copy, and tools and admin
+clients that list reassignments right after expect to see it."""
+UNKNOWN = 1 << 63  # where a log ended that is not there any more: behind all
+
+
+class Topology:
+    """The nodes and leaders of one broker. All methods belong on its event loop."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        topics: Topics,
+        clock: Clock,
+        waits: Clock,
+        address: Callable[[int], tuple[str, int]],
+    ) -> None:
+        """`waits` is the clock by which reassignments end, also where the broker's `clock` stands still. `address` is
+        where a node's first listener is."""
+        self.nodes = nodes
+        self._topics = topics
+        self._clock = clock
+        self._waits = waits
+        self._ending: set[Timer] = set()  # of reassignments
+        self._address = address
+        self.on_leader: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition whose leader changed, after the start."""
+        self.on_node: Callable[[int, bool], None] = lambda node_id, is_running: None
+        """Told of a node that stopped or runs again; set by whoever has its sockets."""
+        self._told: dict[tuple[bytes, int], int] = {}  # the highest epochs that clients may know, where not the first
+
+    def begin(self, note: TopologyNote) -> None:
+        """At the start: what the note says is so, and who led and cannot any more is replaced. Raises StorageError."""
+        self.nodes.stopped.update(node for node in note.stopped if node in self.nodes.ids)
+        self.nodes.unregistered.update(note.unregistered & self.nodes.stopped)
+        for partition in self._partitions():
+            partition.is_held = (partition.topic, partition.index) in note.offline
+        if self.nodes.is_cluster or note.offline:
+            self._elect(self._partitions())
+
+    def go_on_from(self, earlier: Topology) -> None:
+        """Takes the place of another state, whose data may be older or newer. Raises StorageError.
+
+        Clients hear of no leader with an older epoch than they know, so epochs go on above those that were told. A log
+        that has less now gets a new one, too, by which consumers see that it was cut (KIP-320).
+        """
+        self._told = told = earlier._told
+        ends: dict[tuple[bytes, int], int] = {}
+        for key, partition in earlier._by_id():
+            if partition.leader_epoch:
+                told[key] = max(told.get(key, 0), partition.leader_epoch)
+            ends[key] = UNKNOWN if partition.offline is not None else partition.log.log_end_offset
+        changes = []
+        for key, partition in self._by_id():
+            now = partition.assignment
+            is_cut = partition.offline is None and partition.log.log_end_offset < ends.get(key, UNKNOWN)
+            if is_cut or told.get(key, 0) > now.leader_epoch:
+                epoch = max(told.get(key, 0), now.leader_epoch) + 1
+                changes.append((partition, now._replace(leader_epoch=epoch, partition_epoch=now.partition_epoch + 1)))
+        self._change(changes)
+
+    def note(self) -> TopologyNote:
+        """For another start on the same data: what `begin` takes."""
+        held = ((one.topic, one.index) for one in self._partitions() if one.is_held)
+        return TopologyNote(frozenset(self.nodes.stopped), frozenset(held), frozenset(self.nodes.unregistered))
+
+    # Changes
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Has another replica lead a partition. Raises TopologyError, StorageError."""
+        moved = self._found(topic, partition)
+        self._check_node(node_id)
+        now = moved.assignment
+        if node_id not in now.replicas:
+            raise TopologyError(f"node {node_id} has no replica of {topic}-{partition}: {list(now.replicas)} have")
+        if moved.is_held:
+            raise TopologyError(f"{topic}-{partition} is offline: bring it online first")
+        if node_id in self.nodes.stopped or node_id not in now.isr:  # the last in sync stays so when it stops
+            problem = "is stopped" if node_id in self.nodes.stopped else "is not in sync"
+            raise TopologyError(f"node {node_id} cannot lead {topic}-{partition}: it {problem}")
+        self._change([(moved, now.next(node_id, now.isr))])
+
+    def take_offline(self, topic: str, partition: int) -> None:
+        """Leaves a partition without a leader until `bring_online`. Raises TopologyError, StorageError."""
+        self._hold(self._found(topic, partition), True)
+
+    def bring_online(self, topic: str, partition: int) -> None:
+        """Ends what `take_offline` began: one in sync leads it again. Raises TopologyError, StorageError."""
+        self._hold(self._found(topic, partition), False)
+
+    def stop_node(self, node_id: int) -> None:
+        """A node goes: others in sync lead what it led, its listeners refuse and its connections are cut. Raises
+        TopologyError, StorageError."""
+        self._check_node(node_id)
+        self.nodes.stopped.add(node_id)
+        try:
+            self._elect(self._partitions())
+        except Exception:
+            self.nodes.stopped.discard(node_id)
+            raise
+        self.on_node(node_id, False)
+
+    def start_node(self, node_id: int) -> None:
+        """A node runs again: in sync at once, and leading only what nobody else could. Raises TopologyError,
+        StorageError."""
+        self._check_node(node_id)
+        was_stopped = node_id in self.nodes.stopped
+        self.nodes.stopped.discard(node_id)
+        try:
+            self._elect(self._partitions())
+        except Exception:
+            if was_stopped:
+                self.nodes.stopped.add(node_id)
+            raise
+        self.nodes.unregistered.discard(node_id)
+        self.on_node(node_id, True)
+
+    def spread_leaders(self) -> None:
+        """Has every partition led by its preferred replica, the first one, where that runs. Raises StorageError."""
+        self.balance()
+
+    def elected(self, partition: Partition, *, unclean: bool) -> Assignment:
+        """What an election makes of a partition, for `change`: led by its preferred replica, or with `unclean` by any
+        that runs (KIP-460). Raises Refused where it has such a leader, or cannot have one."""
+        now = partition.assignment
+        leader = NO_LEADER if partition.offline is not None else now.leader
+        if leader != NO_LEADER and (unclean or leader == now.replicas[0]):
+            raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+        can_lead = not partition.is_held and partition.offline is None
+        made = now
+        if unclean and can_lead:
+            made = self.nodes.elected(now, is_held=False, unclean=True)
+        elif can_lead and now.replicas[0] in now.isr and now.replicas[0] not in self.nodes.stopped:
+            made = now.next(now.replicas[0], now.isr)
+        if made.leader != leader:
+            return made
+        if unclean:
+            raise Refused(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+            )
+        raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+
+    def reassigned(self, partition: Partition, replicas: Sequence[int] | None) -> Assignment:
+        """What a partition becomes that is to have these replicas, for `change`; None ends the reassignment that is
+        under way (KIP-455). Raises Refused."""
+        now, is_held = partition.assignment, partition.is_held
+        unclean = self._is_unclean(partition)
+        if replicas is not None:
+            if problem := self.nodes.problem_of(replicas):
+                raise Refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
+                )
+            return self.nodes.reassigned(now, replicas, is_held=is_held, unclean=unclean)
+        if not now.is_reassigned:
+            raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        made = self.nodes.reverted(now, is_held=is_held, unclean=unclean)
+        if made is None:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {partition.topic}:{partition.index} because it would "
+                "require an unclean leader election.",
+            )
+        return made
+
+    def change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
+        """Makes partitions what `elected` and `reassigned` said, all at once; reassignments that can end do so after
+        REASSIGNMENT_MS. Raises StorageError."""
+        self._change(wanted)
+        moved = [partition for partition, made in wanted if made.is_reassigned]
+        if moved:
+            timer = self._waits.call_at(self._waits.now_ms() + REASSIGNMENT_MS, lambda: self._end(moved, timer))
+            self._ending.add(timer)
+
+    def close(self) -> None:
+        """Ends no reassignment any more: the next start does."""
+        for timer in self._ending:
+            timer.cancel()
+        self._ending.clear()
+
+    def _end(self, moved: Sequence[Partition], timer: Timer) -> None:
+        self._ending.discard(timer)
+        there = {id(partition) for partition in self._partitions()}
+        try:
+            self._elect([one for one in moved if id(one) in there])
+        except StorageError as error:
+            get_logger().error("a reassignment could not end", reason=str(error))
+
+    def imbalanced(self, percentage: int | None) -> list[Partition]:
+        """The partitions that their preferred replica could lead and does not; with a percentage only those of nodes
+        for which more of them are led by others."""
+        found = [
+            one
+            for one in self._partitions()
+            if one.offline is None
+            and not one.is_held
+            and one.leader not in (NO_LEADER, one.replicas[0])
+            and one.replicas[0] in one.isr
+            and one.replicas[0] not in self.nodes.stopped
+        ]
+        if percentage is None or not found:
+            return found
+        preferred = Counter(one.replicas[0] for one in self._partitions())
+        elsewhere = Counter(one.replicas[0] for one in found)
+        return [one for one in found if elsewhere[one.replicas[0]] * 100 > percentage * preferred[one.replicas[0]]]
+
+    def balance(self, percentage: int | None = None) -> None:
+        """Has those led by their preferred replicas. Raises StorageError."""
+        self._change([(one, one.assignment.next(one.replicas[0], one.isr)) for one in self.imbalanced(percentage)])
+
+    def describe(self) -> TopologyView:
+        """Everything as it is now."""
+        partitions = (
+            PartitionView(
+                one.topic,
+                one.index,
+                NO_LEADER if one.offline is not None else one.leader,
+                one.leader_epoch,
+                one.replicas,
+                one.isr,
+            )
+            for one in self._partitions()
+        )
+        return TopologyView(self.node_views(), tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))))
+
+    def node_views(self) -> tuple[NodeView, ...]:
+        """The nodes alone."""
+        return tuple(NodeView(id, *self._address(id), id not in self.nodes.stopped) for id in self.nodes.ids)
+
+    # How
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self._topics for partition in topic.partitions]
+
+    def _by_id(self) -> Iterator[tuple[tuple[bytes, int], Partition]]:
+        return (((topic.id, partition.index), partition) for topic in self._topics for partition in topic.partitions)
+
+    def _found(self, topic: str, index: int) -> Partition:
+        if not self._topics.has_partition(topic, index):
+            raise TopologyError(f"there is no partition {topic}-{index}")
+        return self._topics.partition(topic, index)
+
+    def _check_node(self, node_id: int) -> None:
+        if node_id not in self.nodes.ids:
+            raise TopologyError(f"there is no node {node_id}: the nodes are {', '.join(map(str, self.nodes.ids))}")
+
+    def _hold(self, partition: Partition, is_held: bool) -> None:
+        before, partition.is_held = partition.is_held, is_held
+        try:
+            self._elect([partition])
+        except Exception:
+            partition.is_held = before
+            raise
+
+    def _is_unclean(self, partition: Partition) -> bool:
+        return self._topics.named(partition.topic).config["unclean.leader.election.enable"]
+
+    def _elect(self, partitions: Iterable[Partition]) -> None:
+        unclean = {topic.name: topic.config["unclean.leader.election.enable"] for topic in self._topics}
+        self._change(
+            [
+                (one, self.nodes.elected(one.assignment, is_held=one.is_held, unclean=unclean[one.topic]))
+                for one in partitions
+            ]
+        )
+
+    def _change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
+        changes = [(partition, made) for partition, made in wanted if made != partition.assignment]
+        if not changes:
+            return
+        leaders = {id(partition): partition.leader for partition, _ in changes}
+        told = [partition for partition, made in changes if made.leader_epoch != partition.assignment.leader_epoch]
+        self._topics.reassign(changes, self._clock.now_ms())
+        for partition in told:
+            key = self._topics.named(partition.topic).id, partition.index
+            self._told[key] = max(self._told.get(key, 0), partition.leader_epoch)
+            if partition.leader != leaders[id(partition)]:
+                self.on_leader(partition)
+            partition.release()

@@ -1,0 +1,1 @@
+"""Sockets, connections, and the way of a request from its frame to its handler."""

@@ -1,0 +1,598 @@
+"""One client connection on the event loop: the socket's bytes, the handler under way, and the responses.
+
+Owns reading, back-pressure and running handlers. A handler's coroutine is driven from here, without a task: nearly all
+of them end at their first step, so their responses leave with the read event that brought the requests. One that waits
+is resumed by the future it waits for, and the next request of the connection begins after its response, as in Kafka,
+which mutes a connection's channel until the response is sent (KafkaChannel.mute): a ListOffsets behind a DeleteRecords
+or a delayed Fetch sees what these did. Reading stops while the peer does not take its responses, or has sent a request
+behind one that waits, so that a slow reader costs the memory of its socket and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import select
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
+from ...protocol.errors import ProtocolViolation
+from ..context import Arrival
+from ..logs import get_logger, handling, levels
+from ..recording.tap import Tap
+from .admission import Admission, IdleWatch, Verdict
+from .request_log import note_request
+from .router import Mutes, call, failure
+
+if TYPE_CHECKING:
+    from ..broker_state import BrokerState
+    from ..clock import Timer
+    from ..metrics.client_ledger import Origin
+    from ..metrics.counters import RequestMetrics
+    from ..recording.exchange import Exchange, Peer, Sink
+    from ..testing.faults.injection import FaultedCall
+    from .router import AnyCall
+
+SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
+JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
+
+
+class Connections:
+    """All open connections of a broker, and what they share."""
+
+    def __init__(self, broker: BrokerState) -> None:
+        self.pool = BufferPool()
+        self.frame_bytes_max: int = broker.config["socket.request.max.bytes"]
+        self.open: set[ClientConnection] = set()
+        self.admissions: dict[int, Admission] = {}
+        self.idle_watch = IdleWatch(broker.waits, -1, self.open)
+        self.metrics: RequestMetrics | None = None
+        """Counts what is done; None where nobody asks for it. It outlives a state."""
+        self.timer: Callable[[], int] = time.perf_counter_ns
+        self.handling, self.levels = handling(), levels()
+        self.attach(broker)
+        self.stopping = False
+        self.numbers = itertools.count(1)
+        """Of connections, in the order in which they were accepted."""
+        self.idle: asyncio.Future[None] | None = None
+        self.tap: Tap | None = None
+        """Who is told of requests and answers; None while nobody is. It outlives a state."""
+        self.own_tap = Tap()
+        """The same, whether anybody listens or not."""
+
+    def listen(self, sink: Sink, frame_bytes_max: int | None = None, **more: Any) -> None:
+        """Tells somebody of each request and answer; whoever wants no frames above a size says so, see `Tap.add`."""
+        self.own_tap.add(sink, frame_bytes_max, **more)
+        self.tap = self.own_tap
+
+    def unlisten(self, sink: Sink) -> None:
+        """Tells them no more."""
+        self.own_tap.remove(sink)
+        if not self.own_tap.is_heard:
+            self.tap = None
+
+    def attach(self, broker: BrokerState) -> None:
+        """Has a state, the first or another one, answer; there are no connections of an earlier one."""
+        self._look_no_more()
+        self.broker = broker
+        self.admissions = {node_id: Admission(broker.config, broker.clock) for node_id in broker.nodes.ids}
+        self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
+        broker.on_reconfigured = self._admit_held
+        broker.topic_metrics = None if self.metrics is None else self.metrics.topics
+
+    def observe(self, metrics: RequestMetrics | None) -> None:
+        """Has all be counted from here on, or nothing."""
+        self.metrics = metrics
+        self.timer = time.perf_counter_ns if metrics is None else metrics.timer
+        self.broker.topic_metrics = None if metrics is None else metrics.topics
+
+    def _look_no_more(self) -> None:
+        self.idle_watch.close()
+        for admission in self.admissions.values():
+            admission.close()
+
+    def _admit_held(self) -> None:
+        with self.handling.aside():  # amid the request that made room for them
+            for admission in self.admissions.values():
+                admission.admit_held()
+
+    def factory(self, listener: str, node_id: int) -> ClientConnection:
+        """What the event loop calls for each accepted socket."""
+        return ClientConnection(self, listener, node_id)
+
+    def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
+        """Aborts the open connections of a node, a listener, or both; of all that there are without either."""
+        for connection in list(self.open):
+            if node_id in (None, connection.node_id) and listener in (None, connection.listener):
+                connection.abort()
+
+    async def drain(self, seconds: float) -> None:
+        """Takes no more requests, and returns when all those in flight are answered or the time is over."""
+        self.stopping = True
+        self._look_no_more()
+        for connection in list(self.open):
+            connection.stop()
+        if self.open:
+            self.idle = self.broker.loop.create_future()
+            await asyncio.wait([self.idle], timeout=seconds)
+        for connection in list(self.open):
+            connection.abort()
+
+    def closed(self, connection: ClientConnection) -> None:
+        """A connection is gone."""
+        self.open.discard(connection)
+        if not self.open and self.idle is not None and not self.idle.done():
+            self.idle.set_result(None)
+
+
+class _Running:
+    """A handler that waits. `seen` is the exchange of its request, for subscribers; None without any."""
+
+    __slots__ = ("begun_ns", "call", "closed", "connection", "request_bytes", "seen", "shared")
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        made: AnyCall,
+        seen: Exchange | None,
+        begun_ns: int,
+        request_bytes: int,
+    ) -> None:
+        self.connection = connection
+        self.shared = connection.shared
+        self.call = made
+        self.seen = seen
+        self.begun_ns = begun_ns  # -1 where nobody asks
+        self.request_bytes = request_bytes
+        self.closed = False
+
+    def wait_for(self, future: asyncio.Future[Any]) -> None:
+        future._asyncio_future_blocking = False  # what a Task does on receiving a future from its coroutine
+        future.add_done_callback(self.step)
+
+    def step(self, _future: asyncio.Future[Any]) -> None:
+        if self.closed:
+            return
+        handling = self.shared.handling
+        handling.connection, handling.call = self.connection, self.call
+        try:
+            try:
+                future = self.call.coroutine.send(None)  # type: ignore[union-attr]
+            except StopIteration as stop:
+                if (building := self.call.in_steps(stop.value)) is None:
+                    self.connection.answered(self, stop.value)
+                else:
+                    self.call = building
+                    self.step(_future)
+            except Exception as error:
+                self.connection.failed(self, error)
+            else:
+                self.wait_for(future)
+        except Exception as error:
+            self.connection.broke(error)
+        finally:
+            handling.connection = handling.call = None
+
+    def note(self, parts: list[Any], response: Any, error: Exception | None = None) -> None:
+        note_request(self.shared, self.call, self.request_bytes, self.begun_ns, parts, response, error)
+
+    def close(self) -> None:
+        self.closed = True
+        self.call.coroutine.close()  # type: ignore[union-attr]
+
+
+def _host(address: Any) -> str:
+    """The host of a socket's address; an IPv4 client of a socket for both families is shown as one."""
+    host = address[0] if address else ""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def _port(address: Any) -> int:
+    return address[1] if address else -1
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """The event loop's view of one connection."""
+
+    __slots__ = (
+        "_arrival",
+        "_holds",
+        "_mutes",
+        "_opened_ms",
+        "_paused",
+        "_peer",
+        "_reading",
+        "_running",
+        "_transport",
+        "_verdict",
+        "_why",
+        "_wire",
+        "last_active_ms",
+        "listener",
+        "node_id",
+        "number",
+        "shared",
+    )
+
+    def __init__(self, shared: Connections, listener: str, node_id: int) -> None:
+        self.shared = shared
+        self.listener = listener
+        self.node_id = node_id
+        self._wire = FrameReceiver(shared.pool, shared.frame_bytes_max)
+        self._running: _Running | None = None
+        self._paused = False
+        self._holds = 0  # reasons to begin no request besides a running one: not admitted yet, and each mute
+        self._mutes: list[Timer | asyncio.Handle] | None = None
+        self._reading = True
+        self._verdict = Verdict.REFUSED  # until it is known
+        self._transport: Any = None
+        self._peer: Peer | None = None  # once somebody listens
+        self._why = ""  # it was closed, where that is our doing
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket was accepted."""
+        self._transport = transport
+        local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        origin = self.shared.broker.clients.origin(self.listener)
+        self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
+        self.shared.open.add(self)
+        self.number = next(self.shared.numbers)
+        self._opened_ms = self.shared.broker.clock.now_ms()
+        if self.shared.tap is not None:
+            self._known(self.shared.tap)
+        if self.shared.metrics is not None:
+            self.shared.metrics.connected(self.listener)
+        self.last_active_ms = self.shared.broker.waits.now_ms()
+        self.shared.idle_watch.begin()
+        if self.shared.stopping:
+            self.stop()
+            return
+        verdict = self._verdict = self.shared.admissions[self.node_id].arrive(self)
+        if verdict is Verdict.SERVED:
+            self._served()
+        elif verdict is Verdict.HELD:
+            self._hold()
+        else:
+            self.refuse()
+
+    def _served(self) -> None:
+        """It may have to wait all the same: one of too many that came from its address."""
+        if (throttle := self.shared.broker.quotas.throttle) is not None:
+            wait_ms = throttle.connected(self.node_id, self._arrival.client_host)
+            if wait_ms:
+                self._leave_unserved(throttle.clock.now_ms() + wait_ms)
+
+    def _hold(self) -> None:
+        self._holds += 1
+        self._reading = False
+        self._transport.pause_reading()
+
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+        return self._arrival.client_host
+
+    @property
+    def origin(self) -> Origin:
+        """Which software it is, as far as it has told."""
+        return self._arrival.origin
+
+    @property
+    def waiting(self) -> str | None:
+        """The API of its request whose handler waits, None without one."""
+        return None if self._running is None else self._running.call.route.name
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the client waits for a response."""
+        return self._running is not None
+
+    def admit(self) -> None:
+        """Serves a connection that was held."""
+        self._verdict = Verdict.SERVED
+        self._holds -= 1
+        self._served()
+        self._process()
+
+    def refuse(self) -> None:
+        """Closes it: its address has as many as it may have."""
+        self._verdict = Verdict.REFUSED
+        self._transport.close()
+
+    def expire(self) -> None:
+        """Closes it: it was idle for too long."""
+        self._why = "the connection was idle for too long"
+        self._transport.close()
+
+    def _leave_unserved(self, until_ms: int) -> None:
+        """One connection too many from an address: nothing of it is read until it is closed (KIP-612)."""
+        self._hold()
+        self._mutes = [self.shared.broker.clock.call_at(until_ms, self._transport.close)]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._wire.receive_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        self.last_active_ms = self.shared.broker.waits.now_ms()
+        self._wire.received(nbytes)
+        self._process()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more; nobody waits for an answer in that state."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer does not take its answers."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._paused = False
+        self._process()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A handler under way is ended where it waits."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+        for timer in self._mutes or ():
+            timer.cancel()
+        if exc is not None and not isinstance(exc, ConnectionError):  # not the peer's doing, such as a failed write
+            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._arrival.log_fields())
+        if self._peer is not None:
+            if running is not None and running.seen is not None:
+                self._lost(running.seen, self._reason(exc))
+            self.shared.own_tap.closed(self._peer)
+        if self.shared.metrics is not None:
+            self.shared.metrics.disconnected(self.listener)
+        self.shared.closed(self)
+        if self._verdict is not Verdict.REFUSED:
+            self.shared.admissions[self.node_id].leave(self)
+
+    # Requests
+
+    def _process(self) -> None:
+        """Begins the requests that are here, one after the other, until one waits or responses have to leave first."""
+        ready: list[Any] = []
+        size = 0
+        wire = self._wire
+        clock = self.shared.broker.clock
+        handling = self.shared.handling
+        handling.connection = self
+        try:
+            while True:
+                # A session that has expired is seen by all requests after it, also where the loop reads sockets first.
+                clock.fire_overdue()
+                if self._transport.is_closing() or self._is_held:
+                    break
+                frame = wire.next_frame()
+                if frame is None:
+                    break
+                size += self._begin(frame, ready)
+                handling.call = None
+                if size > SEND_BYTES:  # then a slow reader is noticed before the next request is begun
+                    self._send(ready)
+                    ready, size = [], 0
+            wire.settle()
+        except ProtocolViolation as violation:
+            self._send(ready)
+            self._violated(violation)
+            return
+        except Exception as error:
+            self.broke(error)
+            return
+        finally:
+            handling.connection = handling.call = None
+        self._send(ready)
+        # Without bytes behind the running request reading goes on, or a peer that has gone would not be noticed.
+        stuck = self._paused or self.shared.stopping or (self._is_held and wire.has_unread)
+        if stuck == self._reading and not self._transport.is_closing():
+            self._reading = not stuck
+            (self._transport.pause_reading if stuck else self._transport.resume_reading)()
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether no request may begin now."""
+        return self._running is not None or self._holds > 0 or self._paused or self.shared.stopping
+
+    def _begin(self, frame: memoryview, ready: list[Any]) -> int:
+        """Begins one request. Returns the number of bytes of its response, which it adds to `ready`; 0 if it waits."""
+        shared = self.shared
+        tap = shared.tap
+        seen = None if tap is None else self._seen(tap, frame)
+        begun_ns = shared.timer() if shared.metrics is not None or shared.levels.tells_requests else -1
+        error: Exception | None = None
+        try:
+            shared.handling.call = made = call(frame, shared.broker, self._arrival)
+            response: Any = made.response
+            parts: list[Any]
+            if made.coroutine is None:
+                parts = made.parts(response)
+            else:
+                try:
+                    future = made.coroutine.send(None)
+                except StopIteration as stop:
+                    response = stop.value
+                    parts = made.parts(response)
+                except ProtocolViolation:
+                    raise
+                except Exception as raised:
+                    error = raised
+                    parts = failure(made, raised)
+                else:
+                    self._running = running = _Running(self, made, seen, begun_ns, len(frame))
+                    if made.is_faulted:
+                        self._faulted(made, seen)  # type: ignore[arg-type]
+                    running.wait_for(future)
+                    return 0
+        except ProtocolViolation as violation:
+            if seen is not None:
+                self._lost(seen, str(violation))
+            raise
+        if begun_ns >= 0:
+            note_request(shared, made, len(frame), begun_ns, parts, response, error)
+        if made.mutes:
+            self._mute(made.mutes)
+        if seen is not None:
+            self._left(seen, parts)
+        return add_response(parts, ready)
+
+    def _faulted(self, made: FaultedCall, seen: Exchange | None) -> None:
+        made.connection = self
+        if seen is not None:
+            seen.fault = made.fault
+
+    def answered(self, running: _Running, response: Any) -> None:
+        """A handler that waited returned its response."""
+        try:
+            parts = running.call.parts(response)
+        except ProtocolViolation as violation:
+            self._ended(running, violation)
+            return
+        if running.begun_ns >= 0:
+            running.note(parts, response)
+        self.finished(running, parts)
+
+    def finished(self, running: _Running, parts: list[Any]) -> None:
+        """A handler that waited has its response: sends it, and begins the requests that came meanwhile."""
+        self._running = None
+        call = running.call
+        if call.is_faulted:
+            self._faulted(call, running.seen)  # type: ignore[arg-type]
+        if call.mutes:
+            self._mute(call.mutes)
+        if running.seen is not None:
+            self._left(running.seen, parts)
+        ready: list[Any] = []
+        add_response(parts, ready)
+        self._send(ready)
+        if self.shared.stopping:
+            self.stop()
+        elif not self._reading:
+            self._process()
+
+    def failed(self, running: _Running, error: Exception) -> None:
+        """A handler that waited raised."""
+        try:
+            parts = failure(running.call, error)
+        except ProtocolViolation as violation:
+            self._ended(running, violation)
+            return
+        if running.begun_ns >= 0:
+            running.note(parts, None, error)
+        self.finished(running, parts)
+
+    def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
+        """A handler that waited closes the connection, after the bytes that a fault still sends."""
+        self._running = None
+        sent = b""
+        if running.call.is_faulted:
+            sent = running.call.last_bytes  # type: ignore[union-attr]
+            if sent:
+                self._send([sent])
+        if running.seen is not None:
+            self._lost(running.seen, str(violation), sent[4:])
+        self._violated(violation)
+
+    def _mute(self, mutes: Mutes) -> None:
+        """Looks at no request until all these are over."""
+        if self._mutes is None:
+            self._mutes = []
+        for begin in mutes:
+            self._holds += 1
+            self._mutes.append(begin(self._unmute))
+
+    def _unmute(self) -> None:
+        """The time is over for which no request was looked at, or one of several."""
+        self._holds -= 1
+        if not self._holds:
+            self._mutes = None
+            if not self._transport.is_closing():
+                self._process()
+
+    def is_wanted(self) -> bool:
+        """Whether it is of use to hold an answer up: the peer is there, also where reading has stopped, and no stop of
+        the broker waits for it."""
+        if self.shared.stopping:
+            return False
+        sock = self._transport.get_extra_info("socket")
+        if self._reading or sock is None or not hasattr(select, "POLLRDHUP"):
+            return True  # what is read shows when the peer has gone
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLRDHUP)
+        return not poll.poll(0)
+
+    # Answers
+
+    def _send(self, ready: list[Any]) -> None:
+        if not ready or self._transport.is_closing():
+            return
+        if len(ready) == 1:
+            self._transport.write(ready[0])
+        elif sum(map(len, ready)) < JOIN_BYTES:
+            self._transport.write(b"".join(ready))
+        else:
+            self._transport.writelines(joined(ready))
+
+    def _violated(self, violation: ProtocolViolation) -> None:
+        if self.shared.metrics is not None:
+            self.shared.metrics.violations += 1
+        get_logger().info("connection closed", reason=str(violation), **self._arrival.log_fields())
+        self._why = f"the connection was closed: {violation}"
+        self._transport.close()
+
+    def broke(self, error: Exception) -> None:
+        """Closes the connection for an error of ours that no response can carry, and logs it with its stack."""
+        get_logger().error("connection closed", exc_info=error, **self._arrival.log_fields())
+        self._why = "the connection was closed: unexpected server error"
+        self._transport.abort()
+
+    def stop(self) -> None:
+        """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not
+        waited for."""
+        if self._running is not None and self._running.call.is_held:
+            self.abort()
+            return
+        if self._reading and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+        if self._running is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes now."""
+        self._why = self._why or "the broker cut the connection"
+        self._transport.abort()
+
+    # Whoever listens
+
+    def _known(self, tap: Tap) -> Peer:
+        if self._peer is None:
+            local_port = _port(self._transport.get_extra_info("sockname"))
+            self._peer = tap.opened(self.number, self._arrival, local_port, self._opened_ms)
+        return self._peer
+
+    def _seen(self, tap: Tap, frame: memoryview) -> Exchange:
+        peer = self._peer or self._known(tap)
+        return tap.begun(peer, frame, self.shared.broker.clock.now_ms())
+
+    def _left(self, exchange: Exchange, parts: list[Any]) -> None:
+        """Reports a response to subscribers as it leaves; a connection that is being closed sends none."""
+        if self._transport.is_closing():
+            self._lost(exchange, self._reason(None))
+        else:
+            exchange.peer.origin = self._arrival.origin
+            self.shared.own_tap.answered(exchange, parts)
+
+    def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
+        exchange.peer.origin = self._arrival.origin
+        self.shared.own_tap.lost(exchange, reason, sent)
+
+    def _reason(self, error: Exception | None) -> str:
+        return self._why or ("the client closed the connection" if error is None else f"the connection broke: {error}")

@@ -1,0 +1,57 @@
+"""Why a request is not served: the API by its name, the versions that are served, and what the client can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...protocol.schema import Versions
+from ..releases.profiles import INTER_BROKER_KEYS, RELEASES, TELEMETRY_KEYS, Profile, api_names, profile
+
+
+class _Missing(NamedTuple):
+    """A part of Kafka that is not served: what it is, the keys of its APIs, and what a client can do instead."""
+
+    what: str
+    keys: frozenset[int]
+    advice: str
+
+
+_MISSING = (
+    _Missing("between brokers and controllers", INTER_BROKER_KEYS, "clients do not need it"),
+    _Missing("SASL, not done yet", frozenset({17, 36}), "set security.protocol=PLAINTEXT in the client"),
+    _Missing(
+        "the new consumer groups (KIP-848), not done yet",
+        frozenset({68, 69}),
+        "set group.protocol=classic in the consumer",
+    ),
+    _Missing(
+        "share groups (KIP-932), not done yet", frozenset({*range(76, 80), *range(90, 93)}), "use a consumer group"
+    ),
+    _Missing(
+        "streams groups (KIP-1071), not done yet", frozenset({88, 89}), "set group.protocol=classic in Kafka Streams"
+    ),
+)
+
+
+def why_not_served(api_key: int) -> str | None:
+    """The reason why an API that a release advertises is not served; None where there is none."""
+    return next((missing.what for missing in _MISSING if api_key in missing.keys), None)
+
+
+def unserved_text(api_key: int, api_version: int, served: Mapping[int, Versions], played: Profile) -> str:
+    """One line about a request that is not served, for logs and for people who look at requests."""
+    name = api_names().get(api_key)
+    if name is None:
+        return f"API key {api_key} is not served: no release of Kafka has it"
+    if (versions := served.get(api_key)) is not None:
+        shown = f"v{versions.first}" if versions.first == versions.last else f"v{versions.first} to v{versions.last}"
+        return f"{name} v{api_version} is not served, but {shown}"
+    text = f"{name} (API key {api_key}) is not served"
+    for missing in _MISSING:
+        if api_key in missing.keys:
+            return f"{text}: {missing.what}; {missing.advice}"
+    if api_key in TELEMETRY_KEYS and api_key in played.telemetry_apis:
+        return f"{text}: it needs the config ottla.client.telemetry=true"
+    having = [release for release in RELEASES if api_key in profile(release).apis_of_kafka]
+    return f"{text}: release {played.name} does not have it, but {having[0]} to {having[-1]}"

@@ -1,0 +1,1 @@
+"""Partitions as a broker serves them: appends, fetches, flushes, cleaning, and moves between log directories."""

@@ -1,0 +1,279 @@
+"""Incremental fetch sessions (KIP-227): what a client need not repeat, and what an answer may leave out.
+
+Owns the cache of sessions, their epochs and the remembered offsets. Knows no logs: the handler reads and asks here what
+to read and what of it to send. Rules: Kafka 4.3's `FetchManager`, `FetchSession`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.records import steps
+from ...protocol.records.steps import Steps
+from ..errors import Refused
+
+EVICTABLE_AFTER_MS = 120_000
+STEP_PARTITIONS = 2000
+EPOCH_MAX = (1 << 31) - 1
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+
+class PartitionKey(NamedTuple):
+    """A partition as a session knows it: by id where the client fetches by id, else by name."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+
+
+class Wanted:
+    """What a client wants of one partition, and what it was told last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "offset",
+    )
+
+    def __init__(self, request: Any) -> None:
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(request)
+
+    def update(self, request: Any) -> None:
+        """Takes over the request's FetchPartition."""
+        self.offset: int = request.fetch_offset
+        self.max_bytes: int = request.partition_max_bytes
+        self.current_leader_epoch: int = request.current_leader_epoch
+        self.last_fetched_epoch: int = request.last_fetched_epoch
+
+    def is_news(self, answer: Any) -> bool:
+        """Whether an incremental answer has to list this partition."""
+        return bool(
+            (answer.records is not None and len(answer.records))
+            or answer.error_code
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica != -1
+            or answer.diverging_epoch.epoch != -1
+        )
+
+    def told(self, answer: Any) -> None:
+        """Remembers what an answer says."""
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+
+
+class Session:
+    """One session: its partitions in the order in which they are read."""
+
+    __slots__ = ("created_ms", "epoch", "id", "node_id", "partitions", "used_ms", "uses_topic_ids")
+
+    def __init__(
+        self, id: int, node_id: int, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int
+    ) -> None:
+        self.id = id
+        self.node_id = node_id  # the one that was asked for it, and that alone knows it
+        self.epoch = 1  # what the next request has to carry
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.used_ms = now_ms
+
+
+class FetchPlan:
+    """What one request reads: `partitions` in order. `session` is None for a full fetch without one."""
+
+    __slots__ = ("node_id", "partitions", "session", "session_epoch", "wants_session")
+
+    def __init__(
+        self,
+        partitions: dict[PartitionKey, Wanted],
+        session: Session | None = None,
+        *,
+        wants_session: bool = False,
+        node_id: int = 0,
+    ) -> None:
+        self.node_id = node_id
+        self.partitions = partitions
+        self.session = session
+        self.session_epoch = session.epoch if session else 0
+        self.wants_session = wants_session
+
+    def without(self, keys: Iterable[PartitionKey]) -> FetchPlan:
+        """What is left to read where these are not read."""
+        left_out = set(keys)
+        left = {key: wanted for key, wanted in self.partitions.items() if key not in left_out}
+        return FetchPlan(left, self.session, wants_session=self.wants_session, node_id=self.node_id)
+
+
+class FetchSessions:
+    """The cache of one broker; `random_id` makes non-zero ids of 31 bits."""
+
+    def __init__(self, random_id: Callable[[], int], slots: int) -> None:
+        self._random_id = random_id
+        self._slots = slots
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> FetchPlan:
+        """What `request` (a FetchRequest) asks a node to read. Raises Refused for a session that is not, or not so."""
+        return steps.run(self.planning(request, uses_topic_ids, now_ms, node_id))
+
+    def planning(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> Steps[FetchPlan]:
+        """`plan` in steps. A session's epoch is used up before the first of them that changes it."""
+        listed: dict[PartitionKey, Any] = {}
+        left = STEP_PARTITIONS
+        for topic in request.topics:
+            left -= 1 + len(topic.partitions)
+            if left < 0:
+                yield None
+                left = STEP_PARTITIONS
+            for number, partition in enumerate(topic.partitions, 1):
+                listed[PartitionKey(topic.topic, topic.topic_id, partition.partition)] = partition
+                if number % STEP_PARTITIONS == 0:
+                    yield None
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.node_id != node_id:
+            session = None
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                del self._sessions[session.id]  # a full request ends the session it names
+            wanted: dict[PartitionKey, Wanted] = {}
+            for number, (key, partition) in enumerate(listed.items(), 1):
+                wanted[key] = Wanted(partition)
+                if number % STEP_PARTITIONS == 0:
+                    yield None
+            return FetchPlan(wanted, wants_session=request.session_epoch == INITIAL_EPOCH, node_id=node_id)
+        if session is None:
+            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_epoch != session.epoch:
+            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        epoch = session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        for number, (key, partition) in enumerate(listed.items(), 1):
+            known = session.partitions.get(key)
+            if known is None:
+                session.partitions[key] = Wanted(partition)
+            else:
+                known.update(partition)
+            if number % STEP_PARTITIONS == 0:
+                yield None
+        for topic in request.forgotten_topics_data:
+            left -= 1 + len(topic.partitions)
+            if left < 0:
+                yield None
+                left = STEP_PARTITIONS
+            for number, index in enumerate(topic.partitions, 1):
+                session.partitions.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
+                if number % STEP_PARTITIONS == 0:
+                    yield None
+        if not session.partitions:
+            self._sessions.pop(session.id, None)
+            return FetchPlan({})
+        plan = FetchPlan(dict(session.partitions), session)
+        plan.session_epoch = epoch
+        return plan
+
+    def keys(self, request: Any) -> list[PartitionKey]:
+        """What `request` would read, in no order; nothing is changed by asking."""
+        keys = {
+            PartitionKey(topic.topic, topic.topic_id, partition.partition): None
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        session = self._sessions.get(request.session_id)
+        if session is not None and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            keys |= dict.fromkeys(session.partitions)
+            for topic in request.forgotten_topics_data:
+                for index in topic.partitions:
+                    keys.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
+        return list(keys)
+
+    def pending(self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]]) -> list[tuple[PartitionKey, Any]]:
+        """Which answers `conclude` would have sent; nothing is changed by asking."""
+        if plan.session is None:
+            return answers
+        known = plan.session.partitions
+        return [(key, answer) for key, answer in answers if key in known and known[key].is_news(answer)]
+
+    def conclude(
+        self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
+    ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
+        """(session id, the answers to send). Raises Refused if another request used the session meanwhile."""
+        return steps.run(self.concluding(plan, answers, uses_topic_ids, now_ms))
+
+    def concluding(
+        self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
+    ) -> Steps[tuple[int, list[tuple[PartitionKey, Any]]]]:
+        """`conclude` in steps."""
+        if plan.session is None:
+            if not plan.wants_session:
+                return 0, answers
+            session = self._begin(plan, uses_topic_ids, now_ms)
+            if session is None:
+                return 0, answers
+            for number, (key, answer) in enumerate(answers, 1):
+                if (wanted := session.partitions.get(key)) is not None:
+                    wanted.told(answer)
+                if number % STEP_PARTITIONS == 0:
+                    yield None
+            return session.id, answers
+        session = plan.session
+        if session.epoch != plan.session_epoch:
+            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        sent = []
+        for number, (key, answer) in enumerate(answers, 1):
+            if number % STEP_PARTITIONS == 0:
+                yield None
+            wanted = session.partitions.get(key)
+            if wanted is None:
+                continue
+            is_news = wanted.is_news(answer)
+            wanted.told(answer)
+            if not is_news:
+                continue
+            sent.append((key, answer))
+            if answer.records is not None and len(answer.records):
+                # To the end: under max_bytes the others come first next time.
+                session.partitions[key] = session.partitions.pop(key)
+        return session.id, sent
+
+    def forget(self, node_id: int) -> None:
+        """A node stopped, and its sessions with it."""
+        for session in [session for session in self._sessions.values() if session.node_id == node_id]:
+            del self._sessions[session.id]
+
+    def _begin(self, plan: FetchPlan, uses_topic_ids: bool, now_ms: int) -> Session | None:
+        partitions = plan.partitions
+        if self._slots == 0 or (len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms)):
+            return None
+        while True:
+            id = self._random_id()
+            if id != 0 and id not in self._sessions:
+                break
+        session = self._sessions[id] = Session(id, plan.node_id, dict(partitions), uses_topic_ids, now_ms)
+        return session
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Makes room for a session of `size` partitions, as Kafka does: a stale one, else an old, smaller one."""
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms <= EVICTABLE_AFTER_MS:
+            old = [s for s in self._sessions.values() if now_ms - s.created_ms > EVICTABLE_AFTER_MS]
+            smallest = min(old, key=lambda s: (len(s.partitions), s.id), default=None)
+            if smallest is None or (size, 0) < (len(smallest.partitions), smallest.id):
+                return False
+            oldest = smallest
+        del self._sessions[oldest.id]
+        return True

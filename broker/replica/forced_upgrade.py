@@ -1,0 +1,76 @@
+"""`log.record.version.force.upgrade=2` (KIP-724, "Future Work"): at start every partition is brought to message v2.
+
+Owns what is said of it while it runs: a line for each partition that changed, some in between for large ones, a total.
+The work is storage's, done as each partition is opened: after its recovery, before anybody is served. So it may block:
+there is no event loop to protect yet, and nothing to be gained from a process of its own, for which clients would wait
+just as long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..clock import Clock
+from ..logs import get_logger
+from .start_progress import Cadence
+
+if TYPE_CHECKING:
+    from ...storage.log.upgrade import OnUpgrade, UpgradeProgress
+
+REPORT_MS = 5_000
+
+
+class ForcedUpgrade:
+    """The upgrade of `partitions` partitions. Made for one start."""
+
+    def __init__(self, partitions: int, clock: Clock) -> None:
+        self._partitions = partitions
+        self._cadence = Cadence(clock, REPORT_MS, REPORT_MS)
+        self._opened = 0
+        self.changed = 0
+        self.records = 0
+        self.segments = 0
+        self.read_bytes = 0
+        self.written_bytes = 0
+
+    def watch(self, topic: str, index: int) -> OnUpgrade:
+        """Who is told about the next partition."""
+        self._opened += 1
+        name, number = f"{topic}-{index}", self._opened
+
+        def on_upgrade(progress: UpgradeProgress) -> None:
+            if progress.done:
+                self.changed += 1
+                self.records += progress.converted_records
+                self.segments += progress.segments
+                self.read_bytes += progress.read_bytes
+                self.written_bytes += progress.written_bytes
+                self._say("partition upgraded to v2", name, number, progress, written_bytes=progress.written_bytes)
+            elif self._cadence.is_due():
+                self._say("upgrading to v2", name, number, progress, of_bytes=progress.total_bytes)
+
+        return on_upgrade
+
+    def _say(self, event: str, name: str, number: int, progress: UpgradeProgress, **more: int) -> None:
+        self._cadence.said()
+        get_logger().info(
+            event,
+            partition=name,
+            number=number,
+            of=self._partitions,
+            records=progress.converted_records,
+            bytes=progress.read_bytes,
+            **more,
+        )
+
+    def finish(self) -> None:
+        """Says the total."""
+        get_logger().info(
+            "all partitions hold v2 only",
+            partitions=self._opened,
+            upgraded=self.changed,
+            segments=self.segments,
+            records=self.records,
+            bytes=self.read_bytes,
+            written_bytes=self.written_bytes,
+        )

@@ -1,0 +1,200 @@
+"""The batches of one partition as its files have them, in order, for those who ask about producers.
+
+Owns finding the partition and its log start, and reading headers and transaction markers one behind the other. It
+takes no lock and writes nothing, so it works beside a running broker: what that appends meanwhile is not seen. Memory
+does not grow with the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...protocol.names import meant, near
+from ...protocol.records import batch
+from ...protocol.records.batch import BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...storage.check import inspect
+from ...storage.errors import StorageError
+from ...storage.format import checkpoint
+from ...storage.io.files import DiskFiles
+from ...storage.producers import snapshot
+from ...storage.producers.producer_state import Producer, ProducerRules, advance, forget_below
+
+MARKER_BYTES_MAX = 4096  # one has some 80
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
+_MARKER_TYPES = {0: "ABORT", 1: "COMMIT"}
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as its control batch tells it; "?" and -1 for what cannot be read."""
+
+    kind: str
+    coordinator_epoch: int
+
+
+class LogBatch(NamedTuple):
+    """One batch, or one message of format v0 or v1.
+
+    `first_offset` is -1 for a compressed set of an old format. `log_position` counts the bytes of the log's files
+    before it. `begins_segment`: it is the first of its file.
+    """
+
+    header: BatchHeader
+    first_offset: int
+    log_position: int
+    begins_segment: bool
+    marker: Marker | None
+
+
+class PartitionFiles:
+    """One partition. Attributes marked so are known when `batches` has ended."""
+
+    def __init__(self, folder: inspect.PartitionFolder, log_start_offset: int) -> None:
+        self.folder = folder
+        self.log_start_offset = max(log_start_offset, folder.segments[0].base_offset)
+        """Where the log starts; the files may begin before that."""
+        self.end_offset = 0
+        """Afterwards: the offset behind the last batch that was read."""
+        self.size_bytes = 0
+        """Afterwards: bytes of the batches that were read, and of the files before them."""
+        self.damage: str | None = None
+        """Afterwards: where and why reading ended early, if it was neither the end nor a write under way."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder.topic}-{self.folder.partition}"
+
+    def batches(self, from_offset: int = 0) -> Iterator[LogBatch]:
+        """Every batch in the segments that may hold `from_offset` or more, oldest first; up to the first damage."""
+        segments = self.folder.segments
+        first = sum(segment.base_offset <= from_offset for segment in segments[1:])
+        position = sum(segment.size_bytes for segment in segments[:first])
+        self.end_offset, self.size_bytes, self.damage = segments[first].base_offset, position, None
+        for segment in segments[first:]:
+            self.end_offset = max(self.end_offset, segment.base_offset)
+            try:
+                with inspect.FileSource(segment.path) as source:
+                    yield from self._in_segment(segment, source, position)
+            except StorageError as error:
+                if os.path.exists(segment.path):
+                    self.damage = str(error)
+                # Else it was deleted meanwhile: that is no damage, and what comes behind it is there.
+            if self.damage is not None:
+                return
+            position += segment.size_bytes
+
+    def _in_segment(self, segment: inspect.SegmentFile, source: inspect.Source, position: int) -> Iterator[LogBatch]:
+        is_first = True
+        for found in inspect.entries(source, check_crc=False):
+            where = f"{self.name}/{os.path.basename(segment.path)} at byte {found.position}"
+            if isinstance(found, inspect.Damage):
+                if not found.is_tail or segment is not self.folder.segments[-1]:  # else it is being written
+                    self.damage = f"{where}: {found.reason}"
+                return
+            first, last = found.header.base_offset, found.last_offset
+            if not self.end_offset <= first <= last:
+                what = f"ends at offset {last}" if last < first else f"stands behind offset {self.end_offset - 1}"
+                self.damage = f"{where}: offset {first} {what}"
+                return
+            marker = _marker(source, found) if found.header.is_control else None
+            yield LogBatch(found.header, found.first_offset, position + found.position, is_first, marker)
+            is_first = False
+            self.end_offset = found.last_offset + 1
+            self.size_bytes = position + found.position + found.size_bytes
+
+    def _snapshot_offsets(self) -> list[int]:
+        try:
+            matches = [snapshot.NAME.fullmatch(name) for name in os.listdir(self.folder.path)]
+        except OSError:
+            return []
+        return [int(match[1]) for match in matches if match]
+
+    def snapshots(self) -> Iterator[tuple[int, dict[int, Producer]]]:
+        """(offset, producers) of each good snapshot above the log start, newest first."""
+        for offset in sorted(self._snapshot_offsets(), reverse=True):
+            if offset <= self.log_start_offset:
+                return
+            with contextlib.suppress(StorageError):
+                found = snapshot.read(DiskFiles(), self.folder.path, offset)
+                if found is not None:
+                    yield offset, found
+
+    def opening(self) -> dict[int, Producer]:
+        """The producers whose transaction began before the first file, as the oldest good snapshot tells."""
+        first = self.folder.segments[0].base_offset
+        for offset in sorted(self._snapshot_offsets()):
+            with contextlib.suppress(StorageError):
+                found = snapshot.read(DiskFiles(), self.folder.path, offset) if offset >= first else None
+                if found is not None:
+                    return {pid: known for pid, known in found.items() if 0 <= known.transaction_first_offset < first}
+        return {}
+
+    def producers(self, rules: ProducerRules) -> tuple[dict[int, Producer], int | None]:
+        """What a broker that opens this log knows of its producers, and the offset of the snapshot that it begins with.
+
+        Nobody is forgotten for having written nothing for long: that depends on when the broker opens it.
+        """
+        for offset, found in self.snapshots():
+            known = dict(found)
+            forget_below(known, self.log_start_offset, rules)
+            self._replay(known, offset, rules)
+            if self.end_offset >= offset:
+                return known, offset
+        known = {}
+        self._replay(known, self.log_start_offset, rules)
+        return known, None
+
+    def _replay(self, known: dict[int, Producer], start: int, rules: ProducerRules) -> None:
+        for found in self.batches(start):
+            advance(known, found.header, start, rules, found.marker.coordinator_epoch if found.marker else -1)
+        forget_below(known, self.log_start_offset, rules)
+
+
+def _marker(source: inspect.Source, found: inspect.BatchFacts) -> Marker:
+    if found.size_bytes > MARKER_BYTES_MAX:
+        return Marker("?", -1)
+    try:
+        for record in batch.records(source.read(found.position, found.size_bytes)):
+            _, kind = _MARKER_KEY.unpack_from(record.key or b"")
+            _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+            return Marker(_MARKER_TYPES.get(kind, "?"), coordinator_epoch)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec, struct.error, OSError):
+        pass
+    return Marker("?", -1)
+
+
+def find(directory: str, topic: str | None = None, partition: int | None = None) -> list[PartitionFiles]:
+    """The partitions of a data directory, by topic and number; those asked for, of which there must be one.
+
+    Raises StorageError with a text for people.
+    """
+    found = inspect.partitions(directory)
+    chosen = [folder for folder in found if topic in (None, folder.topic) and partition in (None, folder.partition)]
+    if not chosen and (topic is not None or partition is not None):
+        raise StorageError(_missing(directory, found, topic, partition))
+    starts: dict[tuple[str, int], int] = {}
+    with contextlib.suppress(StorageError):  # a hint, also for the broker
+        starts = checkpoint.read_offsets(DiskFiles(), os.path.join(directory, checkpoint.LOG_START_OFFSET))
+    return [PartitionFiles(folder, starts.get((folder.topic, folder.partition), 0)) for folder in chosen]
+
+
+def _missing(directory: str, found: Sequence[inspect.PartitionFolder], topic: str | None, partition: int | None) -> str:
+    topics = sorted({folder.topic for folder in found})
+    if topic is None:
+        return f"no topic in {directory} has a partition {partition}"
+    if topic in topics:
+        numbers = [folder.partition for folder in found if folder.topic == topic]
+        return f"{topic} has no partition {partition} in {directory}; it has {_listed(numbers)}"
+    return f"no topic {topic} in {directory}" + (
+        meant(near(topic, topics, 3) or topics[:3]) or "; there is none at all"
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return shown if len(numbers) <= 8 else f"{shown} and {len(numbers) - 8} more"

@@ -1,0 +1,259 @@
+"""A broker on an event loop in a thread of its own, and the way of each call into that thread and back.
+
+Owns the thread: its start, its stop, and what becomes of both when the caller is interrupted. What the calls mean is
+`broker/admin_api/operations.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...storage.errors import StorageError
+from ...storage.io.files import DiskFiles, Files
+from ...storage.io.memory import MemoryFiles
+from .. import logs
+from ..admin_api.operations import Operations
+from ..admin_api.views import OperationError
+from ..config.serve_options import WILDCARDS, ServeOptions, format_address
+from ..network import server
+from ..recording.ring import Ring
+from .faults import Faults
+from .virtual_clock import VirtualClock
+
+if TYPE_CHECKING:
+    from ..control.app import ControlServer
+
+CLOSING_TURNS = 10  # of the loop, for sockets that were accepted or aborted last to be closed
+T = TypeVar("T")
+_LOOP_FACTORY = server.loop_factory()
+
+
+def _addresses(running: server.Running, number: int) -> str:
+    """Where clients on this machine connect to the listener of that number, node by node."""
+    listeners = running.state.options.listeners
+    host = listeners[number].host
+    ports = [sock.getsockname()[1] for sock in running.sockets[number :: len(listeners)]]
+    return ",".join(format_address("127.0.0.1" if host in WILDCARDS else host, port) for port in ports)
+
+
+def _shut(running: server.Running) -> None:
+    """Refuses connections to all nodes of a broker that failed, until another state is served."""
+    for node_id in running.state.nodes.ids:
+        running.show_node(node_id, False)
+
+
+class BrokerThread:
+    """One broker that can be started and stopped several times; data in memory lives as long as this object."""
+
+    def __init__(self, options: ServeOptions, *, in_memory: bool) -> None:
+        self.options = options
+        self.faults = Faults()
+        self.bootstraps: dict[str, str] = {}
+        self.control_url: str | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.operations: Operations | None = None
+        """None while the broker does not run."""
+        self._files: Files = MemoryFiles(self._now_ns) if in_memory else DiskFiles()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._stop: asyncio.Future[None] | None = None
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._clock: VirtualClock | None = None
+
+    def _now_ns(self) -> int:
+        """The broker's time, which files in memory get."""
+        operations = self.operations
+        clock = self._clock if operations is None else operations.running.state.clock
+        return 0 if clock is None else clock.now_ms() * 1_000_000
+
+    # Starting and stopping
+
+    def start(self) -> None:
+        """Returns when clients can connect. Raises StartupError, or OperationError where the broker runs already."""
+        ready = self._begin()
+        try:
+            ready.result()
+        except BaseException:
+            self._give_up(ready)
+            raise
+
+    async def start_awaited(self) -> None:
+        """The same as `start`, for a coroutine of any loop."""
+        ready = self._begin()
+        try:
+            await asyncio.wrap_future(ready)
+        except BaseException:
+            self._give_up(ready)
+            raise
+
+    def _give_up(self, ready: concurrent.futures.Future[None]) -> None:
+        """Ends the thread of a start that failed, or whose caller was interrupted."""
+        with contextlib.suppress(Exception):  # it failed, or was cancelled: then its thread ends by itself
+            ready.result()
+            self._end()
+        self._gone()
+
+    def _begin(self) -> concurrent.futures.Future[None]:
+        if self._thread is not None:
+            raise OperationError("the broker runs already")
+        self._process = os.getpid()
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._ended = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="ottla-embedded", daemon=True)
+        self._thread.start()
+        return ready
+
+    def stop(self) -> None:
+        """Returns when the thread is gone; harmless where the broker does not run. Raises OperationError when not
+        everything could be written."""
+        ended = self._end()
+        try:
+            ended.result()
+        finally:
+            self._gone()
+
+    async def stop_awaited(self) -> None:
+        """The same as `stop`, for a coroutine of any loop."""
+        ended = self._end()
+        try:
+            await asyncio.shield(asyncio.wrap_future(ended))
+        finally:
+            self._gone()
+
+    def _end(self) -> concurrent.futures.Future[None]:
+        """Asks the broker to stop; the future is done when it has."""
+        if self._process != os.getpid():
+            self._thread = None
+        if self._thread is None:
+            ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+            ended.set_result(None)
+            return ended
+        self._check_thread()
+        loop = self.loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(self._tell_stop)
+        return self._ended
+
+    def _tell_stop(self) -> None:
+        if self._stop is not None and not self._stop.done():
+            self._stop.set_result(None)
+
+    def _gone(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        self.loop = self.operations = self._stop = None
+
+    # In the thread
+
+    def _run(self, ready: concurrent.futures.Future[None], ended: concurrent.futures.Future[None]) -> None:
+        logs.quieten_thread()
+        failure: BaseException | None = None
+        try:
+            with asyncio.Runner(loop_factory=_LOOP_FACTORY) as runner:
+                runner.run(self._live(ready))
+        except BaseException as error:
+            failure = error
+        if not ready.done():
+            ready.set_exception(failure or OperationError("the broker ended before it was ready"))
+            failure = None
+        if failure is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(failure)
+
+    async def _live(self, ready: concurrent.futures.Future[None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._clock = VirtualClock(loop)
+        running = await server.start(
+            self.options, loop, self._clock, files=self._files, faults=self.faults, ring=Ring()
+        )
+        operations = Operations(running)
+        control: ControlServer | None = None
+        try:
+            await operations.keep_start()
+            if self.options.control is not None:
+                from ..control.app import start_control
+
+                where = self.options.control
+                control = await start_control(
+                    operations,
+                    where.host,
+                    where.port,
+                    may_write=self.options.control_write,
+                    schemas=self.options.schemas,
+                )
+                self.control_url = control.url
+            running.on_failed = partial(_shut, running)
+            names = [listener.name for listener in self.options.listeners]
+            self.bootstraps = {name: _addresses(running, number) for number, name in enumerate(names)}
+            self._stop = loop.create_future()
+            self.loop, self.operations = loop, operations
+            ready.set_result(None)
+            await self._stop
+        finally:
+            if control is not None:
+                await control.stop()
+            await self._close(operations)
+
+    async def _close(self, operations: Operations) -> None:
+        running = operations.running
+        has_failed = running.failed.done()
+        try:
+            await operations.stop()
+        except StorageError as error:
+            if not has_failed:
+                raise OperationError(f"stopped, but not everything could be written: {error}") from error
+        finally:
+            self._files = running.store
+            for _ in range(CLOSING_TURNS):
+                await asyncio.sleep(0)
+
+    # Calls from other threads
+
+    def _check_thread(self) -> None:
+        if self._thread is threading.current_thread():
+            raise RuntimeError("an embedded broker is not to be called in its own thread")
+
+    def _submit(self, work: Callable[[Operations], Awaitable[T]]) -> concurrent.futures.Future[T]:
+        """Runs `work` on the broker's loop."""
+        self._check_thread()
+        if self._process != os.getpid():
+            raise OperationError("the broker runs in another process, of which this one is a copy")
+        loop, operations = self.loop, self.operations
+        if loop is None or operations is None:
+            raise OperationError("the broker does not run")
+        coroutine: Coroutine[Any, Any, T] = work(operations)  # type: ignore[assignment]
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError as error:  # its loop is closed
+            coroutine.close()
+            raise OperationError("the broker does not run") from error
+
+    def call(self, work: Callable[[Operations], Awaitable[T]]) -> T:
+        """Runs `work` on the broker's loop and returns its result. Raises OperationError where the broker does not run
+        or stops before the work is done."""
+        future = self._submit(work)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise OperationError("the broker stopped before it was done") from error
+
+    async def call_awaited(self, work: Callable[[Operations], Awaitable[T]]) -> T:
+        """The same as `call`, for a coroutine of any loop; cancelling that cancels the work."""
+        future = self._submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise OperationError("the broker stopped before it was done") from error

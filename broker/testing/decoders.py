@@ -1,0 +1,68 @@
+"""Decodes the keys and values of records that a test looks at: JSON, or by a function of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..admin_api.views import OperationError, Record
+
+Decode = str | Callable[[bytes], Any] | None
+"""How keys or values are read: "json", a function of the bytes, or None for the bytes themselves."""
+
+SHOWN_BYTES = 100  # of what cannot be decoded
+SHOWN_LETTERS = 200  # of the reason
+
+
+class Undecodable(OperationError):
+    """A key or a value that the decoder refused; one line with the partition and the offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecord(Record):
+    """A record whose key and value are what a decoder made of them; a null stays None."""
+
+    key: Any
+    value: Any
+
+
+def decoder(decode: Decode) -> Callable[[bytes], Any] | None:
+    """The function that decodes. Raises TypeError, ValueError."""
+    if decode is None or callable(decode):
+        return decode
+    if decode == "json":
+        return json.loads
+    if isinstance(decode, str):
+        raise ValueError(f'decode is "json", a function of the bytes or None, not {decode!r}')
+    raise TypeError(f'decode is "json", a function of the bytes or None, not {decode!r}')
+
+
+def decoded(records: Sequence[Record], decode: Decode = None, decode_key: Decode = None) -> list[DecodedRecord]:
+    """The records with their values and keys decoded. Raises Undecodable for the first that cannot be."""
+    of_value, of_key = decoder(decode), decoder(decode_key)
+    return [
+        DecodedRecord(
+            one.topic,
+            one.partition,
+            one.offset,
+            one.timestamp_ms,
+            _read(of_key, one.key, one, "key"),
+            _read(of_value, one.value, one, "value"),
+            one.headers,
+        )
+        for one in records
+    ]
+
+
+def _read(decode: Callable[[bytes], Any] | None, data: bytes | None, record: Record, what: str) -> Any:
+    if decode is None or data is None:
+        return data
+    try:
+        return decode(data)
+    except Exception as error:
+        shown = repr(data[:SHOWN_BYTES]) + (f"... ({len(data)} bytes)" if len(data) > SHOWN_BYTES else "")
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN_LETTERS]
+        where = f"{record.topic}-{record.partition} at offset {record.offset}"
+        raise Undecodable(f"the {what} of {where} cannot be decoded: {reason}; it is {shown}") from error

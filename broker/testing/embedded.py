@@ -1,0 +1,515 @@
+"""A broker within the process of a test, on an event loop in a thread of its own: `Embedded`, whose methods block, and
+`AsyncEmbedded`, whose methods are awaited.
+
+Owns what such a broker can be asked; what the operations mean is `broker/admin_api/operations.py`'s. Without a data
+directory the same storage engine keeps everything in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import encodings.idna  # noqa: F401  used by the first look-up of an address: not to be imported within a start
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from ...storage.io import permissions
+from ..admin_api.clock import AsyncClockView, ClockView
+from ..admin_api.operations import Operations, config_texts
+from ..admin_api.snapshots import Snapshot
+from ..admin_api.views import (
+    AclEntry,
+    AlreadyExists,
+    BrokerFailed,
+    ConfigInfo,
+    Group,
+    GroupReset,
+    NewRecord,
+    NotFound,
+    OperationError,
+    ProducerInfo,
+    Record,
+    TopicInfo,
+    checked_text,
+    whole,
+)
+from ..config.definitions import broker_fact
+from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
+from ..config.values import Config, ConfigError
+from ..control.schema_files.schemas import Schemas
+from ..metadata.topology import Topology
+from ..recording.expectations import Verdict
+from ..recording.record_options import RecordOptions
+from ..recording.seen import SeenRequest
+from ..recording.watching import AsyncRequestsView, RequestsView, judged_words
+from ..releases.profiles import NEWEST, profile
+from . import assertions
+from .broker_thread import BrokerThread
+from .calls import Awaited, Blocking, operation
+from .decoders import Decode, DecodedRecord, Undecodable, decoded
+from .faults import AsyncFaultsView, FaultsView
+from .faults import disk as _disk  # noqa: F401  imported with this module, as above
+
+__all__ = [
+    "AclEntry",
+    "AlreadyExists",
+    "AsyncEmbedded",
+    "BrokerFailed",
+    "ConfigInfo",
+    "DecodedRecord",
+    "Embedded",
+    "Group",
+    "GroupReset",
+    "NewRecord",
+    "NotFound",
+    "OperationError",
+    "ProducerInfo",
+    "Record",
+    "Snapshot",
+    "TopicInfo",
+    "TopologyFacade",
+    "Undecodable",
+]
+
+MEMORY_DIR = "/ottla"  # the data directory of a broker that keeps everything in memory
+# What differs from a broker's defaults, where a test says nothing else: consumers of a group need not wait for others,
+# and the topics of Kafka's own are made in a millisecond or two.
+DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    # A client that has to retry FindCoordinator starts 0.1 s later, librdkafka 1 s.
+    "ottla.behaviour.coordinator_awaits_topic": "false",
+}
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def embedded_options(
+    release: str,
+    configs: Mapping[str, Any] | None,
+    data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    brokers: int | None,
+    listeners: str | Sequence[str] | None,
+    control: str | None = None,
+    control_write: bool = False,
+    record: str | os.PathLike[str] | None = None,
+    node_ids: Sequence[int] | None = None,
+    schemas: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> ServeOptions:
+    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
+    one line each."""
+    permissions.told()
+    played = profile(checked_text("release", release or NEWEST))
+    texts = config_texts({} if configs is None else configs)
+    if brokers is not None:
+        whole("brokers", brokers)
+    if node_ids is not None:
+        if isinstance(node_ids, str):
+            raise TypeError(f"node_ids is a list of whole numbers, not {node_ids!r}")
+        for node_id in node_ids:
+            whole("a node id", node_id)
+    for name, text in DEFAULTS.items():
+        if name not in texts and broker_fact(name, played) is not None:
+            texts[name] = text
+    if not listeners and "listeners" not in texts:
+        listeners = "127.0.0.1:0"
+    addresses = [listeners] if isinstance(listeners, str) else list(listeners or ())
+    folders: list[str] = []
+    if data_dir is not None:
+        paths = [data_dir] if isinstance(data_dir, str | os.PathLike) else data_dir
+        folders = [os.fspath(path) for path in paths]
+    elif "log.dirs" not in texts and "log.dir" not in texts:
+        folders = [MEMORY_DIR]
+    texts |= flags_to_configs(addresses, [], folders)
+    options = serve_options(
+        Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers, node_ids=node_ids
+    )
+    if record is not None:
+        options = replace(options, record=RecordOptions(os.fspath(record)))
+    if schemas is not None and control is None:
+        raise ConfigError("schemas are for the page of a control plane: give control, too")
+    if control is None:
+        return options
+    options = replace(options, control=control_listener(control), control_write=control_write)
+    return replace(options, schemas=Schemas.load(schemas.items())) if schemas else options
+
+
+def _at_topology(method: Callable[Concatenate[Topology, P], R]) -> operation[P, R]:
+    async def work(operations: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(operations.topology, *args, **kwargs)
+
+    return operation(work, described=method)
+
+
+async def _leader(operations: Operations, topic: str, partition: int = 0) -> int:
+    """The node that leads a partition; -1 where there is none. Raises NotFound."""
+    for one in operations.topology.describe().partitions:
+        if (one.topic, one.partition) == (topic, partition):
+            return one.leader
+    raise NotFound(f"UNKNOWN_TOPIC_OR_PARTITION: there is no {topic}-{partition}")
+
+
+class _TopologyCalls:
+    describe = _at_topology(Topology.describe)
+    """All nodes, and the leader of each partition."""
+    leader = operation(_leader)
+    """The node that leads a partition; -1 where there is none. Raises NotFound."""
+    move_leader = _at_topology(Topology.move_leader)
+    """Makes another node the leader of a partition."""
+    take_offline = _at_topology(Topology.take_offline)
+    """Takes a partition's leader away."""
+    bring_online = _at_topology(Topology.bring_online)
+    """Gives a partition a leader again."""
+    stop_node = _at_topology(Topology.stop_node)
+    """Stops a node: others lead what it led, it refuses connections, and its open ones are cut."""
+    start_node = _at_topology(Topology.start_node)
+    """Runs a stopped node again, at the port that it had."""
+    spread_leaders = _at_topology(Topology.spread_leaders)
+    """Makes the preferred node of each partition its leader."""
+
+    def __init__(self, thread: BrokerThread) -> None:
+        self._thread = thread
+
+
+class TopologyFacade(_TopologyCalls, Blocking):
+    """The nodes and leaders of a broker, for another thread: each change is done when its method returns. Raises
+    TopologyError, a ValueError, for what cannot be."""
+
+
+class AsyncTopologyFacade(_TopologyCalls, Awaited):
+    """The same for coroutines of another loop."""
+
+
+def _looked_at(told: Verdict) -> list[SeenRequest]:
+    __tracebackhide__ = True
+    if not told.passed:
+        raise AssertionError(told.text)
+    return told.looked_at
+
+
+async def _decoded(
+    operations: Operations,
+    topic: str,
+    partition: int | None = None,
+    *,
+    decode: Decode = None,
+    decode_key: Decode = None,
+) -> Any:
+    """All committed records of a topic, or of one of its partitions, by partition and offset. With `decode`, "json" or
+    a function of the bytes, the values are decoded, with `decode_key` the keys; Undecodable names the first record that
+    cannot be."""
+    found = await operations.records(topic, partition)
+    if decode is None and decode_key is None:
+        return found
+    return await asyncio.to_thread(decoded, found, decode, decode_key)
+
+
+class _Calls:
+    """What `Embedded` and `AsyncEmbedded` have in common: the arguments, and every operation."""
+
+    def __init__(
+        self,
+        release: str = NEWEST,
+        configs: Mapping[str, Any] | None = {},
+        data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        brokers: int | None = None,
+        listeners: str | Sequence[str] | None = None,
+        control: str | None = None,
+        control_write: bool = False,
+        record: str | os.PathLike[str] | None = None,
+        node_ids: Sequence[int] | None = None,
+        schemas: Mapping[str, str | os.PathLike[str]] | None = None,
+    ) -> None:
+        """Checks the arguments, and starts nothing. Raises ValueError, TypeError."""
+        options = embedded_options(
+            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids, schemas
+        )
+        self._attach(BrokerThread(options, in_memory=data_dir is None), release)
+
+    def _attach(self, thread: BrokerThread, release: str) -> None:
+        self.options = thread.options
+        self.release = release
+        self._thread = thread
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect: HOST:PORT of the first listener of each node, once the broker is started."""
+        return next(iter(self._thread.bootstraps.values()), "")
+
+    @property
+    def bootstraps(self) -> dict[str, str]:
+        """The same of every listener, by its name."""
+        return self._thread.bootstraps
+
+    @property
+    def control_url(self) -> str | None:
+        """Where the control plane is, if there is one, once the broker is started."""
+        return self._thread.control_url
+
+    # The whole state
+
+    snapshot = operation(Operations.snapshot)
+    """Keeps all that the broker holds, for `restore`; clients notice nothing."""
+    restore = operation(Operations.restore)
+    """Has the broker hold what it held when the snapshot was taken, with the clock, the leaders and the stopped nodes
+    of that time, behind the same ports; faults stay. A broker whose disk failed works again.
+
+    Clients are cut off, and meet the restored state when they connect again. Leaders' epochs do not go back, and no
+    producer id is given out twice: an idempotent producer that has sent since receives OUT_OF_ORDER_SEQUENCE_NUMBER, as
+    from a cluster that lost data. A transactional id goes on from its epoch of then, so a client that used it since may
+    not be fenced by the first that takes it over.
+    """
+    reset = operation(Operations.reset)
+    """Resets the broker to its start: data, clock, leaders, and no faults."""
+
+    # Topics
+
+    create_topic = operation(Operations.create_topic)
+    """Makes a topic and returns its name; without one it gets a name that no other has. The replication factor is
+    `default.replication.factor` unless given."""
+    delete_topic = operation(Operations.delete_topic)
+    """Deletes a topic. Raises NotFound."""
+    topics = operation(Operations.topics)
+    """All topics by name, Kafka's own too."""
+    topic = operation(Operations.topic)
+    """One topic. Raises NotFound."""
+
+    # Records
+
+    send = operation(Operations.send)
+    """Appends one record past the wire, and returns its offset; texts are stored as UTF-8.
+
+    Without a partition it goes where Java's client puts its key; records without a key go to the partitions by turns.
+    """
+    send_many = operation(Operations.send_many)
+    """Appends many in few batches: values, (key, value) pairs, NewRecords or Records; the offset of each."""
+    _records = operation(_decoded)
+    assert_produced = operation(assertions.produced, finish=assertions.raise_difference)
+    """Raises AssertionError with the difference unless the topic's committed records are those expected.
+
+    An expectation is a value, a (key, value) pair or a whole Record; what it does not name is not compared. They stand
+    by partition and offset, unless `ordered` is False: then in any order. Records that are missing, and the topic, have
+    `within_ms` of real time to come. `decode` reads the values before they are compared and shown, `decode_key` the
+    keys: "json", or a function of the bytes.
+    """
+
+    # Requests
+
+    assert_requests = operation(judged_words, finish=_looked_at)
+    """Raises AssertionError, with what was otherwise, unless the requests that clients made are as the words say; they
+    are `Words`. Returns the requests that were looked at.
+
+        broker.assert_requests(api="Produce", client_id="orders", acks=-1, idempotent=True, codec="lz4")
+
+    Requests or responses that are missing have `within_ms` of real time to come. Raises ValueError and TypeError for
+    words that make no sense.
+    """
+
+    # Groups and producers
+
+    groups = operation(Operations.groups)
+    """All groups by id."""
+    group = operation(Operations.group)
+    """One group: its state, members, committed offsets and lag. One that is not there is in state Dead."""
+    producers = operation(Operations.producers)
+    """The producer state entries of the partitions of all topics, or of one."""
+    delete_group = operation(Operations.delete_group)
+    """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""
+    reset_offsets = operation(Operations.reset_offsets)
+    """Sets the committed offsets of a group without members, as kafka-consumer-groups does, and returns each partition
+    with its offset before and after; with `dry_run` nothing is changed.
+
+        broker.reset_offsets("readers", "earliest")
+        broker.reset_offsets("readers", "shift", -10, of=[("orders", 0)])
+    """
+
+    # Configs and access control lists
+
+    topic_configs = operation(Operations.topic_configs)
+    """All configs of a topic, with their defaults and sources."""
+    change_topic_configs = operation(Operations.change_topic_configs)
+    """Changes configs of a topic, all or none, by the rules of IncrementalAlterConfigs."""
+    broker_configs = operation(Operations.broker_configs)
+    """All configs of the broker, with their defaults and sources."""
+    change_broker_configs = operation(Operations.change_broker_configs)
+    """Changes dynamic configs of the broker likewise; with `for_all` the default of all brokers."""
+    acls = operation(Operations.acls)
+    """The access control entries that match a filter, an AclEntry; without it all. Refused without an authorizer."""
+    add_acls = operation(Operations.add_acls)
+    """Adds AclEntries, all or none."""
+    remove_acls = operation(Operations.remove_acls)
+    """Removes the entries that match a filter, and returns them."""
+
+
+class Embedded(_Calls, Blocking):
+    """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
+
+    `release` is the release of Kafka whose ways it has, the newest where none is given; "ottla" is that of no release.
+    `configs` are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
+    `group.initial.rebalance.delay.ms` is 0, `offsets.topic.num.partitions` and `transaction.state.log.num.partitions`
+    are 4, and `ottla.behaviour.coordinator_awaits_topic` is false, so that FindCoordinator names the node at once;
+    unless given. Without `data_dir` (a folder, or several) everything is kept in memory and ends with the object.
+    `brokers` is how many nodes clients see, with ids from the config `node.id` on or from 1; `node_ids` names any ids
+    instead, such as `[0, 1, 2]`. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With
+    `control`, HOST:PORT, it has a control plane there for other processes, as `ottla serve --control` (it needs the
+    extra `http`); with `control_write` its page may change something, and with `schemas` it decodes what topics hold:
+    `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. With `record`, a file, it writes there what it is
+    asked and answers: `.jsonl` is JSON lines, `.pcapng` for Wireshark; all of it is there when the broker has stopped.
+
+    Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
+    may be called from any thread, also under a running event loop, which they block for as long as they take:
+    `broker.aio` has the same to be awaited. What the broker refuses is an OperationError.
+    """
+
+    def _attach(self, thread: BrokerThread, release: str) -> None:
+        super()._attach(thread, release)
+        self.faults = FaultsView(thread.faults, self._with_faults)
+        """What requests, the disk and the sockets meet: errors, delays, lost responses and the like. Faults that are
+        put in force before the start, or after a stop, are there from the start on."""
+        self.requests = RequestsView(thread)
+        """The requests of clients with their responses: `requests(api="Produce", client_id="orders")` lists the newest
+        10,000 or so, `requests.clear()` forgets them, `requests.mark()` is for `since=`."""
+        self.clock = ClockView(thread)
+        """The broker's clock: freeze, run, set, advance."""
+        self.topology = TopologyFacade(thread)
+        """The nodes and leaders: move, take offline, stop, start."""
+
+    @property
+    def aio(self) -> AsyncEmbedded:
+        """The same broker with methods that are awaited, by coroutines of any loop."""
+        return AsyncEmbedded.of(self)
+
+    def _with_faults(self, work: Callable[[], R]) -> R:
+        return work() if self._thread.operations is None else self._thread.call(partial(_done, work))
+
+    def start(self) -> Self:
+        """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
+        StartupError, or OperationError where it runs already."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
+        not everything could be written."""
+        self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except OperationError:
+            if error is None:
+                raise
+
+    async def __aenter__(self) -> Self:
+        await self._thread.start_awaited()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._thread.stop_awaited()
+        except OperationError:
+            if error is None:
+                raise
+
+    @overload
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: None = None
+    ) -> list[Record]: ...
+    @overload
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> list[DecodedRecord]: ...
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> Any:
+        """All committed records of a topic, or of one of its partitions, by partition and offset.
+
+        With `decode`, "json" or a function of the bytes, the values are decoded, with `decode_key` the keys. Raises
+        NotFound, and Undecodable for the first record that cannot be decoded.
+        """
+        return self._records(topic, partition, decode=decode, decode_key=decode_key)
+
+
+class AsyncEmbedded(_Calls, Awaited):
+    """`Embedded` for coroutines: takes the same arguments, runs in a thread of its own as well, and all its methods are
+    awaited, by coroutines of any loop.
+
+        async with AsyncEmbedded() as broker:
+            topic = await broker.create_topic()
+            async with broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", times=1):
+                ...
+            await broker.assert_produced(topic, [b"bread"], within_ms=5000)
+    """
+
+    def _attach(self, thread: BrokerThread, release: str) -> None:
+        super()._attach(thread, release)
+        self.faults = AsyncFaultsView(thread.faults, self._with_faults)
+        """As `Embedded.faults`; each is awaited, or used with `async with`."""
+        self.requests = AsyncRequestsView(thread)
+        """As `Embedded.requests`."""
+        self.clock = AsyncClockView(thread)
+        """As `Embedded.clock`; `(await clock.state()).now_ms` is the time."""
+        self.topology = AsyncTopologyFacade(thread)
+        """As `Embedded.topology`."""
+
+    @classmethod
+    def of(cls, broker: Embedded) -> Self:
+        """The same broker as `broker`, to be awaited."""
+        found = cls.__new__(cls)
+        found._attach(broker._thread, broker.release)
+        return found
+
+    async def _with_faults(self, work: Callable[[], R]) -> R:
+        return work() if self._thread.operations is None else await self._thread.call_awaited(partial(_done, work))
+
+    async def start(self) -> Self:
+        """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
+        StartupError, or OperationError where it runs already."""
+        await self._thread.start_awaited()
+        return self
+
+    async def stop(self) -> None:
+        """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
+        not everything could be written."""
+        await self._thread.stop_awaited()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop()
+        except OperationError:
+            if error is None:
+                raise
+
+    @overload
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: None = None
+    ) -> list[Record]: ...
+    @overload
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> list[DecodedRecord]: ...
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> Any:
+        """As `Embedded.records`."""
+        return await self._records(topic, partition, decode=decode, decode_key=decode_key)
+
+
+async def _done(work: Callable[[], R], operations: Operations) -> R:
+    return work()

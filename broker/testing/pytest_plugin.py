@@ -1,0 +1,192 @@
+"""The pytest plugin `ottla`: brokers and topics for tests, as fixtures.
+
+`ottla_broker` is one `Embedded` broker for the whole session (under pytest-xdist one in each worker), `ottla_topic` the
+name of a topic on it that no other test has, `ottla_factory` makes brokers that end with the test. For tests that are
+coroutines, under any plugin that runs them on asyncio, `ottla_async_broker` and `ottla_async_factory` are the same with
+methods to be awaited.
+
+    @pytest.mark.ottla(configs={"cleanup.policy": "compact"}, partitions=3)
+    def test_it(ottla_broker, ottla_topic): ...
+
+The marker's `configs` and `partitions` are those of `ottla_topic`; its `broker_configs`, `release` and `brokers` are
+the defaults of `ottla_factory`, and in a test without `ottla_topic` its `configs` are too. A marker on a class or a
+module holds for all tests in it; the nearest one wins, config by config.
+
+The session's broker behaves as the ini option `ottla_release` says, and has the configs in `ottla_configs`, one
+`name=value` a line. After each test that uses it the test's topic is deleted, all faults are removed, the clock is the
+machine's again, stopped nodes run and the requests that were seen are forgotten; other topics, and groups, stay.
+
+Nothing but pytest is imported until a test asks for one of these; `-p no:ottla` does without even that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .embedded import AsyncEmbedded, Embedded
+
+MARKER = (
+    "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1, node_ids=None): topics and brokers"
+)
+MARKED: Mapping[str, Any] = {
+    "configs": {},
+    "partitions": 1,
+    "broker_configs": {},
+    "release": None,
+    "brokers": None,
+    "node_ids": None,
+}
+DEFAULT_RELEASE = ""  # the newest
+MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
+CLOCKS_AGREE_MS = 100  # a clock that is off by less was not moved
+NUMBERS = count()
+BROKER: pytest.StashKey[Embedded] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("ottla_release", "the release of Kafka that ottla_broker behaves as", default=DEFAULT_RELEASE)
+    parser.addini("ottla_configs", "configs of ottla_broker, one name=value a line", type="linelist")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+def marked(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the markers of a test say, the nearest one last. Fails the test for words that there are not."""
+    found = {name: dict(value) if isinstance(value, dict) else value for name, value in MARKED.items()}
+    for marker in reversed(list(request.node.iter_markers("ottla"))):
+        if marker.args or not marker.kwargs.keys() <= MARKED.keys():
+            unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - MARKED.keys())]
+            pytest.fail(f"the marker ottla takes {', '.join(MARKED)} by name, not {', '.join(unknown)}", pytrace=False)
+        for name, value in marker.kwargs.items():
+            found[name] = {**found[name], **value} if isinstance(found[name], dict) else value
+    return found
+
+
+def session_configs(lines: list[str]) -> dict[str, str]:
+    """The configs in the ini option. Raises UsageError for a line without `=`."""
+    configs = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"ottla_configs: {line!r} is not name=value")
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+def put_back(broker: Embedded) -> None:
+    """Takes away what a test left on a broker that would meet the next one; one whose disk failed begins anew."""
+    from ..admin_api.views import BrokerFailed
+
+    broker.faults.clear()
+    broker.requests.clear()
+    try:
+        clock = broker.clock.state()
+    except BrokerFailed:
+        broker.reset()
+        return
+    if clock.is_frozen or abs(clock.offset_ms) > CLOCKS_AGREE_MS:
+        broker.clock.set(clock.now_ms - clock.offset_ms)
+        broker.clock.run()
+    for node in broker.topology.describe().nodes:
+        if not node.running:
+            broker.topology.start_node(node.id)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Puts the session's broker right when the fixtures of a test that used it are gone."""
+    try:
+        return (yield)
+    finally:
+        broker = item.config.stash.get(BROKER, None)
+        if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
+            put_back(broker)
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
+    """A Kafka broker for the whole session; tests share it, and keep to topics and groups of their own.
+
+    `ottla_broker.bootstrap` is what clients connect to.
+    """
+    from .embedded import Embedded
+
+    configs = session_configs(pytestconfig.getini("ottla_configs"))
+    with Embedded(release=pytestconfig.getini("ottla_release"), configs=configs) as broker:
+        pytestconfig.stash[BROKER] = broker
+        yield broker
+        del pytestconfig.stash[BROKER]
+
+
+@pytest.fixture
+def ottla_topic(request: pytest.FixtureRequest, ottla_broker: Embedded) -> Iterator[str]:
+    """The name of a topic on `ottla_broker` that no other test has; the marker `ottla` says how it is."""
+    from ..admin_api.views import OperationError
+
+    wanted = marked(request)
+    words = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name)[:MAX_WORDS].strip("-")
+    name = ottla_broker.create_topic(f"{words}-{next(NUMBERS)}", wanted["partitions"], wanted["configs"])
+    yield name
+    with contextlib.suppress(OperationError):  # the test has deleted it
+        ottla_broker.delete_topic(name)
+
+
+@pytest.fixture
+def ottla_async_broker(ottla_broker: Embedded) -> AsyncEmbedded:
+    """`ottla_broker` for a coroutine: `await ottla_async_broker.assert_produced(ottla_topic, [b"bread"])`."""
+    return ottla_broker.aio
+
+
+@pytest.fixture
+def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embedded]]:
+    """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, **more)` starts a broker of the test's own.
+
+    What is not said is as the marker `ottla` says; `more` is what else `Embedded` takes. They stop with the test.
+    """
+    from .embedded import Embedded
+
+    wanted = marked(request)
+    topics_too = "ottla_topic" in request.fixturenames
+    defaults = {**({} if topics_too else wanted["configs"]), **wanted["broker_configs"]}
+
+    with contextlib.ExitStack() as running:
+
+        def make(
+            release: str | None = None,
+            configs: Mapping[str, Any] = {},
+            brokers: int | None = None,
+            node_ids: Sequence[int] | None = None,
+            **more: Any,
+        ) -> Embedded:
+            broker = Embedded(
+                release=release or wanted["release"] or request.config.getini("ottla_release"),
+                configs={**defaults, **configs},
+                brokers=wanted["brokers"] if brokers is None and node_ids is None else brokers,
+                node_ids=wanted["node_ids"] if brokers is None and node_ids is None else node_ids,
+                **more,
+            )
+            return running.enter_context(broker)
+
+        yield make
+
+
+@pytest.fixture
+def ottla_async_factory(ottla_factory: Callable[..., Embedded]) -> Callable[..., Awaitable[AsyncEmbedded]]:
+    """`await ottla_async_factory(...)` starts a broker of the test's own, as `ottla_factory` does, to be awaited."""
+
+    async def make(**more: Any) -> AsyncEmbedded:
+        import asyncio  # as all that tests without a broker do without
+
+        return (await asyncio.to_thread(partial(ottla_factory, **more))).aio
+
+    return make

@@ -1,0 +1,192 @@
+"""Compares the records of a topic with those that a test expects, and writes the difference for a person to read.
+
+Pure: records come in as values. Owns what an expectation may be (a value, a (key, value) pair or a whole record) and
+the text of the difference, which is bounded.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from difflib import SequenceMatcher
+from pprint import saferepr
+from typing import Any
+
+from ..admin_api.views import NewRecord, Record, to_bytes
+
+SHOWN_LINES = 60  # of a difference
+SHOWN_BYTES = 200  # of one key or value
+SHOWN_DECODED = 500  # letters of one that was decoded
+CONTEXT_LINES = 2
+ALIGNED_LINES = 2_000  # beyond that many the lines are compared place by place, which costs no more than they are
+
+Wanted = dict[str, Any]
+"""What is expected of one record, by the names of Record's fields; what is not named may be anything."""
+_FIELDS = tuple(field.name for field in fields(Record))
+_SHOWN = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
+
+
+def wanted_of(expected: Any, decoded: bool = False, key_decoded: bool = False) -> Wanted:
+    """An expectation by fields. Values, or keys, that are compared with decoded ones are taken as they are; others are
+    bytes, or text for its UTF-8. Raises TypeError."""
+    value_of = _as_is if decoded else to_bytes
+    key_of = _as_is if key_decoded else to_bytes
+    if isinstance(expected, Record):
+        return {name: getattr(expected, name) for name in _FIELDS}
+    if isinstance(expected, NewRecord):
+        found: Wanted = {"value": value_of(expected.value), "key": key_of(expected.key)}
+        found["headers"] = tuple((name, to_bytes(value)) for name, value in expected.headers)
+        optional = {"partition": expected.partition, "timestamp_ms": expected.timestamp_ms}
+        return found | {name: value for name, value in optional.items() if value is not None}
+    if isinstance(expected, tuple):
+        if len(expected) != 2:
+            raise TypeError(f"an expected record is a value, a (key, value) pair or a Record, not {expected!r}")
+        return {"key": key_of(expected[0]), "value": value_of(expected[1])}
+    return {"value": value_of(expected)}
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def expectations(expected: Iterable[Any], decoded: bool = False, key_decoded: bool = False) -> list[Wanted]:
+    """All expectations by fields. Raises TypeError for what is no list of them."""
+    if isinstance(expected, str | bytes | Mapping | Record | NewRecord) or not isinstance(expected, Iterable):
+        raise TypeError(f"what is expected is a list of values, (key, value) pairs or Records, not {expected!r}")
+    return [wanted_of(one, decoded, key_decoded) for one in expected]
+
+
+def difference(
+    topic: str,
+    found: Sequence[Record],
+    expected: Iterable[Any],
+    ordered: bool = True,
+    *,
+    decoded: bool = False,
+    key_decoded: bool = False,
+) -> str | None:
+    """The difference between the records and those expected, in a few lines; None if there is none.
+
+    What an expectation does not name (the key of a plain value, the offset of a pair) is not compared. In an `ordered`
+    comparison the records stand by partition and offset. `decoded` and `key_decoded` are those of `expectations`.
+    """
+    wanted = expectations(expected, decoded, key_decoded)
+    if len(found) == len(wanted) and all(_fits(f, w) for f, w in zip(found, wanted, strict=True)):
+        return None
+    named = {name for one in wanted for name in one} or {"key", "value"}
+    shown = [name for name in _SHOWN if name in named]
+    if ordered:
+        lines = list(_aligned([_line(one, shown) for one in wanted], [_line(_all(one), shown) for one in found]))
+    else:
+        missing, surplus = _unmatched(found, wanted)
+        if not missing and not surplus:
+            return None
+        lines = [f"- {_line(one, shown)}" for one in missing] + [f"+ {_line(_all(one), shown)}" for one in surplus]
+    if len(lines) > SHOWN_LINES:
+        lines = [*lines[:SHOWN_LINES], f"  ... {len(lines) - SHOWN_LINES} more lines"]
+    order = "" if ordered else ", in any order"
+    head = f"topic {topic}: expected {len(wanted)} (-), found {len(found)} (+){order}"
+    return "\n".join([head, *(f"  {line}" for line in lines)])
+
+
+def _all(record: Record) -> Wanted:
+    return {name: getattr(record, name) for name in _FIELDS}
+
+
+def _fits(record: Record, wanted: Wanted) -> bool:
+    return all(getattr(record, name) == value for name, value in wanted.items())
+
+
+def _unmatched(found: Sequence[Record], wanted: Sequence[Wanted]) -> tuple[list[Wanted], list[Record]]:
+    """Expectations without a record, and records without one. Those that name most choose first."""
+    left = list(found)
+    missing: list[Wanted] = []
+    for names in sorted({tuple(sorted(one)) for one in wanted}, key=len, reverse=True):
+        asked = [one for one in wanted if tuple(sorted(one)) == names]
+        try:
+            lacking, left = _counted(asked, left, names)
+        except TypeError:  # a decoded value that has no hash
+            lacking, left = _searched(asked, left)
+        missing += lacking
+    return missing, left
+
+
+def _counted(
+    asked: Sequence[Wanted], left: Sequence[Record], names: Sequence[str]
+) -> tuple[list[Wanted], list[Record]]:
+    needed = Counter(tuple(one[name] for name in names) for one in asked)
+    missing: list[Wanted] = []
+    rest: list[Record] = []
+    for record in left:
+        key = tuple(getattr(record, name) for name in names)
+        if needed[key] > 0:
+            needed[key] -= 1
+        else:
+            rest.append(record)
+    for one in asked:
+        key = tuple(one[name] for name in names)
+        if needed[key] > 0:
+            needed[key] -= 1
+            missing.append(one)
+    return missing, rest
+
+
+def _searched(asked: Sequence[Wanted], left: Sequence[Record]) -> tuple[list[Wanted], list[Record]]:
+    rest = list(left)
+    missing: list[Wanted] = []
+    for one in asked:
+        place = next((number for number, record in enumerate(rest) if _fits(record, one)), None)
+        if place is None:
+            missing.append(one)
+        else:
+            del rest[place]
+    return missing, rest
+
+
+def _line(wanted: Wanted, shown: Sequence[str]) -> str:
+    if list(shown) == ["value"]:
+        return _text(wanted.get("value"))
+    return " ".join(f"{name}={_text(wanted[name]) if name in wanted else 'any'}" for name in shown)
+
+
+def _text(value: Any) -> str:
+    # The checksum tells those apart that differ only in what is not shown.
+    if isinstance(value, bytes):
+        if len(value) <= SHOWN_BYTES:
+            return repr(value)
+        return f"{value[:SHOWN_BYTES]!r}... ({len(value)} bytes, CRC-32 {zlib.crc32(value):08x})"
+    text = saferepr(value)  # the keys of dicts in order, so that equal ones look equal
+    if len(text) <= SHOWN_DECODED or isinstance(value, tuple):
+        return text
+    return f"{text[:SHOWN_DECODED]}... ({len(text)} letters, CRC-32 {zlib.crc32(text.encode(errors='replace')):08x})"
+
+
+def _aligned(wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+    """The lines of both with what is expected and missing, and what is there and not expected."""
+    if max(len(wanted), len(found)) > ALIGNED_LINES:
+        yield from _by_place(wanted, found)
+        return
+    groups = SequenceMatcher(None, wanted, found, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)
+    for number, group in enumerate(groups):
+        if number:
+            yield "  ..."
+        for kind, first, last, low, high in group:
+            if kind == "equal":
+                yield from (f"  {line}" for line in wanted[first:last])
+                continue
+            yield from (f"- {line}" for line in wanted[first:last])
+            yield from (f"+ {line}" for line in found[low:high])
+
+
+def _by_place(wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+    for place in range(max(len(wanted), len(found))):
+        one = wanted[place] if place < len(wanted) else None
+        other = found[place] if place < len(found) else None
+        if one == other:
+            continue
+        if one is not None:
+            yield f"- [{place}] {one}"
+        if other is not None:
+            yield f"+ [{place}] {other}"

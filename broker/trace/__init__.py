@@ -1,0 +1,1 @@
+"""Bytes printed by their schemas: frames, messages, batches and records, each field with its position."""

@@ -1,0 +1,189 @@
+"""The admin: what an application sees of topics, configs, logs and groups beside reading and writing them.
+
+Owns its life alone. The calls are in the modules `topics.py`, `groups.py` and so on, how they find their
+brokers and are tried again in `calls.py`, what they take and answer in `types.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from ..consumer.group_offsets import OffsetAndMetadata
+from ..consumer.list_offsets import FoundOffset
+from ..net.cluster import Cluster
+from ..net.errors import ClientError
+from ..net.metadata import Node
+from ..net.options import ClientOptions, field_values
+from .acls import AclCalls
+from .calls import Calls, checked
+from .cluster import ClusterCalls
+from .configs import ConfigCalls
+from .groups import GroupCalls
+from .logs import EARLIEST, EARLIEST_LOCAL, HIGH_WATERMARK, LATEST, LATEST_TIERED, MAX_TIMESTAMP, LogCalls
+from .quotas import QuotaCalls, quota_entity
+from .topics import TopicCalls
+from .transactions import TransactionCalls
+from .types import (
+    ANY_NAME,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
+    AnyName,
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    CreatedTopic,
+    ElectionType,
+    Features,
+    FeatureUpdate,
+    GroupDescription,
+    GroupListing,
+    LogDir,
+    LogDirPartition,
+    MemberDescription,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    PatternType,
+    PermissionType,
+    ProducerState,
+    Quorum,
+    QuorumReplica,
+    QuotaEntity,
+    Reassignment,
+    Replica,
+    ResourceType,
+    ScramCredential,
+    ScramDeletion,
+    ScramMechanism,
+    ScramUpsertion,
+    TopicDescription,
+    TopicListing,
+    TransactionDescription,
+    TransactionListing,
+    UpgradeType,
+    VersionRange,
+)
+from .users import UserCalls
+
+__all__ = [
+    "ANY_NAME",
+    "EARLIEST",
+    "EARLIEST_LOCAL",
+    "HIGH_WATERMARK",
+    "LATEST",
+    "LATEST_TIERED",
+    "MAX_TIMESTAMP",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclResourceType",
+    "Admin",
+    "AnyName",
+    "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigOperation",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "CreatedTopic",
+    "ElectionType",
+    "FeatureUpdate",
+    "Features",
+    "FoundOffset",
+    "GroupDescription",
+    "GroupListing",
+    "LogDir",
+    "LogDirPartition",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "OffsetAndMetadata",
+    "PartitionDescription",
+    "PatternType",
+    "PermissionType",
+    "ProducerState",
+    "Quorum",
+    "QuorumReplica",
+    "QuotaEntity",
+    "Reassignment",
+    "Replica",
+    "ResourceType",
+    "ScramCredential",
+    "ScramDeletion",
+    "ScramMechanism",
+    "ScramUpsertion",
+    "TopicDescription",
+    "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
+    "UpgradeType",
+    "VersionRange",
+    "checked",
+    "quota_entity",
+]
+
+
+class Admin(
+    TopicCalls, ConfigCalls, LogCalls, GroupCalls, TransactionCalls, AclCalls, QuotaCalls, UserCalls, ClusterCalls
+):
+    """Looks at a cluster and changes it.
+
+        async with Admin("127.0.0.1:9092") as admin:
+            checked(await admin.create_topics([NewTopic("orders", 3)]))
+            print(await admin.list_topics())
+
+    A call for several things answers a dict with a result for each, or the ClientError that it met: a KafkaError if a
+    broker said it, UnsupportedVersion if brokers are too old for it. Success without a result is None. `checked` raises
+    the first error instead. A call for one thing (the cluster, one group, a whole list) raises. Every call goes to the
+    controller, leader or coordinator that it belongs to, and is tried again while that moves, until
+    `default_api_timeout_ms` or its own `timeout_s` is over.
+
+    Options are those of `ClientOptions`; `from_config` takes Kafka's names for them. `random` is for back-off.
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str] = "127.0.0.1:9092", *, random: Random | None = None, **options: Any
+    ) -> None:
+        self.options = ClientOptions(bootstrap=bootstrap, **field_values(ClientOptions, options))
+        self._cluster = Cluster(self.options, rng=random)
+        self._calls = Calls(self._cluster)
+        self._was_started = False
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *, random: Random | None = None) -> Admin:
+        """An admin by Kafka's names: `{"bootstrap.servers": ...}`. Raises ConfigError."""
+        values = field_values(ClientOptions, config)
+        return cls(values.pop("bootstrap", "127.0.0.1:9092"), random=random, **values)
+
+    async def start(self) -> None:
+        """Finds the cluster. Raises ConnectionLost if no broker answers; that may be tried again."""
+        if self._was_started:
+            raise ClientError("an admin is started once")
+        await self._cluster.start()
+        self._was_started = True
+
+    async def stop(self) -> None:
+        """Closes; calls under way fail with ClientClosed. May be called again."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Admin:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,274 @@
+"""How the admin asks: many things at once, each at the broker that it belongs to, again until time is over.
+
+Owns routing and retries. A call is `ask(connection, keys) -> {key: result or error}`, one request for some of the keys;
+a route finds the connections for them. Whatever fails in a way that a later try may mend is tried again with back-off
+until `default_api_timeout_ms` (or the call's `timeout_s`), by a route that is found anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ...protocol.errors import ErrorCode
+from ..net.cluster import GROUP, NO_NODE, Cluster
+from ..net.connection import Connection
+from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, RequestTimedOut
+
+K = TypeVar("K")
+R = TypeVar("R")
+Ask = Callable[[Connection, list[K]], Awaitable[Mapping[K, R | ClientError]]]
+Targets = tuple[dict[Connection, list[K]], dict[K, ClientError]]  # whom to ask for what, and what nobody can be asked
+Route = Callable[[list[K], Mapping[K, ClientError]], Awaitable[Targets[K]]]
+PURPOSE = "control"
+
+# Retried by Kafka's own admin for each kind of call; other codes are an answer.
+CONTROLLER_RETRIES = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
+LEADER_RETRIES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+COORDINATOR_RETRIES = COORDINATOR_MOVED | {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+}
+ANY_RETRIES = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE})
+
+
+def failure(code: int, message: str | None = None) -> KafkaError | None:
+    """The error that a broker answered, if it is one."""
+    return KafkaError(code, message or None) if code else None
+
+
+def of_one(results: Mapping[Any, R | ClientError]) -> R:
+    """The result of the only thing that was asked for. Raises what went wrong with it."""
+    (result,) = results.values()
+    if isinstance(result, ClientError):
+        raise result
+    return result
+
+
+def checked(results: Mapping[K, R | ClientError]) -> dict[K, R]:
+    """All results, if nothing failed. Raises the first error."""
+    found: dict[K, R] = {}
+    for key, result in results.items():
+        if isinstance(result, ClientError):
+            raise result
+        found[key] = result
+    return found
+
+
+class Calls:
+    """The calls of one admin."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    # Whom to ask
+
+    async def at_controller(
+        self, keys: Iterable[K], ask: Ask[K, R], timeout_s: float | None
+    ) -> dict[K, R | ClientError]:
+        """Asks the controller, looked up again if it is not any more."""
+
+        async def route(left: list[K], failed: Mapping[K, ClientError]) -> Targets[K]:
+            if failed:
+                await self.cluster.refresh()
+            return {await self.cluster.controller(): left}, {}
+
+        return await self.each(keys, ask, route, CONTROLLER_RETRIES, timeout_s)
+
+    async def at_any(
+        self,
+        keys: Iterable[K],
+        ask: Ask[K, R],
+        timeout_s: float | None,
+        node_of: Callable[[K], int] = lambda _: NO_NODE,
+    ) -> dict[K, R | ClientError]:
+        """Asks any broker, or the one that `node_of` tells for a key."""
+
+        async def route(left: list[K], failed: Mapping[K, ClientError]) -> Targets[K]:
+            by_node: dict[int, list[K]] = {}
+            for key in left:
+                by_node.setdefault(node_of(key), []).append(key)
+            if not by_node.keys() - {NO_NODE} <= self.cluster.nodes.keys():
+                await self.cluster.refresh()
+            return await self._connected(by_node)
+
+        return await self.each(keys, ask, route, ANY_RETRIES | COORDINATOR_RETRIES, timeout_s)
+
+    async def at_leaders(
+        self, keys: Iterable[tuple[str, int]], ask: Ask[tuple[str, int], R], timeout_s: float | None
+    ) -> dict[tuple[str, int], R | ClientError]:
+        """Asks the leader of each partition, as the metadata has it at each try."""
+
+        async def route(left: list[tuple[str, int]], failed: Mapping[Any, ClientError]) -> Targets[tuple[str, int]]:
+            known = {t.name: t for t in (await self.cluster.metadata({topic for topic, _ in left})).topics}
+            by_node: dict[int, list[tuple[str, int]]] = {}
+            errors: dict[tuple[str, int], ClientError] = {}
+            for where in left:
+                topic = known.get(where[0])
+                leaders = {p.partition_index: p.leader_id for p in topic.partitions} if topic is not None else {}
+                leader = leaders.get(where[1])
+                text = f"{where[0]}-{where[1]}"
+                code = topic.error_code if topic is not None else 0
+                if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    errors[where] = KafkaError(code, text)
+                elif leader is None:
+                    errors[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{text} does not exist")
+                elif leader == NO_NODE:
+                    errors[where] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{text} has no leader")
+                else:
+                    by_node.setdefault(leader, []).append(where)
+            targets, unreachable = await self._connected(by_node)
+            return targets, errors | unreachable
+
+        return await self.each(keys, ask, route, LEADER_RETRIES, timeout_s)
+
+    async def at_coordinators(
+        self, groups: Iterable[str], ask: Ask[str, R], timeout_s: float | None, kind: int = GROUP
+    ) -> dict[str, R | ClientError]:
+        """Asks the coordinator of each group, or of what else `kind` says, looked up again if it has moved."""
+        cluster = self.cluster
+
+        async def route(left: list[str], failed: Mapping[str, ClientError]) -> Targets[str]:
+            for group, error in failed.items():
+                if isinstance(error, ConnectionLost) or (
+                    isinstance(error, KafkaError) and error.code in COORDINATOR_MOVED
+                ):
+                    cluster.expire_coordinator(group, kind)
+            found = await asyncio.gather(*(cluster.coordinator(group, kind) for group in left), return_exceptions=True)
+            return _sorted_out(zip(left, found, strict=True))
+
+        return await self.each(groups, ask, route, COORDINATOR_RETRIES, timeout_s)
+
+    async def _connected(self, by_node: Mapping[int, list[K]]) -> Targets[K]:
+        """Connections to nodes, all at once; NO_NODE is any."""
+        cluster = self.cluster
+        found = await asyncio.gather(
+            *(
+                cluster.any_connection() if node_id == NO_NODE else cluster.connection(node_id, PURPOSE)
+                for node_id in by_node
+            ),
+            return_exceptions=True,
+        )
+        return _sorted_out(
+            (key, outcome) for keys, outcome in zip(by_node.values(), found, strict=True) for key in keys
+        )
+
+    # Tries
+
+    async def each(
+        self, keys: Iterable[K], ask: Ask[K, R], route: Route[K], retried: frozenset[ErrorCode], timeout_s: float | None
+    ) -> dict[K, R | ClientError]:
+        """What became of each key. Raises ClientClosed alone."""
+        loop = asyncio.get_running_loop()
+        options = self.cluster.options
+        seconds = options.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+        deadline = loop.time() + seconds
+        left = list(dict.fromkeys(keys))
+        order = list(left)
+        results: dict[K, R | ClientError] = {}
+        failed: dict[K, ClientError] = {}
+        attempt = 0
+        while left:
+            answers: dict[K, R | ClientError] = {}
+            is_late = False
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._try(left, failed, ask, route, answers)
+            except TimeoutError:
+                is_late = True
+            except ClientClosed:
+                raise
+            except ClientError as error:
+                answers |= dict.fromkeys(left, error)
+            for key, answer in answers.items():
+                if isinstance(answer, ClientClosed):
+                    raise answer
+                if _may_retry(answer, retried):
+                    failed[key] = answer  # type: ignore[assignment]
+                else:
+                    results[key] = answer
+            left = [key for key in left if key not in results]
+            attempt += 1
+            delay = self.cluster.retry_backoff_s(attempt)
+            if is_late or loop.time() + delay >= deadline:
+                break
+            if left:
+                await asyncio.sleep(delay)
+        for key in left:
+            results[key] = failed.get(key) or RequestTimedOut(f"no answer within {seconds:g} s")
+        return {key: results[key] for key in order}
+
+    async def _try(
+        self,
+        left: list[K],
+        failed: Mapping[K, ClientError],
+        ask: Ask[K, R],
+        route: Route[K],
+        answers: dict[K, R | ClientError],
+    ) -> None:
+        """One try for all that is left; `answers` has what came, also if this is cancelled."""
+        targets, errors = await route(left, failed)
+        answers |= errors
+
+        async def asked(connection: Connection, keys: list[K]) -> None:
+            try:
+                found = await ask(connection, keys)
+            except ClientError as error:
+                answers.update(dict.fromkeys(keys, error))
+                return
+            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker did not answer for it")
+            answers.update({key: found.get(key, missing) for key in keys})
+
+        tasks = [asyncio.ensure_future(asked(connection, keys)) for connection, keys in targets.items()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def nodes(self, timeout_s: float | None) -> list[int]:
+        """The node ids of the brokers, asked now. Raises ClientError."""
+
+        async def ask(connection: Connection, keys: list[str]) -> dict[str, Any]:
+            await self.cluster.metadata([])
+            return dict.fromkeys(keys)
+
+        of_one(await self.at_any(["nodes"], ask, timeout_s))
+        return sorted(self.cluster.nodes)
+
+
+def _sorted_out(found: Iterable[tuple[K, Connection | BaseException]]) -> Targets[K]:
+    """Connections with their keys, and errors by key. Raises what is no ClientError."""
+    targets: dict[Connection, list[K]] = {}
+    errors: dict[K, ClientError] = {}
+    for key, outcome in found:
+        if isinstance(outcome, ClientError):
+            errors[key] = outcome
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            targets.setdefault(outcome, []).append(key)
+    return targets, errors
+
+
+def _may_retry(answer: Any, retried: frozenset[ErrorCode]) -> bool:
+    if isinstance(answer, KafkaError):
+        return answer.code in retried
+    return isinstance(answer, ConnectionLost)

@@ -1,0 +1,289 @@
+"""The admin's calls about the cluster: leaders and replicas that move, features, the quorum of controllers.
+
+There are none for delegation tokens: every broker without SASL refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.cluster.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ...protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ...protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ...protocol.messages.cluster.describe_quorum import DescribeQuorumRequest
+from ...protocol.messages.cluster.elect_leaders import ElectLeadersRequest
+from ...protocol.messages.cluster.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ...protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
+from ...protocol.messages.cluster.update_features import UpdateFeaturesRequest
+from ..net.connection import SOFTWARE, Connection
+from ..net.errors import ClientError, KafkaError, UnsupportedVersion
+from .calls import Calls, failure, of_one
+from .logs import by_topic
+from .types import (
+    ElectionType,
+    Features,
+    FeatureUpdate,
+    Quorum,
+    QuorumReplica,
+    Reassignment,
+    Replica,
+    TopicPartition,
+    UpgradeType,
+    VersionRange,
+)
+
+ELECT_UNCLEAN, FACTOR_MAY_CHANGE, UPDATE_VALIDATES, UPDATE_TELLS_ALL_ONLY = 1, 1, 1, 2
+METADATA_PARTITION = ("__cluster_metadata", 0)
+Outcomes = dict[TopicPartition, ClientError | None]
+
+
+class ClusterCalls:
+    """A part of `Admin`."""
+
+    _calls: Calls
+
+    async def elect_leaders(
+        self,
+        election: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Outcomes:
+        """Makes partitions, all by default, be led by whom `election` says (Kafka 2.2, any but PREFERRED 2.4).
+
+        ELECTION_NOT_NEEDED is the answer where they are already; with all partitions those are left out.
+        Raises ClientError for the whole.
+        """
+        wanted = None if partitions is None else list(partitions)
+
+        async def ask(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+            version = connection.version_of(ElectLeadersRequest)
+            if election != ElectionType.PREFERRED and version < ELECT_UNCLEAN:
+                raise UnsupportedVersion("the broker elects preferred leaders alone: it is older than 2.4")
+            cls = ElectLeadersRequest.TopicPartitions
+            some = [cls(topic=name, partitions=numbers) for name, numbers in by_topic(wanted or ()).items()]
+            request = ElectLeadersRequest(
+                election_type=election if version >= ELECT_UNCLEAN else ElectionType.PREFERRED,
+                topic_partitions=None if wanted is None else some,
+                timeout_ms=self._calls.cluster.options.request_timeout_ms,
+            )
+            response = await connection.request(request, version)
+            told: Outcomes = {
+                (topic.topic, one.partition_id): failure(one.error_code, one.error_message)
+                for topic in response.replica_election_results
+                for one in topic.partition_result
+            }
+            if wanted is None:
+                told = {where: error for where, error in told.items() if not _is_needless(error)}
+            return dict.fromkeys(keys, failure(response.error_code) or told)
+
+        if wanted == []:
+            return {}
+        return of_one(await self._calls.at_controller(["leaders"], ask, timeout_s))
+
+    async def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_s: float | None = None,
+    ) -> Outcomes:
+        """Moves replicas to nodes, or for None stops a move (Kafka 2.4; to forbid another number of them 4.0)."""
+
+        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, ClientError | None]:
+            version = connection.version_of(AlterPartitionReassignmentsRequest)
+            if not allow_replication_factor_change and version < FACTOR_MAY_CHANGE:
+                raise UnsupportedVersion("the broker cannot forbid another number of replicas: it is older than 4.0")
+            cls = AlterPartitionReassignmentsRequest.ReassignableTopic
+            topics = [
+                cls(
+                    name=name,
+                    partitions=[
+                        cls.ReassignablePartition(partition_index=number, replicas=_listed(targets[name, number]))
+                        for number in numbers
+                    ],
+                )
+                for name, numbers in by_topic(left).items()
+            ]
+            request = AlterPartitionReassignmentsRequest(
+                timeout_ms=self._calls.cluster.options.request_timeout_ms,
+                allow_replication_factor_change=allow_replication_factor_change,
+                topics=topics,
+            )
+            response = await connection.request(request, version)
+            wrong = failure(response.error_code, response.error_message)
+            if wrong is not None:
+                return dict.fromkeys(left, wrong)
+            return {
+                (topic.name, one.partition_index): failure(one.error_code, one.error_message)
+                for topic in response.responses
+                for one in topic.partitions
+            }
+
+        return await self._calls.at_controller(targets, ask, timeout_s)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """The moves under way, of some partitions or of all (Kafka 2.4 and later). Raises ClientError."""
+        cls = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+        wanted = None if partitions is None else list(by_topic(partitions).items())
+        topics = None if wanted is None else [cls(name=name, partition_indexes=numbers) for name, numbers in wanted]
+
+        async def ask(
+            connection: Connection, keys: list[str]
+        ) -> dict[str, dict[TopicPartition, Reassignment] | ClientError]:
+            response = await connection.request(
+                ListPartitionReassignmentsRequest(
+                    timeout_ms=self._calls.cluster.options.request_timeout_ms, topics=topics
+                )
+            )
+            found = {
+                (topic.name, one.partition_index): Reassignment(
+                    tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+                )
+                for topic in response.topics
+                for one in topic.partitions
+            }
+            return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
+
+        return of_one(await self._calls.at_controller(["reassignments"], ask, timeout_s))
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[Replica, str], *, timeout_s: float | None = None
+    ) -> dict[Replica, ClientError | None]:
+        """Has brokers move partitions to other directories of theirs (Kafka 1.0 and later); success is its begin."""
+
+        async def ask(connection: Connection, left: list[Replica]) -> dict[Replica, ClientError | None]:
+            cls = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+            by_path: dict[str, list[TopicPartition]] = {}
+            for replica in left:
+                by_path.setdefault(targets[replica], []).append((replica.topic, replica.partition))
+            dirs = [
+                cls(
+                    path=path,
+                    topics=[
+                        cls.AlterReplicaLogDirTopic(name=name, partitions=numbers)
+                        for name, numbers in by_topic(some).items()
+                    ],
+                )
+                for path, some in by_path.items()
+            ]
+            response = await connection.request(AlterReplicaLogDirsRequest(dirs=dirs))
+            return {
+                Replica(topic.topic_name, one.partition_index, left[0].node_id): failure(one.error_code)
+                for topic in response.results
+                for one in topic.partitions
+            }
+
+        return await self._calls.at_any(targets, ask, timeout_s, lambda replica: replica.node_id)
+
+    async def describe_features(self, *, timeout_s: float | None = None) -> Features:
+        """The features of the cluster; none of a broker before Kafka 2.7. Raises ClientError."""
+
+        async def ask(connection: Connection, keys: list[str]) -> dict[str, Features | ClientError]:
+            try:
+                version = connection.version_of(ApiVersionsRequest)
+            except UnsupportedVersion:  # before Kafka 0.10
+                return dict.fromkeys(keys, Features({}, {}, -1))
+            name, release = SOFTWARE
+            request = ApiVersionsRequest(client_software_name=name, client_software_version=release)
+            told = await connection.request(request, version)
+            supported = {f.name: VersionRange(f.min_version, f.max_version) for f in told.supported_features}
+            finalized = {
+                f.name: VersionRange(f.min_version_level, f.max_version_level) for f in told.finalized_features
+            }
+            found = Features(supported, finalized, told.finalized_features_epoch)
+            return dict.fromkeys(keys, failure(told.error_code) or found)
+
+        return of_one(await self._calls.at_any(["features"], ask, timeout_s))
+
+    async def update_features(
+        self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False, timeout_s: float | None = None
+    ) -> dict[str, ClientError | None]:
+        """Sets the levels of features (Kafka 2.7; to only validate 3.3). From Kafka 4.0 on it is all or nothing."""
+
+        async def ask(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
+            version = connection.version_of(UpdateFeaturesRequest)
+            if validate_only and version < UPDATE_VALIDATES:
+                raise UnsupportedVersion("the broker cannot only validate features: it is older than 3.3")
+            response = await connection.request(
+                UpdateFeaturesRequest(
+                    timeout_ms=self._calls.cluster.options.request_timeout_ms,
+                    feature_updates=[_feature_update(name, updates[name], version) for name in left],
+                    validate_only=validate_only,
+                ),
+                version,
+            )
+            wrong = failure(response.error_code, response.error_message)
+            if wrong is not None or version >= UPDATE_TELLS_ALL_ONLY:
+                return dict.fromkeys(left, wrong)
+            return {told.feature: failure(told.error_code, told.error_message) for told in response.results}
+
+        return await self._calls.at_controller(updates, ask, timeout_s)
+
+    async def describe_metadata_quorum(self, *, timeout_s: float | None = None) -> Quorum:
+        """The controllers and how far each has come (Kafka 3.3 and later, without ZooKeeper). Raises ClientError."""
+        name, number = METADATA_PARTITION
+        cls = DescribeQuorumRequest.TopicData
+        topics = [cls(topic_name=name, partitions=[cls.PartitionData(partition_index=number)])]
+
+        async def ask(connection: Connection, keys: list[str]) -> dict[str, Quorum | ClientError]:
+            response = await connection.request(DescribeQuorumRequest(topics=topics))
+            wrong = failure(response.error_code, response.error_message)
+            if wrong is not None:
+                return dict.fromkeys(keys, wrong)
+            for topic in response.topics:
+                for told in topic.partitions:
+                    return dict.fromkeys(keys, failure(told.error_code, told.error_message) or _quorum(told))
+            return {}
+
+        return of_one(await self._calls.at_any(["quorum"], ask, timeout_s))
+
+    async def unregister_broker(self, node_id: int, *, timeout_s: float | None = None) -> None:
+        """Has the cluster forget a broker that does not run (Kafka 2.8 and later). Raises ClientError."""
+
+        async def ask(connection: Connection, left: list[int]) -> dict[int, ClientError | None]:
+            response = await connection.request(UnregisterBrokerRequest(broker_id=node_id))
+            return dict.fromkeys(left, failure(response.error_code, response.error_message))
+
+        of_one(await self._calls.at_any([node_id], ask, timeout_s))
+
+
+def _is_needless(error: ClientError | None) -> bool:
+    return isinstance(error, KafkaError) and error.code == ErrorCode.ELECTION_NOT_NEEDED
+
+
+def _listed(nodes: Sequence[int] | None) -> list[int] | None:
+    return None if nodes is None else list(nodes)
+
+
+def _feature_update(name: str, update: FeatureUpdate, version: int) -> UpdateFeaturesRequest.FeatureUpdateKey:
+    down = update.upgrade_type != UpgradeType.UPGRADE
+    if version < UPDATE_VALIDATES:
+        return UpdateFeaturesRequest.FeatureUpdateKey(
+            feature=name, max_version_level=update.level, allow_downgrade=down
+        )
+    return UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=name, max_version_level=update.level, upgrade_type=update.upgrade_type
+    )
+
+
+def _quorum(told: Any) -> Quorum:
+    def replicas(states: Any) -> tuple[QuorumReplica, ...]:
+        return tuple(
+            QuorumReplica(
+                state.replica_id,
+                state.replica_directory_id,
+                state.log_end_offset,
+                state.last_fetch_timestamp,
+                state.last_caught_up_timestamp,
+            )
+            for state in states
+        )
+
+    return Quorum(
+        told.leader_id, told.leader_epoch, told.high_watermark, replicas(told.current_voters), replicas(told.observers)
+    )

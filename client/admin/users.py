@@ -1,0 +1,96 @@
+"""The admin's calls about how users' passwords are stored, for SCRAM (KIP-554).
+
+Owns the hashing (RFC 5802): a password does not leave the process, what a broker may store in its place does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Iterable
+
+from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ...protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ..net.connection import Connection
+from ..net.errors import ClientError, ConfigError
+from .calls import Calls, failure, of_one
+from .types import ScramCredential, ScramDeletion, ScramMechanism, ScramUpsertion
+
+HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
+SALT_BYTES = 32
+Credentials = tuple[ScramCredential, ...]
+
+
+class UserCalls:
+    """A part of `Admin`."""
+
+    _calls: Calls
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout_s: float | None = None
+    ) -> dict[str, Credentials | ClientError]:
+        """The stored passwords of users, of all that have one by default (Kafka 2.7 and later). Raises ClientError."""
+        cls = DescribeUserScramCredentialsRequest
+        wanted = None if users is None else [cls.UserName(name=name) for name in dict.fromkeys(users)]
+
+        async def ask(
+            connection: Connection, keys: list[str]
+        ) -> dict[str, dict[str, Credentials | ClientError] | ClientError]:
+            response = await connection.request(cls(users=wanted))
+            found: dict[str, Credentials | ClientError] = {}
+            for told in response.results:
+                stored = sorted(
+                    ScramCredential(ScramMechanism(info.mechanism), info.iterations) for info in told.credential_infos
+                )
+                found[told.user] = failure(told.error_code, told.error_message) or tuple(stored)
+            return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
+
+        return of_one(await self._calls.at_any(["users"], ask, timeout_s))
+
+    async def alter_user_scram_credentials(
+        self, changes: Iterable[ScramUpsertion | ScramDeletion], *, timeout_s: float | None = None
+    ) -> dict[str, ClientError | None]:
+        """Stores and forgets passwords, the outcome by user (Kafka 2.7 and later).
+
+        Raises ConfigError for a mechanism or number of iterations that cannot be.
+        """
+        cls = AlterUserScramCredentialsRequest
+        deletions: dict[str, list[AlterUserScramCredentialsRequest.ScramCredentialDeletion]] = {}
+        upsertions: dict[str, list[AlterUserScramCredentialsRequest.ScramCredentialUpsertion]] = {}
+        for change in changes:
+            if isinstance(change, ScramDeletion):
+                deletions.setdefault(change.user, []).append(
+                    cls.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism)
+                )
+                continue
+            salt = secrets.token_bytes(SALT_BYTES) if change.salt is None else change.salt
+            upsertions.setdefault(change.user, []).append(
+                cls.ScramCredentialUpsertion(
+                    name=change.user,
+                    mechanism=change.mechanism,
+                    iterations=change.iterations,
+                    salt=salt,
+                    salted_password=await asyncio.to_thread(salted, change, salt),
+                )
+            )
+
+        async def ask(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
+            request = cls(
+                deletions=[one for user in left for one in deletions.get(user, ())],
+                upsertions=[one for user in left for one in upsertions.get(user, ())],
+            )
+            response = await connection.request(request)
+            return {told.user: failure(told.error_code, told.error_message) for told in response.results}
+
+        return await self._calls.at_controller(dict.fromkeys([*deletions, *upsertions]), ask, timeout_s)
+
+
+def salted(wanted: ScramUpsertion, salt: bytes) -> bytes:
+    """What RFC 5802 calls SaltedPassword. Raises ConfigError."""
+    name = HASHES.get(wanted.mechanism)
+    if name is None:
+        raise ConfigError(f"mechanism is one of {', '.join(known.name for known in HASHES)}")
+    if not 0 < wanted.iterations < 2**31:
+        raise ConfigError(f"iterations is a number above 0, not {wanted.iterations}")
+    return hashlib.pbkdf2_hmac(name, wanted.password.encode(), salt, wanted.iterations)

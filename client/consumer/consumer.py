@@ -1,0 +1,424 @@
+"""The consumer: what an application sees of fetching, positions and groups.
+
+Owns the calls that read, and what belongs to them: deserializers, waiting, which records the application has come back
+from. Fetching is `fetcher.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from ..net.cluster import Cluster
+from ..net.errors import ClientClosed, ClientError, ConfigError
+from ..net.options import field_values
+from .commit_tracker import Progress
+from .fetcher import Fetcher
+from .group import Group
+from .group_offsets import NOT_A_MEMBER, GroupMetadata, GroupOffsets, OffsetAndMetadata, read_offsets
+from .list_offsets import EARLIEST, LATEST, FoundOffset, TopicPartition
+from .options import ConsumerOptions, with_own_names
+from .positions import PartitionState
+from .records import ConsumerRecord
+
+__all__ = ["Consumer", "ConsumerOptions", "ConsumerRecord", "FoundOffset", "OffsetAndMetadata"]
+
+STOP_COMMIT_S = 30.0
+
+Deserializer = Callable[[bytes | None], Any]
+
+
+class Consumer:
+    """Reads records of topics.
+
+        async with Consumer("127.0.0.1:9092", topics=["greetings"], offset_reset="earliest") as consumer:
+            async for record in consumer:
+                print(record.value)
+
+    `topics` are names; with `group` their partitions are shared with the other members, without it all are read.
+    `assign` names (topic, partition)s instead; with `group` offsets can be committed without being a member. Options
+    are those of `ConsumerOptions` and `ClientOptions`; `from_config` takes Kafka's names for them. Everything raised is
+    a ClientError. A failure of one partition is raised by the call that would have read it; the next call tries again.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = "127.0.0.1:9092",
+        *,
+        topics: str | Iterable[str] | None = None,
+        assign: Iterable[TopicPartition] | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        # By their names, so that a mistake is told with the nearest known one.
+        values = field_values(ConsumerOptions, with_own_names(options))
+        self.options = ConsumerOptions(bootstrap=bootstrap, **values)
+        if (topics is None) == (assign is None):
+            raise ConfigError("a consumer reads either topics or assign, one of them has to be given")
+        self.topics = _topics(topics)
+        self._assigned = _partitions(assign or ())
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._is_raw = key_deserializer is None and value_deserializer is None
+        self._cluster = Cluster(self.options, rng=random if random is not None else Random())
+        self._fetcher: Fetcher | None = None
+        self._reading: PartitionState | None = None  # of getone: whose decoded records it goes on with
+        self._progress: Progress | None = None
+        self._group: Group | None = None
+        self._offsets: GroupOffsets | None = None
+        self._is_open = False
+        self._stopping: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **more: Any) -> Consumer:
+        """A consumer by Kafka's names: `{"bootstrap.servers": ..., "group.id": ..., "auto.offset.reset": "earliest"}`.
+
+        `more` is what has no text: topics or assign, deserializers. Raises ConfigError.
+        """
+        values = field_values(ConsumerOptions, with_own_names(config))
+        return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
+
+    # Life
+
+    async def start(self) -> None:
+        """Finds the cluster, and begins to fetch. Raises ConnectionLost if no broker answers."""
+        if self._is_open or self._stopping is not None:
+            raise ClientError("a consumer is started once")
+        await self._cluster.start()
+        options = self.options
+        if options.group is not None:
+            self._offsets = GroupOffsets(self._cluster, options.group, options.isolation == "read_committed")
+        fetcher = Fetcher(self._cluster, options, self._restored if self._offsets is not None else None)
+        progress = Progress(fetcher, options, self._offsets)
+        self._fetcher, self._progress, self._is_open = fetcher, progress, True
+        if not self.topics:
+            fetcher.assign(self._assigned)
+        elif self._offsets is None:
+            fetcher.follow(frozenset(self.topics))
+            self._cluster.add_listener(self._follow)
+        else:
+            self._group = progress.group = Group(self._cluster, options, self.topics, progress)
+            self._group.start()
+
+    async def stop(self) -> None:
+        """Ends: commits what was handed out if that is to be done by itself, leaves the group, closes.
+
+        Whoever waits for records gets ClientClosed. May be called again.
+        """
+        if self._stopping is None:
+            self._is_open = False
+            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        if self._fetcher is not None and self._progress is not None:
+            self._fetcher.changed.set()
+            self._progress.come_back()
+            joined = self._group is None or not self._group.is_joining
+            if self._offsets is not None and self.options.enable_auto_commit and joined:
+                await self._progress.commit_done(min(self.options.default_api_timeout_ms / 1000, STOP_COMMIT_S))
+            await self._progress.close()
+            if self._group is not None:
+                await self._group.close(leave=True)
+            await self._fetcher.close()
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Consumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _open(self) -> Fetcher:
+        if self._fetcher is None or not self._is_open:
+            raise ClientClosed("the consumer is closed, or not started")
+        return self._fetcher
+
+    def _follow(self) -> None:
+        """Reads all partitions that the topics have now."""
+        if self._fetcher is None or not self._is_open:
+            return
+        found = [
+            (name, index)
+            for name in self.topics
+            if (topic := self._cluster.topics.get(name)) is not None
+            for index in topic.partitions
+        ]
+        if any(where not in self._fetcher.states for where in found):
+            self._fetcher.assign([*self._fetcher.states, *found])
+
+    # Reading
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record; ends when the consumer is stopped."""
+        try:
+            return await self.getone()
+        except ClientClosed:
+            if self._stopping is not None:
+                raise StopAsyncIteration from None
+            raise
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record, waited for."""
+        fetcher, progress, group = self._open(), self._progress, self._group
+        assert progress is not None
+        if progress.held:
+            progress.come_back()
+        if group is not None and group.is_changing:
+            await group.settled()
+        state = self._reading
+        if state is not None and state.index < len(state.records) and not state.is_paused:
+            return self._given(state, state.handed_out(1))[0]
+        while True:
+            found = fetcher.take(1)
+            if found is not None:
+                self._reading, records = found
+                return self._given(self._reading, records)[0]
+            fetcher.changed.clear()
+            await fetcher.changed.wait()
+            self._open()
+            if group is not None and group.is_changing:
+                await group.settled()
+
+    async def getmany(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """What is there, at most `max_records` (default `max_poll_records`), by partition; waited for if nothing is.
+
+        Returns {} when nothing came within `timeout_ms`.
+        """
+        fetcher, progress, group = self._open(), self._progress, self._group
+        assert progress is not None
+        if progress.held:
+            progress.come_back()
+        room = self.options.max_poll_records if max_records is None else max_records
+        if room < 1:
+            raise ConfigError(f"max_records has to be 1 or more, not {room}")
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if group is not None and group.is_changing:
+                        await group.settled()
+            except TimeoutError:
+                return {}
+            found = self._taken(fetcher, room)
+            if found:
+                return found
+            fetcher.changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await fetcher.changed.wait()
+            except TimeoutError:
+                return {}
+            self._open()
+
+    def _taken(self, fetcher: Fetcher, room: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        while room > 0:
+            try:
+                found = fetcher.take(room)
+                if found is None:
+                    break
+                state, records = found
+                records = self._given(state, records)
+            except ClientError:
+                if taken:  # what was read before it comes first; the failure is met again
+                    break
+                raise
+            room -= len(records)
+            where = state.topic, state.partition
+            if where in taken:
+                taken[where] = taken[where] + records
+            else:
+                taken[where] = records
+        return taken
+
+    def _given(self, state: PartitionState, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        assert self._progress is not None
+        self._progress.handed(state)
+        return records if self._is_raw else self._deserialized(state, records)
+
+    def _deserialized(self, state: PartitionState, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        read: list[ConsumerRecord] = []
+        for record in records:
+            key, value = record.key, record.value
+            try:
+                if self._key_deserializer is not None:
+                    key = self._key_deserializer(key)
+                if self._value_deserializer is not None:
+                    value = self._value_deserializer(value)
+            except Exception as error:
+                state.give_back(record.offset)
+                if read:
+                    return read
+                where = f"{record.topic}-{record.partition} at offset {record.offset}"
+                raise ClientError(f"the deserializer refused the record of {where}: {error}") from error
+            read.append(record._replace(key=key, value=value))
+        return read
+
+    # Positions
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read now."""
+        return sorted(self._open().states)
+
+    def _state(self, topic: str, partition: int) -> PartitionState:
+        state = self._open().states.get((topic, partition))
+        if state is None:
+            raise ClientError(f"{topic}-{partition} is not assigned to this consumer")
+        return state
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Reads a partition from an offset on. One that the log does not have is `offset_reset`'s affair."""
+        if offset < 0:
+            raise ConfigError(f"an offset has to be 0 or more, not {offset}")
+        self._state(topic, partition).jump(offset)
+        self._open().changed.set()
+        self._open().wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Reads partitions (default: all) from the log start on, which is looked up before the next record is read."""
+        self._lose(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Reads partitions (default: all) from the end on; of read_committed, from the last stable offset on."""
+        self._lose(partitions, LATEST)
+
+    def _lose(self, partitions: Sequence[TopicPartition], which: int) -> None:
+        fetcher = self._open()
+        for where in partitions or list(fetcher.states):
+            self._state(*where).lose(which)
+        fetcher.wake()
+
+    async def position(self, topic: str, partition: int) -> int:
+        """The offset of the next record to hand out; looked up, if it is not known yet."""
+        fetcher = self._open()
+        deadline = asyncio.get_running_loop().time() + self.options.default_api_timeout_ms / 1000
+        while True:
+            state = self._state(topic, partition)
+            if state.failure is not None and state.position < 0:
+                fetcher.raise_failure(state, state.failure)
+            if state.position >= 0 and state.reset is None:
+                return state.position
+            fetcher.changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await fetcher.changed.wait()
+            except TimeoutError:
+                raise ClientError(f"the position of {topic}-{partition} was not found in time") from None
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands out nothing more of these partitions, and fetches no more, until `resume`. Positions stay."""
+        for where in partitions:
+            self._state(*where).is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends what `pause` began."""
+        fetcher = self._open()
+        for where in partitions:
+            self._state(*where).is_paused = False
+        fetcher.changed.set()
+        fetcher.wake()
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused now."""
+        return sorted(where for where, state in self._open().states.items() if state.is_paused)
+
+    def highwater(self, topic: str, partition: int) -> int:
+        """The high watermark as the last answer told it, -1 if there was none."""
+        return self._state(topic, partition).high_watermark
+
+    # Committing
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata] | None = None
+    ) -> None:
+        """Commits offsets of the group: these (of the next record to read), or the positions of all partitions.
+
+        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS where the partitions may be
+        others' by now; ClientError without a group.
+        """
+        self._open()
+        assert self._progress is not None
+        told = None if offsets is None else read_offsets(offsets)
+        await self._progress.commit(told, self.options.default_api_timeout_ms / 1000)
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom `Producer.send_offsets_to_transaction` commits: the group, and what this member is now (KIP-447).
+
+        To be asked for each transaction: a rebalance makes it another. Without `topics` there is no member, only the
+        group. Raises ClientError without a group.
+        """
+        self._open()
+        if self.options.group is None:
+            raise ClientError("nothing is committed without a group")
+        return GroupMetadata(self.options.group, *(NOT_A_MEMBER if self._group is None else self._group.membership))
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing."""
+        self._open()
+        if self._offsets is None:
+            raise ClientError("nothing is committed without a group")
+        return await self._offsets.fetch(_partitions(partitions), self.options.default_api_timeout_ms / 1000)
+
+    async def _restored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        found = await self.committed(partitions)
+        return {where: told.offset for where, told in found.items() if told is not None}
+
+    # Looking up
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each log begins. Raises NoSuchTopic, KafkaError, ConnectionLost."""
+        return await self._ends(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of each log's next record; of read_committed, the last stable offset."""
+        return await self._ends(partitions, LATEST)
+
+    async def _ends(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        found = await self._looked_up(dict.fromkeys(_partitions(partitions), which))
+        return {where: one.offset for where, one in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FoundOffset | None]:
+        """The first record of each partition with that timestamp or a later one, None where there is none.
+
+        Raises UnsupportedVersion before 0.10.1.
+        """
+        if any(timestamp < 0 for timestamp in timestamps_ms.values()):
+            raise ConfigError("a timestamp has to be 0 or more")
+        found = await self._looked_up(timestamps_ms)
+        return {where: one if one.offset >= 0 else None for where, one in found.items()}
+
+    async def _looked_up(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        return await self._open().lookup.all(wanted, self.options.default_api_timeout_ms / 1000)
+
+
+def _topics(topics: str | Iterable[str] | None) -> list[str]:
+    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics or ()))
+    if topics is not None and (not names or not all(isinstance(name, str) and name for name in names)):
+        raise ConfigError(f"topics are names, at least one, not {topics!r}")
+    return names
+
+
+def _partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    found: list[TopicPartition] = []
+    for each in partitions:
+        topic, partition = each
+        if not isinstance(topic, str) or isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
+            raise ConfigError(f"a partition is (topic, number), not {each!r}")
+        found.append((topic, partition))
+    return list(dict.fromkeys(found))

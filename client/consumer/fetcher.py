@@ -1,0 +1,435 @@
+"""Fetching: which partitions are asked for at which node, when, and what becomes of the answers.
+
+Owns the states of the assigned partitions, the requests under way (at most two at a node, each with other partitions,
+so that one that waits for records does not hold up those that have some), the search for positions (committed, or by
+`offset_reset`), back-off and leader changes. No task runs while nothing is asked: whatever changes calls `wake`, and
+one pass over the states sends what can be sent.
+
+Sessions (KIP-227) are not used: every request names all its partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, NoReturn
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ...protocol.primitives import ZERO_UUID
+from ..net.cluster import NO_NODE, Cluster
+from ..net.connection import Connection
+from ..net.errors import ClientClosed, ClientError, KafkaError, MessageTooLarge, is_retriable
+from .list_offsets import EARLIEST, LATEST, OffsetLookup, TopicPartition
+from .options import ConsumerOptions
+from .positions import COMMITTED, PartitionState
+from .records import Chunk, ConsumerRecord
+
+__all__ = ["RESETS", "Fetcher"]
+
+SLOTS = 2  # requests under way at one node
+FETCH_WITHOUT_IDS = 12
+WARN_ATTEMPTS = 5  # to find a leader
+RESETS = {"latest": LATEST, "earliest": EARLIEST, "none": None}
+Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
+_log = logging.getLogger("ottla.client")
+
+
+class Fetcher:
+    """Fetches for one consumer. `committed` asks for the group's offsets (-1: none), None where there is no group."""
+
+    def __init__(self, cluster: Cluster, options: ConsumerOptions, committed: Committed | None = None) -> None:
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self._topics: frozenset[str] = frozenset()  # whose partitions have to be known, beside those of `states`
+        self._failure: ClientError | None = None  # of one of them
+        self.lookup = OffsetLookup(cluster, options.isolation == "read_committed")
+        self.changed = asyncio.Event()  # something to read, or to raise, may have come
+        self._cluster = cluster
+        self._options = options
+        self._committed = committed
+        self._committed_only = options.isolation == "read_committed"
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots: dict[int, set[int]] = {}
+        self._is_open = True
+        self._is_awake = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn = 0
+        self._learning = False
+        self._learn_attempts = 0
+        self._learn_not_before = 0.0
+        cluster.add_listener(self.wake)
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self.states.clear()
+        self.changed.set()
+
+    # Which partitions
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Makes these the partitions, keeps the states of those that were."""
+        wanted = dict.fromkeys(partitions)
+        for where in [where for where in self.states if where not in wanted]:
+            self.drop(where)
+        for where in wanted:
+            if where not in self.states:
+                state = self.states[where] = PartitionState(*where, self._options.max_partition_fetch_bytes)
+                self._begin(state)
+        self.changed.set()
+        self.wake()
+
+    def follow(self, topics: frozenset[str]) -> None:
+        """Has the metadata of these topics kept up to date, whether anything of them is read or not."""
+        self._topics = topics
+        self.wake()
+
+    def drop(self, where: TopicPartition) -> None:
+        """Forgets a partition, and answers that are still to come."""
+        self.states.pop(where).refetch()
+
+    def _begin(self, state: PartitionState) -> None:
+        if self._committed is not None:
+            state.lose(COMMITTED)
+        else:
+            self.apply_reset(state, "it has no position")
+
+    def apply_reset(self, state: PartitionState, why: str) -> None:
+        """Lets `offset_reset` tell the position; for "none" it is an error of the next read."""
+        policy = RESETS[self._options.offset_reset]
+        if policy is not None:
+            state.lose(policy)
+            return
+        text = f"{state.topic}-{state.partition}: {why}, and offset.reset is none"
+        state.failure = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+        self.changed.set()
+
+    # Reading
+
+    def take(self, room: int) -> tuple[PartitionState, list[ConsumerRecord]] | None:
+        """Up to `room` records of one partition, or None if there are none. Raises what a partition failed with, once.
+
+        Partitions are read in turn, one batch each.
+        """
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        for where, state in self.states.items():
+            if state.is_paused:
+                continue
+            if state.failure is not None:
+                self.raise_failure(state, state.failure)
+            if state.index >= len(state.records) and not state.chunks:
+                continue
+            chunks = len(state.chunks)
+            try:
+                found = state.fill()
+            except ClientError as error:
+                self.raise_failure(state, error)
+            finally:
+                if len(state.chunks) != chunks:
+                    self.wake()
+            if found:
+                records = state.handed_out(room)
+                if state.index >= len(state.records):
+                    del self.states[where]  # to the end of the queue
+                    self.states[where] = state
+                return state, records
+        return None
+
+    def raise_failure(self, state: PartitionState, failure: ClientError) -> NoReturn:
+        """Tells the application; whoever reads on tries again."""
+        state.refetch()
+        if state.position < 0 and state.reset is None:
+            self._begin(state)
+        self.wake()
+        raise failure
+
+    # What to send
+
+    def wake(self) -> None:
+        """Looks, in the next turn of the loop, what can be asked."""
+        if not self._is_awake and self._is_open:
+            self._is_awake = True
+            self._loop.call_soon(self._pass)
+
+    def _pass(self) -> None:
+        self._is_awake = False
+        if not self._is_open:
+            return
+        now = self._loop.time()
+        later: list[float] = []
+        leaderless = {topic for topic in self._topics if not self._cluster.is_fresh(topic)}
+        fetching: dict[int, list[PartitionState]] = {}
+        searching: dict[int, list[PartitionState]] = {}
+        restoring: list[PartitionState] = []
+        for state in self.states.values():
+            is_searching = state.reset is not None and not state.is_busy and state.failure is None
+            if not is_searching and not state.is_fetchable():
+                continue
+            if state.not_before > now:
+                later.append(state.not_before)
+            elif state.reset == COMMITTED:
+                restoring.append(state)
+            else:
+                leader = self._cluster.leader(state.topic, state.partition)
+                if leader == NO_NODE:
+                    leaderless.add(state.topic)
+                else:
+                    (searching if is_searching else fetching).setdefault(leader, []).append(state)
+        if restoring:
+            self._ask(restoring, partial(self._restore, restoring))
+        for node_id, states in searching.items():
+            self._ask(states, partial(self._search, node_id, states))
+        for node_id, states in fetching.items():
+            self._begin_fetch(node_id, states)
+        if not leaderless:
+            self._learn_attempts = 0
+        elif when := self._learn(leaderless, now):
+            later.append(when)
+        self._set_timer(min(later, default=0.0))
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if when:
+            self._timer = self._loop.call_at(when, self.wake)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _ask(self, states: list[PartitionState], work: Callable[[], Awaitable[None]]) -> None:
+        """Runs a request for states, which are busy as long and wait after a failure."""
+        versions = [state.version for state in states]
+        for state in states:
+            state.is_busy = True
+
+        async def asked() -> None:
+            failure: ClientError | None = None
+            try:
+                await work()
+            except ClientError as error:
+                failure = error
+            for state, version in zip(states, versions, strict=True):
+                if state.version == version:
+                    state.is_busy = False
+                    if failure is not None:
+                        self._failed(state, failure)
+            self.wake()
+
+        self._task(asked())
+
+    def _failed(self, state: PartitionState, error: ClientError) -> None:
+        """Tries again after a while, with new metadata, or tells the application."""
+        if isinstance(error, ClientClosed):
+            return
+        if not error.retriable:
+            state.failure = error
+            self.changed.set()
+            return
+        self._cluster.expire(state.topic)
+        self._delay(state)
+
+    def _delay(self, state: PartitionState) -> None:
+        state.attempts += 1
+        state.not_before = self._loop.time() + self._cluster.retry_backoff_s(state.attempts)
+
+    # Leaders
+
+    def _learn(self, topics: set[str], now: float) -> float:
+        """Asks for the leaders of topics that have none; when to look again, 0 for not by itself."""
+        if self._learning:
+            return 0.0
+        if self._learn_not_before <= now:
+            self._learning = True
+            self._learn_attempts += 1
+            self._task(self._learned(topics))
+            return 0.0
+        return self._learn_not_before
+
+    async def _learned(self, topics: set[str]) -> None:
+        try:
+            await self._cluster.refresh(topics)
+        except ClientError as error:
+            _log.debug("no metadata: %s", error)
+        for topic in sorted(topics):
+            known = self._cluster.topics.get(topic)
+            if known is not None and known.error and not is_retriable(known.error):
+                self._failure = KafkaError(known.error, f"topic {topic!r}")
+                self.changed.set()
+        if self._learn_attempts == WARN_ATTEMPTS:
+            _log.warning("no leader is known of partitions of %s so far", ", ".join(sorted(topics)))
+        self._learning = False
+        self._learn_not_before = self._loop.time() + self._cluster.retry_backoff_s(self._learn_attempts)
+        self.wake()
+
+    # Positions
+
+    async def _restore(self, states: list[PartitionState]) -> None:
+        assert self._committed is not None
+        versions = [state.version for state in states]
+        found = await self._committed([(state.topic, state.partition) for state in states])
+        for state, version in zip(states, versions, strict=True):
+            if state.version != version:
+                continue
+            offset = found.get((state.topic, state.partition), -1)
+            if offset >= 0:
+                state.jump(offset)
+                state.committed = offset
+                self.changed.set()
+            else:
+                self.apply_reset(state, "the group has committed no offset")
+
+    async def _search(self, node_id: int, states: list[PartitionState]) -> None:
+        versions = [state.version for state in states]
+        wanted = {(state.topic, state.partition): state.reset or 0 for state in states}
+        connection = await self._cluster.connection(node_id, "control")
+        answers = await self.lookup.ask(connection, wanted)
+        for state, version in zip(states, versions, strict=True):
+            answer = answers[state.topic, state.partition]
+            if state.version != version:
+                continue
+            if isinstance(answer, KafkaError):
+                self._failed(state, answer)
+            else:
+                state.jump(max(answer.offset, 0))
+                self.changed.set()
+
+    # Fetch
+
+    def _begin_fetch(self, node_id: int, states: list[PartitionState]) -> None:
+        slots = self._slots.setdefault(node_id, set())
+        free = next((slot for slot in range(SLOTS) if slot not in slots), None)
+        if free is None:
+            return
+        slots.add(free)
+        states.sort(key=lambda state: state.turn)
+        # As of now: a jump before the first step of the task has begun another fetch of the same, and voids this one.
+        asked = [(state, state.version, state.fetch_offset) for state in states]
+        self._ask(states, partial(self._fetch, node_id, free, asked))
+
+    async def _fetch(self, node_id: int, slot: int, asked: list[tuple[PartitionState, int, int]]) -> None:
+        states = [state for state, version_asked, _ in asked if state.version == version_asked]
+        if not states:
+            self._slots[node_id].discard(slot)
+            return
+        try:
+            connection = await self._cluster.connection(node_id, f"fetch-{slot}")
+            request, version, names = self._request(connection, states)
+            timeout_s = (self._options.request_timeout_ms + self._options.fetch_max_wait_ms) / 1000
+            response: FetchResponse = await connection.request(request, version, timeout_s=timeout_s)
+        finally:
+            self._slots[node_id].discard(slot)
+        if response.error_code:
+            raise KafkaError(response.error_code)
+        answers: dict[TopicPartition, Any] = {}
+        for topic in response.responses:
+            name = topic.topic if version <= FETCH_WITHOUT_IDS else names.get(topic.topic_id, "")
+            answers.update({(name, answer.partition_index): answer for answer in topic.partitions})
+        for state, version_asked, offset in asked:
+            answer = answers.get((state.topic, state.partition))
+            if state.version != version_asked:
+                continue
+            if answer is None:
+                self._delay(state)
+            elif answer.error_code:
+                self._refused(state, answer, offset)
+            else:
+                self._arrived(state, answer, offset)
+
+    def _request(
+        self, connection: Connection, states: list[PartitionState]
+    ) -> tuple[FetchRequest, int, dict[bytes, str]]:
+        asked = FetchRequest.FetchTopic
+        by_topic: dict[str, list[FetchRequest.FetchTopic.FetchPartition]] = {}
+        for state in states:
+            one = asked.FetchPartition(
+                partition=state.partition,
+                current_leader_epoch=self.lookup.epoch(state.topic, state.partition),
+                fetch_offset=state.fetch_offset,
+                partition_max_bytes=state.limit_bytes,
+            )
+            by_topic.setdefault(state.topic, []).append(one)
+        known = self._cluster.topics
+        ids = {name: known[name].id if name in known else ZERO_UUID for name in by_topic}
+        newest = FETCH_WITHOUT_IDS if ZERO_UUID in ids.values() else None
+        options = self._options
+        request = FetchRequest(
+            max_wait_ms=options.fetch_max_wait_ms,
+            min_bytes=options.fetch_min_bytes,
+            max_bytes=options.fetch_max_bytes,
+            isolation_level=int(self._committed_only),
+            topics=[asked(topic=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
+        )
+        return request, connection.version_of(FetchRequest, newest), {ids[name]: name for name in ids}
+
+    def _refused(self, state: PartitionState, answer: Any, offset: int) -> None:
+        error = KafkaError(answer.error_code, f"{state.topic}-{state.partition} at offset {offset}")
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if state.fetch_offset != state.position or state.chunks:
+                self._delay(state)  # what was fetched before is read first
+            else:
+                _log.info("%s-%d has no offset %d: offset.reset decides", state.topic, state.partition, offset)
+                self.apply_reset(state, f"offset {offset} is out of range")
+        elif error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            self._delay(state)
+        elif error.code == ErrorCode.CORRUPT_MESSAGE:
+            state.failure = error
+            self.changed.set()
+        else:
+            self._failed(state, error)
+
+    def _arrived(self, state: PartitionState, answer: Any, offset: int) -> None:
+        state.high_watermark = answer.high_watermark
+        state.last_stable_offset = answer.last_stable_offset
+        state.log_start_offset = answer.log_start_offset
+        data = answer.records
+        if not data:
+            state.attempts = 0
+            return
+        aborted = answer.aborted_transactions or ()
+        chunk = Chunk(
+            state.topic,
+            state.partition,
+            data,
+            offset,
+            committed_only=self._committed_only,
+            aborted=[(one.producer_id, one.first_offset) for one in aborted],
+            check_crcs=self._options.check_crcs,
+        )
+        if chunk.needed_bytes:
+            self._enlarge(state, chunk.needed_bytes, offset)
+        elif chunk.is_empty or (chunk.next_offset <= offset and not chunk.is_broken):
+            self._delay(state)  # nothing of what was asked for: not at once again
+        else:
+            self._turn += 1
+            state.turn = self._turn
+            state.attempts = 0
+            state.chunks.append(chunk)
+            state.fetch_offset = chunk.next_offset
+            self.changed.set()
+
+    def _enlarge(self, state: PartitionState, needed_bytes: int, offset: int) -> None:
+        """Fetch before v3 cuts at the limit, also the first entry: the limit has to grow, as far as it may."""
+        if state.limit_bytes < needed_bytes <= self._options.fetch_max_bytes:
+            state.limit_bytes = needed_bytes
+            return
+        state.failure = MessageTooLarge(
+            f"{state.topic}-{state.partition}: the entry at offset {offset} has {needed_bytes} bytes, more than"
+            f" max.partition.fetch.bytes ({state.limit_bytes}) and fetch.max.bytes"
+            f" ({self._options.fetch_max_bytes}) allow"
+        )
+        self.changed.set()

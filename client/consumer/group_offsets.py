@@ -1,0 +1,206 @@
+"""The offsets that a group has committed: OffsetCommit and OffsetFetch over all their versions.
+
+Owns both requests, and the tries until the coordinator has answered all. Whether who commits is a member of the group,
+and of which generation, is told by the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ...protocol.primitives import ZERO_UUID
+from ..net.cluster import Cluster
+from ..net.connection import Connection
+from ..net.errors import ClientError, ConfigError, ConnectionLost, KafkaError
+from .list_offsets import TopicPartition
+
+__all__ = ["NOT_A_MEMBER", "GroupMetadata", "GroupOffsets", "Membership", "OffsetAndMetadata", "read_offsets"]
+
+COMMIT_WITHOUT_IDS, FETCH_WITHOUT_IDS = 9, 9
+FETCH_OF_GROUPS, FETCH_STABLE = 8, 7
+STATIC_SINCE = 7
+MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: of the next record to read. `leader_epoch` is of the record before it, -1 if unknown."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class Membership(NamedTuple):
+    """On whose behalf an offset is committed."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+NOT_A_MEMBER = Membership()
+
+
+class GroupMetadata(NamedTuple):
+    """On whose behalf a producer commits offsets with a transaction: a group, and which member of it (KIP-447).
+
+    A commit for a member that is no more one of that generation is refused. The group alone is never fenced.
+    """
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+def read_offsets(
+    offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as an application gives them. Raises ConfigError."""
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for where, offset in offsets.items():
+        told = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata._make((*offset, -1)[:3])
+        if isinstance(told.offset, bool) or told.offset < 0:
+            raise ConfigError(f"an offset has to be 0 or more, not {told.offset!r}")
+        found[where] = told
+    return found
+
+
+class GroupOffsets:
+    """The offsets of one group. `stable_only`: those of open transactions are waited for (KIP-447)."""
+
+    def __init__(self, cluster: Cluster, group: str, stable_only: bool) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._stable_only = stable_only
+
+    async def _tried(self, attempt: Any, timeout_s: float) -> Any:
+        """The outcome of `attempt(connection)`, tried again as long as that may help."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        count = 0
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt(await self._cluster.coordinator(self._group))
+            except TimeoutError:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the coordinator did not answer in time") from None
+            except ClientError as error:
+                if not error.retriable:
+                    raise
+                if isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.code in MOVED):
+                    self._cluster.expire_coordinator(self._group)
+                count += 1
+                delay = self._cluster.retry_backoff_s(count)
+                if loop.time() + delay >= deadline:
+                    raise
+            await asyncio.sleep(delay)
+
+    # Committing
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_s: float
+    ) -> None:
+        """Commits all of them. Raises KafkaError; one that is not of the generation is refused with 22, 25, 27, 82."""
+
+        async def attempt(connection: Connection) -> None:
+            await self._commit(connection, offsets, membership)
+
+        if offsets:
+            await self._tried(attempt, timeout_s)
+
+    async def _commit(
+        self, connection: Connection, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership
+    ) -> None:
+        asked = OffsetCommitRequest.OffsetCommitRequestTopic
+        by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition]] = {}
+        for (topic, partition), told in offsets.items():
+            one = asked.OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=told.offset,
+                committed_leader_epoch=told.leader_epoch,
+                committed_metadata=told.metadata,
+            )
+            by_topic.setdefault(topic, []).append(one)
+        ids = self._ids(by_topic)
+        version = connection.version_of(OffsetCommitRequest, COMMIT_WITHOUT_IDS if ZERO_UUID in ids.values() else None)
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=membership.generation,
+            member_id=membership.member_id,
+            group_instance_id=membership.instance_id if version >= STATIC_SINCE else None,
+            topics=[asked(name=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
+        )
+        response = await connection.request(request, version)
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.error_code:
+                    name = topic.name or next((n for n in ids if ids[n] == topic.topic_id), "")
+                    raise KafkaError(answer.error_code, f"the commit of {name}-{answer.partition_index}")
+
+    def _ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        known = self._cluster.topics
+        return {name: known[name].id if name in known else ZERO_UUID for name in topics}
+
+    # Asking
+
+    async def fetch(
+        self, partitions: Iterable[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed, None where nothing is."""
+        wanted = list(partitions)
+
+        async def attempt(connection: Connection) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            return await self._fetch(connection, wanted)
+
+        return await self._tried(attempt, timeout_s) if wanted else {}
+
+    async def _fetch(
+        self, connection: Connection, wanted: list[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in wanted:
+            by_topic.setdefault(topic, []).append(partition)
+        ids = self._ids(by_topic)
+        version = connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS if ZERO_UUID in ids.values() else None)
+        require_stable = self._stable_only and version >= FETCH_STABLE
+        if version >= FETCH_OF_GROUPS:
+            asked = OffsetFetchRequest.OffsetFetchRequestGroup
+            topics = [
+                asked.OffsetFetchRequestTopics(name=name, topic_id=ids[name], partition_indexes=numbers)
+                for name, numbers in by_topic.items()
+            ]
+            request = OffsetFetchRequest(
+                groups=[asked(group_id=self._group, topics=topics)], require_stable=require_stable
+            )
+        else:
+            request = OffsetFetchRequest(
+                group_id=self._group,
+                topics=[
+                    OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+                    for name, numbers in by_topic.items()
+                ],
+                require_stable=require_stable,
+            )
+        response = await connection.request(request, version)
+        told = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
+        if told.error_code:
+            raise KafkaError(told.error_code, f"the offsets of group {self._group!r}")
+        names = {topic_id: name for name, topic_id in ids.items()} if version > FETCH_WITHOUT_IDS else {}
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(wanted)
+        for topic in told.topics:
+            name = names.get(topic.topic_id, "") if names else topic.name
+            for answer in topic.partitions:
+                code = answer.error_code
+                if code and not (version == 0 and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise KafkaError(code, f"the committed offset of {name}-{answer.partition_index}")
+                if not code and answer.committed_offset >= 0:
+                    found[name, answer.partition_index] = OffsetAndMetadata(
+                        answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch
+                    )
+        return found

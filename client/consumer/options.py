@@ -1,0 +1,86 @@
+"""The options of the consumer: names, bounds and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..net.errors import ConfigError
+from ..net.options import INT32_MAX, ClientOptions, check_range
+
+__all__ = ["CONSUMER_ALIASES", "ConsumerOptions"]
+
+_CHOICES = {
+    "isolation": ("read_uncommitted", "read_committed"),
+    "offset_reset": ("latest", "earliest", "none"),
+    "assignor": ("range", "roundrobin"),
+}
+# Kafka's names (as fields) of what is named more shortly here.
+CONSUMER_ALIASES = {
+    "group_id": "group",
+    "isolation_level": "isolation",
+    "auto_offset_reset": "offset_reset",
+    "partition_assignment_strategy": "assignor",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions(ClientOptions):
+    """What a consumer may be told beside what all clients are. Raises ConfigError."""
+
+    group: str | None = None
+    group_instance_id: str | None = None
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    offset_reset: Literal["latest", "earliest", "none"] = "latest"
+    assignor: Literal["range", "roundrobin"] = "range"
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 << 20
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1 << 20
+    max_poll_records: int = 500
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    check_crcs: bool = True
+
+    def __post_init__(self) -> None:
+        ClientOptions.__post_init__(self)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        for name in ("group", "group_instance_id"):
+            text = getattr(self, name)
+            if text is not None and not (isinstance(text, str) and 0 < len(text.encode("utf-8", "replace")) <= 32767):
+                raise ConfigError(f"{name} has to be a text of 1 to 32767 bytes, not {text!r}")
+        for name in ("enable_auto_commit", "check_crcs"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is true or false, not {getattr(self, name)!r}")
+        check_range("fetch_min_bytes", self.fetch_min_bytes, 0, INT32_MAX)
+        check_range("fetch_max_bytes", self.fetch_max_bytes, 1, INT32_MAX)
+        check_range("fetch_max_wait_ms", self.fetch_max_wait_ms, 0, INT32_MAX)
+        check_range("max_partition_fetch_bytes", self.max_partition_fetch_bytes, 1, INT32_MAX)
+        for name in ("max_poll_records", "auto_commit_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"):
+            check_range(name, getattr(self, name), 1, INT32_MAX)
+        check_range("max_poll_interval_ms", self.max_poll_interval_ms, 1, INT32_MAX)
+        if self.group_instance_id is not None and self.group is None:
+            raise ConfigError("group.instance.id needs a group.id")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) has to be below"
+                f" session.timeout.ms ({self.session_timeout_ms})"
+            )
+
+
+def with_own_names(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Kafka's names of what has a shorter one here under that. Raises ConfigError where both are given."""
+    found: dict[str, Any] = {}
+    for name, value in names.items():
+        key = name.replace(".", "_")
+        key = CONSUMER_ALIASES.get(key, name)
+        if key in found:
+            raise ConfigError(f"{name} is given twice")
+        found[key] = value
+    return found

@@ -1,0 +1,281 @@
+"""Records as a consumer hands them out, and the bytes of one Fetch taken apart, batch by batch, when they are read.
+
+Owns what a consumer may see of a fetched set: control batches and aborted transactions are left out (KIP-98), so is
+what lies below the wanted offset (a batch is fetched whole); a cut last entry (Fetch v0-v2) is no error; CRCs are
+checked.
+Knows no connections and no positions but that of the set itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.records import batch, formats, legacy
+from ...protocol.records.batch import BatchHeader, Header
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.walk import check_count, check_end, varint, varlong
+from ..net.errors import KafkaError
+
+__all__ = ["ABORT", "APPEND_TIME", "CREATE_TIME", "NO_TIMESTAMP_TYPE", "Chunk", "ConsumerRecord"]
+
+NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # ConsumerRecord.timestamp_type, as in Java
+ABORT = 0  # a control record's type
+_PREFIX_BYTES = 12  # offset and size
+_BROKEN = (CorruptRecords, InvalidRecords, UnsupportedCodec)
+
+
+class ConsumerRecord(NamedTuple):
+    """One record of a partition.
+
+    `timestamp_ms` is -1 where the format (v0) has none; `timestamp_type` tells whose clock it is: 0 the producer's, 1
+    the broker's at the append, -1 none. `leader_epoch` is that of the append, -1 before format v2. Header keys that are
+    not UTF-8 have surrogate escapes.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: Sequence[Header] = ()
+    leader_epoch: int = -1
+
+
+_made = tuple.__new__  # NamedTuple's own constructor takes three times as long, and this runs for every record
+
+
+class Chunk:
+    """What one Fetch brought of one partition.
+
+    `next_offset` is where to fetch next, known before anything is decoded; `offset` is where reading stands.
+    `needed_bytes` is not 0 where the limit was too small for even one entry. `aborted` are (producer id, first offset).
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_aborted_ids",
+        "_check_crcs",
+        "_committed_only",
+        "_data",
+        "_entries",
+        "_failure",
+        "_index",
+        "needed_bytes",
+        "next_offset",
+        "offset",
+        "partition",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        data: bytes | memoryview,
+        offset: int,
+        *,
+        committed_only: bool = False,
+        aborted: Iterable[tuple[int, int]] = (),
+        check_crcs: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self._data = data
+        self._committed_only = committed_only
+        self._check_crcs = check_crcs
+        self._aborted = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
+        self._aborted_ids: set[int] = set()
+        self._entries: list[tuple[int, BatchHeader]] = []
+        self._failure: Exception | None = None
+        self._index = 0
+        try:
+            self._entries.extend(formats.headers(data))
+        except _BROKEN as error:
+            self._failure = error
+        self.next_offset = max(offset, self._entries[-1][1].next_offset) if self._entries else offset
+        self.needed_bytes = 0
+        if not self._entries and self._failure is None and len(data) >= _PREFIX_BYTES:
+            self.needed_bytes = _PREFIX_BYTES + int.from_bytes(data[8:12], "big", signed=True)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to read, and nothing wrong."""
+        return not self._entries and self._failure is None
+
+    @property
+    def is_broken(self) -> bool:
+        """Something is damaged behind its whole entries."""
+        return self._failure is not None
+
+    def read(self) -> list[ConsumerRecord]:
+        """The records of the next batch that has any to show, [] at the end.
+
+        Raises KafkaError CORRUPT_MESSAGE where the set is damaged, again and again: `offset` stays in front of it.
+        """
+        entries = self._entries
+        while self._index < len(entries):
+            position, header = entries[self._index]
+            try:
+                if self._check_crcs and not formats.crc_matches(self._data, position, header):
+                    raise CorruptRecords("the CRC does not match")
+                records = self._visible(position, header)
+            except _BROKEN as error:
+                raise self._damaged(error, header.base_offset) from error
+            self._index += 1
+            self.offset = max(self.offset, header.next_offset)
+            if records:
+                return records
+        if self._failure is not None:
+            raise self._damaged(self._failure, self.offset) from self._failure
+        return []
+
+    def _damaged(self, error: Exception, offset: int) -> KafkaError:
+        text = f"{self.topic}-{self.partition} cannot be read at offset {max(offset, self.offset)}: {error}"
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text + " (seek behind it to go on)")
+
+    def _visible(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
+        if header.last_offset < self.offset and header.magic == batch.MAGIC:
+            return []
+        if header.has_producer and self._committed_only and self._is_aborted(position, header):
+            return []
+        if header.is_control:
+            return []
+        if header.magic == batch.MAGIC:
+            records = _decode(self._data, position, header, self.topic, self.partition)
+        else:
+            records = _decode_old(self._data, position, header, self.topic, self.partition)
+        if records and records[0].offset < self.offset:
+            return [record for record in records if record.offset >= self.offset]
+        return records
+
+    def _is_aborted(self, position: int, header: BatchHeader) -> bool:
+        """Whether the batch belongs to an aborted transaction: from its first offset to the producer's marker."""
+        aborted = self._aborted
+        while aborted and aborted[-1][0] <= header.last_offset:
+            self._aborted_ids.add(aborted.pop()[1])
+        if not header.is_control:
+            return header.is_transactional and header.producer_id in self._aborted_ids
+        if header.producer_id in self._aborted_ids:
+            for record in batch.records(self._data, position):
+                if record.key is not None and int.from_bytes(record.key[2:4], "big") == ABORT:
+                    self._aborted_ids.discard(header.producer_id)
+        return False
+
+
+def _decode_old(
+    data: bytes | memoryview, position: int, header: BatchHeader, topic: str, partition: int
+) -> list[ConsumerRecord]:
+    kind = NO_TIMESTAMP_TYPE if header.magic == 0 else APPEND_TIME if header.log_append_time else CREATE_TIME
+    return [
+        ConsumerRecord(topic, partition, record.offset, record.timestamp, kind, record.key, record.value)
+        for record in legacy.records(data, position)
+    ]
+
+
+def _decode(
+    data: bytes | memoryview, position: int, header: BatchHeader, topic: str, partition: int
+) -> list[ConsumerRecord]:
+    """All records of a v2 batch. Raises InvalidRecords."""
+    # This loop runs for every record read. Varints of one and two bytes are inlined: (first >> 1) + (second << 6) - 64
+    # folds in the marker bit and the sign. A field that is cut shows as a position beyond `stop`.
+    payload = bytes(batch.payload(data, position, header))
+    check_count(payload, header.record_count)
+    records: list[ConsumerRecord] = []
+    add, made = records.append, _made
+    base_offset, base_timestamp, leader_epoch = header.base_offset, header.base_timestamp, header.partition_leader_epoch
+    append_time = header.max_timestamp if header.log_append_time else None
+    kind = CREATE_TIME if append_time is None else APPEND_TIME
+    end = len(payload)
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            first = payload[at]
+            if first < 128 and not first & 1:
+                at += 1
+                stop = at + (first >> 1)
+            else:
+                length, at = varint(payload, at)
+                stop = at + length
+            if stop > end or stop < at:
+                raise InvalidRecords(f"a record of {stop - at} bytes where {end - at} are left")
+            first = payload[at + 1]  # after the attributes, which mean nothing
+            if first < 128:
+                timestamp = base_timestamp + (~(first >> 1) if first & 1 else first >> 1)
+                at += 2
+            else:
+                delta, at = varlong(payload, at + 1)
+                timestamp = base_timestamp + delta
+            first = payload[at]
+            if first < 128 and not first & 1:
+                offset = base_offset + (first >> 1)
+                at += 1
+            else:
+                delta, at = varint(payload, at)
+                offset = base_offset + delta
+            first = payload[at]
+            if first < 128:
+                count = -1 if first & 1 else first >> 1
+                at += 1
+            else:
+                count, at = varint(payload, at)
+            if count < 0:
+                key = None
+            else:
+                key = payload[at : at + count]
+                at += count
+            first = payload[at]
+            if first < 128:
+                count = -1 if first & 1 else first >> 1
+                at += 1
+            else:
+                second = payload[at + 1]
+                if second < 128 and not first & 1:
+                    count = (first >> 1) + (second << 6) - 64
+                    at += 2
+                else:
+                    count, at = varint(payload, at)
+            if count < 0:
+                value = None
+            else:
+                value = payload[at : at + count]
+                at += count
+            headers: Sequence[Header] = ()
+            if payload[at]:
+                headers, at = _headers(payload, at, stop)
+            else:
+                at += 1
+            if at != stop:
+                raise InvalidRecords(f"a record's parts and its length differ by {at - stop} bytes")
+            if append_time is not None:
+                timestamp = append_time
+            add(made(ConsumerRecord, (topic, partition, offset, timestamp, kind, key, value, headers, leader_epoch)))
+    except IndexError:
+        raise InvalidRecords("a record is cut") from None
+    check_end(at, end, header.record_count)
+    return records
+
+
+def _headers(payload: bytes, at: int, stop: int) -> tuple[Sequence[Header], int]:
+    count, at = varint(payload, at)
+    if count < 0 or count > stop - at:
+        raise InvalidRecords(f"{count} headers where {stop - at} bytes are left")
+    headers: list[Header] = []
+    for _ in range(count):
+        length, at = varint(payload, at)
+        if not 0 <= length <= stop - at:
+            raise InvalidRecords(f"a header's key of {length} bytes where {stop - at} are left")
+        key = payload[at : at + length].decode("utf-8", "surrogateescape")
+        length, at = varint(payload, at + length)
+        if length > stop - at:
+            raise InvalidRecords(f"a header's value of {length} bytes where {stop - at} are left")
+        value = None
+        if length >= 0:
+            value = payload[at : at + length]
+            at += length
+        headers.append(Header(key, value))
+    return tuple(headers), at

@@ -1,0 +1,1 @@
+"""Connections, the metadata of the cluster, the options of all clients, and errors."""

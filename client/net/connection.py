@@ -1,0 +1,482 @@
+"""One connection to a broker: requests go out pipelined, answers come back in order, and everything has a deadline.
+
+Owns the socket, correlation ids, the match of answers to requests, time-outs, and the agreement on versions. Knows no
+cluster and never tries again: a connection ends once, and whatever was in flight then fails with ConnectionLost (it may
+have been done or not). Answers that cannot be read, or that nobody asked for, end it as well.
+
+Old brokers: those of 0.10 to 2.3 answer ApiVersions v3 with error 35 in version 0 (KIP-511), those of 0.8.2 and 0.9 do
+not know it and close. Since a broker may close for many reasons, one that does is asked again on a new connection,
+after a request that every old broker answers: only who answers that, and then closes, is taken for old. `OLD_VERSIONS`
+is what both serve.
+
+Quotas: a broker that is asked too much says for how long it will read nothing more (KIP-219), and so long nothing is
+written. In older versions it has waited already when it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...protocol.compiler import builder, parser
+from ...protocol.connection import READ_BYTES, BufferPool, FrameReceiver
+from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
+from ...protocol.headers import read_response_header, request_header
+from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.messages.records.list_offsets import ListOffsetsRequest
+from ...protocol.schema import Versions, spec
+from .errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
+
+RESPONSE_BYTES_MAX = 100 << 20  # as Kafka bounds requests; a fetch is bounded far below by its own fields
+JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
+VIEW_BYTES = 4096  # records of smaller answers are cheaper copied than seen through a memoryview
+SOFTWARE = ("ottla", "0.1.0")
+API_VERSIONS_VERSION = 3  # v4 tells no more that is used here, and brokers before 3.9 would answer 35
+OLD_VERSIONS: Mapping[int, Versions] = {
+    **{key: Versions(0, 0) for key in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)},
+    8: Versions(0, 1),
+    9: Versions(0, 1),
+}
+# The first version of each API in which the client has to wait; newer APIs were made so.
+THROTTLED_SINCE: Mapping[int, int] = {
+    **{0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2},
+    **{21: 1, 22: 1, 23: 2, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1},
+    **{38: 1, 39: 1, 40: 1, 41: 1, 42: 1},
+}
+_local = threading.local()  # `.pool`: a read is taken apart before the next one begins, so all connections share it
+
+
+class _Api(NamedTuple):
+    """What sending one request class in one version needs."""
+
+    api_key: int
+    flexible: bool
+    build: Callable[[Any, Callable[[Any], None]], None]
+    parse: Callable[..., Any]
+    throttles: bool  # whether the answer may tell the client to wait
+
+
+def response_class(request_class: type) -> type:
+    """The class of the answer to a request class: its neighbour in the module of the API."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    return getattr(sys.modules[request_class.__module__], name)
+
+
+@functools.cache
+def _api(cls: type, version: int) -> _Api:
+    declared = spec(cls)
+    flexible = version in declared.flexible
+    answer = response_class(cls)
+    throttles = version >= THROTTLED_SINCE.get(declared.api_key, 0) and "throttle_time_ms" in answer._fields
+    return _Api(declared.api_key, flexible, builder(cls, version), parser(answer, version), throttles)
+
+
+class _Sent:
+    """A request that waits for its answer."""
+
+    __slots__ = ("api", "correlation_id", "deadline", "future", "name")
+
+    def __init__(self, api: _Api, correlation_id: int, future: asyncio.Future[Any], deadline: float, name: str) -> None:
+        self.api = api
+        self.correlation_id = correlation_id
+        self.future = future
+        self.deadline = deadline
+        self.name = name
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection; made by `connect`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_s: float,
+        frame_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.versions: Mapping[int, Versions] = {}
+        self.features: dict[str, int] = {}
+        self.finalized: dict[str, int] = {}  # features that the whole cluster has, at these levels
+        self.is_closed = False
+        self.tells_versions = False  # whether `versions` is what the broker told
+        self._loop = asyncio.get_running_loop()
+        self._client_id = client_id.encode()
+        self._timeout_s = request_timeout_s
+        if not hasattr(_local, "pool"):
+            _local.pool = BufferPool()
+        self._wire = FrameReceiver(_local.pool, frame_bytes_max)
+        self._transport: Any = None
+        self._sent: deque[_Sent] = deque()
+        self._pending: list[Any] = []  # pieces to write at the end of this turn of the loop, or of a pause
+        self._held_until = 0.0  # the broker reads nothing before
+        self._next_id = 0
+        self._chosen: dict[type, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._reason: ConnectionLost | None = None
+        self._writable: asyncio.Event | None = None
+        self._paused = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self._sent)} in flight"
+        return f"<Connection {self.host}:{self.port}, {state}>"
+
+    # Versions
+
+    def version_of(self, cls: type, newest: int | None = None) -> int:
+        """The highest version of a request class that both sides know, not above `newest`.
+
+        Raises UnsupportedVersion if there is none.
+        """
+        if newest is None:
+            known = self._chosen.get(cls)
+            if known is not None:
+                return known
+        ours = spec(cls).versions
+        theirs = self.versions.get(spec(cls).api_key)
+        name = cls.__name__.removesuffix("Request")
+        if theirs is None:
+            raise UnsupportedVersion(f"the broker at {self.host}:{self.port} does not serve {name}")
+        best = min(ours.last, theirs.last, ours.last if newest is None else newest)
+        if best < max(ours.first, theirs.first):
+            bound = "" if newest is None else f" up to v{newest}"
+            raise UnsupportedVersion(
+                f"{name}: the broker at {self.host}:{self.port} serves v{theirs.first}-v{theirs.last},"
+                f" this client v{ours.first}-v{ours.last}{bound}"
+            )
+        if newest is None:
+            self._chosen[cls] = best
+        return best
+
+    # Requests
+
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer so far."""
+        return len(self._sent)
+
+    def send(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+        """Sends a request at the end of this turn of the loop, or of a pause; the future is its answer.
+
+        The future fails with ConnectionLost, or RequestTimedOut after `timeout_s` (default: the connection's), which
+        closes the connection, since the answers behind it could not be told apart. Raises InvalidRequest and
+        UnsupportedVersion at once.
+        """
+        cls = type(message)
+        future = self._loop.create_future()
+        api = self._queue(message, cls, self.version_of(cls) if version is None else version)
+        if self.is_closed:
+            future.set_exception(self._lost())
+            return future
+        since = max(self._loop.time(), self._held_until)
+        deadline = since + (self._timeout_s if timeout_s is None else timeout_s)
+        self._sent.append(_Sent(api, self._next_id, future, deadline, cls.__name__))
+        if self._timer is None or deadline < self._timer_at:
+            self._set_timer(deadline)
+        return future
+
+    async def request(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> Any:
+        """Sends a request and waits for its answer; see `send`."""
+        return await self.send(message, version, timeout_s=timeout_s)
+
+    def post(self, message: Any, version: int | None = None) -> None:
+        """Sends a request that is never answered (Produce with acks=0). Raises ConnectionLost if closed."""
+        cls = type(message)
+        self._queue(message, cls, self.version_of(cls) if version is None else version)
+        if self.is_closed:
+            raise self._lost()
+
+    def _queue(self, message: Any, cls: type, version: int) -> _Api:
+        """Encodes a request into what is written next."""
+        api = _api(cls, version)
+        self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+        parts: list[Any] = [
+            b"",
+            request_header(api.api_key, version, correlation_id, self._client_id, api.flexible),
+        ]
+        try:
+            api.build(message, parts.append)
+        except MalformedMessage as error:
+            raise InvalidRequest(str(error)) from error
+        parts[0] = sum(map(len, parts)).to_bytes(4, "big")
+        if not self.is_closed:
+            if not self._pending:
+                self._loop.call_soon(self._flush)
+            self._pending += parts
+        return api
+
+    def _flush(self) -> None:
+        pending = self._pending
+        if not pending or self._transport is None:
+            return
+        if self._held_until > self._loop.time():
+            self._loop.call_at(self._held_until, self._flush)
+            return
+        self._pending = []
+        if sum(map(len, pending)) < JOIN_BYTES:
+            self._transport.write(b"".join(pending))
+        else:
+            self._transport.writelines(pending)
+
+    def _hold(self, throttle_time_ms: int) -> None:
+        """Writes nothing for that time, at most as long as an answer may take; answers may be late by as much."""
+        until = self._loop.time() + min(throttle_time_ms / 1000, self._timeout_s)
+        late_s = until - max(self._loop.time(), self._held_until)
+        if late_s > 0:
+            self._held_until = until
+            for sent in self._sent:
+                sent.deadline += late_s
+
+    async def wait_writable(self) -> None:
+        """Returns when the peer takes what is sent (at once, mostly). Raises ConnectionLost if it never will."""
+        while self._paused and not self.is_closed:
+            if self._writable is None:
+                self._writable = asyncio.Event()
+            self._writable.clear()
+            await self._writable.wait()
+        if self.is_closed:
+            raise self._lost()
+
+    # Time
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._on_timer)
+        self._timer_at = when
+
+    def _on_timer(self) -> None:
+        """One timer for all: it is set for the earliest deadline when it was set, and looks again when it goes off."""
+        self._timer = None
+        if not self._sent:
+            return
+        first = min(self._sent, key=lambda sent: sent.deadline)
+        if first.deadline > self._loop.time() + 0.001:  # loops round to a millisecond
+            self._set_timer(first.deadline)
+            return
+        if not first.future.done():
+            text = f"{self.host}:{self.port} did not answer {first.name} in time"
+            first.future.set_exception(RequestTimedOut(text))
+        self._end(f"closed after {first.name} was not answered in time")
+
+    # Ending
+
+    def close(self) -> None:
+        """Closes: what was sent before still leaves, answers that are missing never come. May be called again."""
+        if not self.is_closed:
+            self._held_until = 0.0
+            self._flush()
+            self._end("closed by this client", abort=False)
+
+    async def wait_closed(self, timeout_s: float = 1.0) -> None:
+        """Waits, after `close`, until the socket is closed; a peer that takes no more bytes is cut off then."""
+        done, _ = await asyncio.wait([self._ended], timeout=timeout_s)
+        if not done and self._transport is not None:
+            self._transport.abort()
+            await asyncio.wait([self._ended], timeout=timeout_s)
+
+    def _lost(self) -> ConnectionLost:
+        """A new error each time: one that is raised in several places would gather all their tracebacks."""
+        lost = ConnectionLost(str(self._reason))
+        if self._reason is not None:
+            lost.__cause__ = self._reason.__cause__
+        return lost
+
+    def _end(self, reason: str, cause: BaseException | None = None, *, abort: bool = True) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._reason = ConnectionLost(f"{self.host}:{self.port}: {reason}")
+        self._reason.__cause__ = cause
+        self._pending = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            (self._transport.abort if abort else self._transport.close)()
+        elif not self._ended.done():
+            self._ended.set_result(None)
+        waiting, self._sent = self._sent, deque()
+        for sent in waiting:
+            if not sent.future.done():
+                sent.future.set_exception(self._lost())
+        if self._writable is not None:
+            self._writable.set()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        self._transport = transport
+        if self.is_closed:
+            transport.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._wire.receive_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: all answers that are whole now are handed out."""
+        wire = self._wire
+        wire.received(nbytes)
+        try:
+            while not self.is_closed:
+                frame = wire.next_frame()
+                if frame is None:
+                    break
+                self._answered(frame)
+            wire.settle()
+        except (ProtocolViolation, MalformedMessage) as error:
+            self._end(f"an answer that cannot be read: {error}", error)
+
+    def _answered(self, frame: memoryview) -> None:
+        if not self._sent:
+            raise ProtocolViolation("it was not asked for")
+        sent = self._sent[0]
+        api = sent.api
+        # A frame in the shared buffer is overwritten by the next read; a larger one has a buffer of its own.
+        data = bytes(frame) if len(frame) <= READ_BYTES else frame
+        correlation_id, position = read_response_header(data, api.api_key, api.flexible)
+        if correlation_id != sent.correlation_id:
+            raise ProtocolViolation(f"correlation id {correlation_id} where {sent.correlation_id} is next")
+        if len(data) > VIEW_BYTES and data is not frame:
+            data = memoryview(data)
+        response = api.parse(data, position)
+        self._sent.popleft()
+        if api.throttles and response.throttle_time_ms > 0:
+            self._hold(response.throttle_time_ms)
+        if not sent.future.done():  # else its caller has given up
+            sent.future.set_result(response)
+
+    def eof_received(self) -> bool:
+        """The peer will send no more."""
+        self._end("closed by the broker")
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer does not take what is sent."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._paused = False
+        if self._writable is not None:
+            self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._transport = None
+        self._end(f"lost: {exc}" if exc else "closed by the broker", exc)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # Agreeing on versions
+
+    async def agree(self, software: tuple[str, str], first: int = API_VERSIONS_VERSION) -> None:
+        """Asks what the broker serves, first in version `first`. Raises ConnectionLost or KafkaError."""
+        version = first
+        for attempt in range(3):
+            asked = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
+            response = await self._send_api_versions(asked, version)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                break
+            offered = {api.api_key: api for api in response.api_keys}.get(spec(ApiVersionsRequest).api_key)
+            version = max(0, min(version - 1, offered.max_version)) if offered and attempt == 0 else 0
+        if response.error_code:
+            raise KafkaError(response.error_code)
+        self.tells_versions = True
+        self.versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
+        self.features = {feature.name: feature.max_version for feature in response.supported_features}
+        self.finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+    def _send_api_versions(self, request: ApiVersionsRequest, version: int) -> asyncio.Future[ApiVersionsResponse]:
+        future = self.send(request, version)
+        if not self.is_closed:
+            self._sent[-1].api = self._sent[-1].api._replace(parse=functools.partial(_read_api_versions, version))
+        return future
+
+
+def _read_api_versions(version: int, data: Any, position: int) -> ApiVersionsResponse:
+    """An answer to ApiVersions: error 35 comes in version 0, whatever was asked (KIP-511)."""
+    if bytes(data[position : position + 2]) == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+        version = 0
+    return parser(ApiVersionsResponse, version)(data, position)
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    client_id: str,
+    request_timeout_s: float,
+    connect_timeout_s: float | None = None,
+    frame_bytes_max: int = RESPONSE_BYTES_MAX,
+    software: tuple[str, str] = SOFTWARE,
+    old_brokers: bool = True,
+) -> Connection:
+    """Opens a connection and agrees on versions. Raises ConnectionLost or KafkaError.
+
+    `connect_timeout_s` (default: `request_timeout_s`) is for the socket, `request_timeout_s` for each request. Without
+    `old_brokers` one that closes on ApiVersions is no broker of 0.9, but a lost connection.
+    """
+
+    async def opened() -> Connection:
+        made = functools.partial(
+            Connection,
+            host,
+            port,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            frame_bytes_max=frame_bytes_max,
+        )
+        timeout_s = request_timeout_s if connect_timeout_s is None else connect_timeout_s
+        return await _open(made, host, port, timeout_s)
+
+    connection = await opened()
+    try:
+        await connection.agree(software)
+        return connection
+    except ConnectionLost as lost:
+        unreadable = isinstance(lost.__cause__, ProtocolViolation | MalformedMessage)
+        if not old_brokers or unreadable or isinstance(lost, RequestTimedOut):
+            raise
+    except BaseException:
+        connection.close()
+        raise
+    connection = await opened()
+    try:
+        await connection.request(ListOffsetsRequest(replica_id=-1, topics=[]), 0)
+        try:
+            await connection.agree(software, 0)
+            return connection
+        except RequestTimedOut:
+            raise
+        except ConnectionLost:
+            connection = await opened()
+            connection.versions = OLD_VERSIONS
+            return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _open(made: Callable[[], Connection], host: str, port: int, timeout_s: float) -> Connection:
+    where = f"{host}:{port}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, connection = await asyncio.get_running_loop().create_connection(made, host, port)
+    except TimeoutError as error:
+        raise ConnectionLost(f"cannot connect to {where} within {timeout_s:g} s") from error
+    except (OSError, UnicodeError) as error:  # the latter for a host that is no name
+        raise ConnectionLost(f"cannot connect to {where}: {error}") from error
+    return connection

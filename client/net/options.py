@@ -1,0 +1,175 @@
+"""The options that all clients share, by Kafka's names: their types, bounds and defaults, and how they are read.
+
+`ClientOptions` is what the connections need. A client with more options declares a frozen dataclass of its own and
+reads it with `read_options`, which takes Kafka's dotted names, too (`{"linger.ms": "5"}`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...protocol.names import meant, near
+from .errors import ConfigError
+
+T = TypeVar("T")
+DEFAULT_PORT = 9092
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+# Names that are not the field's own with dots for underscores.
+ALIASES = {
+    "bootstrap_servers": "bootstrap",
+    "metadata_broker_list": "bootstrap",
+    "receive_message_max_bytes": "response_bytes_max",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """What finding brokers and talking to them needs. Raises ConfigError for a value out of range.
+
+    `bootstrap` is `"host:port,host:port"` or a sequence of such; IPv6 addresses stand in brackets.
+    """
+
+    bootstrap: str | Iterable[str] = "127.0.0.1:9092"
+    client_id: str = "ottla"
+    request_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000  # socket.connection.setup.timeout.ms
+    default_api_timeout_ms: int = 60_000
+    metadata_max_age_ms: int = 300_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    allow_auto_create_topics: bool = True
+    old_brokers: bool = True  # whether a broker that closes on ApiVersions may be one of 0.8.2 or 0.9
+    response_bytes_max: int = 100 << 20
+
+    def __post_init__(self) -> None:
+        self.addresses()
+        try:
+            fits = len(self.client_id.encode()) <= 32767
+        except (AttributeError, UnicodeEncodeError):
+            fits = False
+        if not fits:
+            raise ConfigError("client.id has to be a text of at most 32767 bytes")
+        for name in ("request_timeout_ms", "connect_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms"):
+            check_range(name, getattr(self, name), 1, INT32_MAX)
+        for name in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms", "retry_backoff_max_ms"):
+            check_range(name, getattr(self, name), 0, INT32_MAX)
+        check_range("response_bytes_max", self.response_bytes_max, 1024, INT32_MAX)
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """(host, port) of each bootstrap address. Raises ConfigError."""
+        return parse_addresses(self.bootstrap)
+
+    @classmethod
+    def from_names(cls, names: Mapping[str, Any]) -> ClientOptions:
+        """Reads options by Kafka's names or by ours. Raises ConfigError."""
+        return read_options(cls, names)
+
+
+def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
+    """(host, port)s of `"a:9092,[::1]:9093"` or of a sequence of such. Raises ConfigError."""
+    if isinstance(bootstrap, str):
+        parts = bootstrap.split(",")
+    else:
+        parts = [part for text in bootstrap for part in str(text).split(",")]
+    addresses = [_address(part.strip()) for part in parts if part.strip()]
+    if not addresses:
+        raise ConfigError("bootstrap.servers names no address")
+    return list(dict.fromkeys(addresses))
+
+
+def _address(text: str) -> tuple[str, int]:
+    if "://" in text:
+        raise ConfigError(f"{text!r} is no address: write host:port, without {text.partition('://')[0]}://")
+    if text.isascii() and text.removeprefix(":").isdigit():  # a number alone is an IPv4 address to the resolver
+        raise ConfigError(f"{text!r} is no address: the host is missing, as in 127.0.0.1:{text.removeprefix(':')}")
+    host, colon, port_text = text.rpartition(":")
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        colon, port_text = rest[:1], rest[1:]
+        if rest and colon != ":":
+            raise ConfigError(f"{text!r} is no address; an IPv6 address is written [::1]:9092")
+    elif text.count(":") > 1:
+        raise ConfigError(f"{text!r} is no address; an IPv6 address is written [::1]:9092")
+    elif not colon:
+        host, port_text = text, ""
+    if not host or (colon and not (port_text.isascii() and port_text.isdigit())):
+        raise ConfigError(f"{text!r} is no address; it is host:port")
+    port = int(port_text[:6]) if port_text else DEFAULT_PORT
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"{text!r} has no port between 1 and 65535")
+    return host, port
+
+
+def dotted(name: str) -> str:
+    """Kafka's spelling of an option's name, for messages."""
+    return "bootstrap.servers" if name == "bootstrap" else name.replace("_", ".")
+
+
+def check_range(name: str, value: Any, low: int, high: int) -> None:
+    """Raises ConfigError unless `value` is an int between both, both included."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{dotted(name)} has to be an integer between {low} and {high}, not {value!r}")
+
+
+def read_options(cls: type[T], names: Mapping[str, Any]) -> T:
+    """An options dataclass from a mapping of Kafka's names or the fields' own. Texts are read as the field's type.
+
+    Raises ConfigError: an unknown name (with the nearest known one), a name given twice, a malformed value.
+    """
+    return cls(**field_values(cls, names))
+
+
+def field_values(cls: type, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as keyword arguments of `cls`, or of a function that takes them."""
+    hints = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in names.items():
+        key = field_name(name, known)
+        if key in values:
+            raise ConfigError(f"{name} is given twice")
+        values[key] = _typed(name, value, hints[key]) if isinstance(value, str) else value
+    return values
+
+
+def field_name(name: str, known: Iterable[str]) -> str:
+    """The field that a dotted or plain name means. Raises ConfigError with the nearest known name."""
+    known = list(known)
+    key = str(name).replace(".", "_")
+    key = ALIASES.get(key, key)
+    if key in known:
+        return key
+    raise ConfigError(f"unknown option {name}{meant([dotted(one) for one in near(key, known)])}")
+
+
+def _typed(name: str, text: str, hint: Any) -> Any:
+    """A text as a field's type: of a union the first that can be read from it; where `str` is one, as it is."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(hint) if union else (hint,)
+    if str in kinds or any(typing.get_origin(kind) is typing.Literal for kind in kinds):
+        return text
+    for kind in kinds:
+        if kind in _READERS:
+            try:
+                return _READERS[kind](text.strip())
+            except ValueError:
+                pass
+    raise ConfigError(f"{name} cannot be {text!r}")
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {bool: _bool, int: int, float: float}

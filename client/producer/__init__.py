@@ -1,0 +1,1 @@
+"""The producer: batches, sequences, idempotence, and sending."""

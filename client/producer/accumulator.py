@@ -1,0 +1,320 @@
+"""Records that wait to be sent: batches by size and age, a queue per partition, and a bound on their memory.
+
+Owns what an application gave and has no answer for yet, and the futures that tell it. Knows no broker and no event
+loop's clock: times are arguments, in seconds of that clock; sizes are bytes before compression, about.
+
+A queue holds, in order: batches that were sent and put back (in `sequences`, or in `put_back` where there is no
+idempotence), batches that wait, and as their last the one that is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..net.errors import BufferFull, ClientError
+from .batches import Row
+from .sequences import Sequenced, Sequences
+
+__all__ = ["Accumulator", "Batch", "PartitionQueue", "RecordMetadata"]
+
+NO_TIMESTAMP = -1
+BATCH_OVERHEAD = 61
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went. `offset` and `timestamp_ms` are -1 where they are not known: with acks=0, and after an
+    answer that the batch is in the log already, but nobody knows where (KIP-192)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the offset is known."""
+        return self.offset >= 0
+
+    @property
+    def has_timestamp(self) -> bool:
+        """Whether the timestamp is known."""
+        return self.timestamp_ms >= 0
+
+
+class Batch(Sequenced):
+    """Records of one partition that are sent together, and who waits for them.
+
+    `ordinal` is the place of its first record among all that the producer was given for the partition. `is_done`: its
+    futures are settled, whatever may still be heard of it.
+    """
+
+    __slots__ = (
+        "attempts",
+        "created_s",
+        "deadline_s",
+        "futures",
+        "is_done",
+        "magic",
+        "not_before_s",
+        "number",
+        "ordinal",
+        "queue",
+        "records",
+        "size",
+        "waiter",
+    )
+
+    def __init__(self, queue: PartitionQueue, ordinal: int, created_s: float, deadline_s: float) -> None:
+        super().__init__()
+        self.queue = queue
+        self.ordinal = ordinal
+        self.created_s = created_s
+        self.deadline_s = deadline_s
+        self.records: list[Row] = []
+        self.futures: list[asyncio.Future[RecordMetadata]] = []
+        self.size = BATCH_OVERHEAD
+        self.attempts = 0
+        self.not_before_s = 0.0
+        self.magic = 2
+        self.is_done = False
+        self.number = 0  # in the order of opening; the parts of a batch have its own
+        self.waiter: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        where = f"{self.queue.topic}-{self.queue.index}"
+        return f"<Batch {where}, {len(self.records)} records from sequence {self.base_sequence}, epoch {self.epoch}>"
+
+    def halves(self) -> list[Batch]:
+        """Two batches of its records, with its times. It is itself no more to be used."""
+        middle = len(self.records) // 2
+        parts = []
+        for start, stop in ((0, middle), (middle, len(self.records))):
+            part = Batch(self.queue, self.ordinal + start, self.created_s, self.deadline_s)
+            part.records, part.futures = self.records[start:stop], self.futures[start:stop]
+            part.count = stop - start
+            part.attempts = self.attempts
+            part.number = self.number
+            share = (self.size - BATCH_OVERHEAD) // 2
+            part.size = BATCH_OVERHEAD + (share if not start else self.size - BATCH_OVERHEAD - share)
+            parts.append(part)
+        return parts
+
+
+class PartitionQueue:
+    """What waits for one partition. `sequences` is None while there is no idempotence (yet)."""
+
+    __slots__ = (
+        "in_flight",
+        "index",
+        "lost_s",
+        "mode",
+        "next_ordinal",
+        "open",
+        "places",
+        "put_back",
+        "sequences",
+        "topic",
+        "waiting",
+    )
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.waiting: deque[Batch] = deque()
+        self.open: Batch | None = None
+        self.put_back: list[Batch] = []
+        self.in_flight = 0
+        self.mode: bool | None = None  # idempotent, plain, not yet decided
+        self.sequences: Sequences[Batch] | None = None
+        self.next_ordinal = 0
+        self.lost_s = float("-inf")  # when an answer was last lost
+        self.places: list[tuple[int, int, int, int]] = []  # (producer id, epoch, sequence, ordinal), see `note_place`
+
+    def __repr__(self) -> str:
+        return f"<PartitionQueue {self.topic}-{self.index}>"
+
+    def has_work(self) -> bool:
+        """Whether anything is to be sent, now or later."""
+        if self.waiting or self.put_back:
+            return True
+        sequences = self.sequences
+        return sequences is not None and (len(sequences.unfinished) > sequences.in_flight or sequences.restarting)
+
+    def keep_order(self, batch: Batch) -> None:
+        """Puts back a batch without sequences, in the order of sending."""
+        self.put_back.append(batch)
+        self.put_back.sort(key=_ordinal)
+
+    def take_first(self) -> Batch:
+        """The first waiting batch, closed if it was open."""
+        batch = self.waiting.popleft()
+        if batch is self.open:
+            self.open = None
+        batch.count = len(batch.records)
+        return batch
+
+    def note_place(self, batch: Batch) -> None:
+        """Remembers which records the sequences mean, where they do not just go on counting."""
+        if self.places:
+            producer_id, epoch, sequence, ordinal = self.places[-1]
+            if (producer_id, epoch) == (batch.producer_id, batch.epoch):
+                ahead = batch.ordinal - ordinal
+                if (sequence + ahead) & 0x7FFFFFFF == batch.base_sequence:
+                    return
+        self.places.append((batch.producer_id, batch.epoch, batch.base_sequence, batch.ordinal))
+
+    def ordinal_of(self, producer_id: int, epoch: int, sequence: int) -> int:
+        """The ordinal of the record that had this sequence, -1 if it is not known."""
+        best = -1
+        for place in self.places:
+            if place[:2] == (producer_id, epoch):
+                ahead = (sequence - place[2]) & 0x7FFFFFFF
+                if ahead < 2**30:
+                    best = place[3] + ahead
+        return best
+
+
+def _ordinal(batch: Batch) -> int:
+    return batch.ordinal
+
+
+class Accumulator:
+    """All queues of one producer, and the room that their records take.
+
+    `opened` is called with a batch when it is begun (so that it will be looked after); `failed`, in transactions, with
+    one that has failed, and with the error of its first record.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_bytes: int,
+        buffer_bytes: int,
+        delivery_s: float,
+        opened: Callable[[Batch], None],
+        failed: Callable[[Batch, BaseException], None] | None = None,
+    ) -> None:
+        self.batch_bytes = batch_bytes
+        self.buffer_bytes = buffer_bytes
+        self.free = buffer_bytes
+        self.delivery_s = delivery_s
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
+        self.undone: dict[Batch, None] = {}
+        self._opened = opened
+        self._failed = failed
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def queue(self, topic: str, index: int) -> PartitionQueue:
+        """The queue of a partition."""
+        queue = self.queues.get((topic, index))
+        if queue is None:
+            queue = self.queues[topic, index] = PartitionQueue(topic, index)
+        return queue
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether someone waits for room."""
+        return bool(self._waiters)
+
+    def open_batch(self, queue: PartitionQueue, now_s: float) -> Batch:
+        """Begins a batch behind the last; the one that was open is closed."""
+        batch = Batch(queue, queue.next_ordinal, now_s, now_s + self.delivery_s)
+        queue.waiting.append(batch)
+        queue.open = batch
+        self.undone[batch] = None
+        self._opened(batch)
+        return batch
+
+    async def room(self, size: int, timeout_s: float) -> None:
+        """Takes `size` bytes of room, waiting for it in turn. Raises BufferFull, MessageTooLarge is the caller's."""
+        if self.free >= size and not self._waiters:
+            self.free -= size
+            return
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        entry = (size, future)
+        self._waiters.append(entry)
+        timer = loop.call_later(timeout_s, self._too_late, future)
+        try:
+            await future
+        except BaseException:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.give_room(size)  # it was given in the very moment of the cancellation
+            elif entry in self._waiters:
+                self._waiters.remove(entry)
+                self.give_room(0)
+            raise
+        finally:
+            timer.cancel()
+
+    def _too_late(self, future: asyncio.Future[None]) -> None:
+        if not future.done():
+            future.set_exception(BufferFull("no room for the record came free in time"))
+
+    def give_room(self, size: int) -> None:
+        """Gives room back, to who waits for it first."""
+        self.free += size
+        waiters = self._waiters
+        while waiters and (waiters[0][1].done() or waiters[0][0] <= self.free):
+            size, future = waiters.popleft()
+            if not future.done():
+                self.free -= size
+                future.set_result(None)
+
+    def refuse_waiters(self, error: Callable[[], ClientError]) -> None:
+        """Whoever waits for room gets the error."""
+        while self._waiters:
+            _, future = self._waiters.popleft()
+            if not future.done():
+                future.set_exception(error())
+
+    # -- ends of batches
+
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """A batch was split."""
+        batch.is_done = True
+        self.undone.pop(batch, None)
+        if batch.waiter is not None and not batch.waiter.done():
+            batch.waiter.set_result(None)
+        for part in parts:
+            self.undone[part] = None
+
+    def fulfil(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        """Tells everyone where the records are; -1 for what is not known."""
+        if batch.is_done:
+            return
+        topic, partition = batch.queue.topic, batch.queue.index
+        offset = base_offset
+        step = 1 if base_offset >= 0 else 0
+        own_time = append_time_ms == NO_TIMESTAMP and base_offset >= 0 and batch.magic > 0
+        made, cls = tuple.__new__, RecordMetadata
+        for future, record in zip(batch.futures, batch.records, strict=True):
+            if not future.done():
+                future.set_result(made(cls, (topic, partition, offset, record[0] if own_time else append_time_ms)))
+            offset += step
+        self._end(batch)
+
+    def fail(self, batch: Batch, error: Callable[[int], BaseException]) -> None:
+        """Tells everyone that it went wrong; `error` makes one for the record at that place."""
+        if batch.is_done:
+            return
+        for index, future in enumerate(batch.futures):
+            if not future.done():
+                future.set_exception(error(index))
+                if self._failed is not None:
+                    future.exception()  # it is seen: the end of the transaction tells of it
+        self._end(batch)
+        if self._failed is not None:
+            self._failed(batch, error(0))
+
+    def _end(self, batch: Batch) -> None:
+        batch.is_done = True
+        self.undone.pop(batch, None)
+        if batch.waiter is not None and not batch.waiter.done():
+            batch.waiter.set_result(None)
+        batch.futures = []
+        batch.records = []
+        self.give_room(batch.size - BATCH_OVERHEAD)

@@ -1,0 +1,193 @@
+"""Records to bytes: one batch of what an application gave, in the format that the broker's Produce version takes.
+
+Owns the loop that runs for every produced record, and the split of a batch that is too large. A record here is a plain
+tuple (timestamp, key, value, headers); offsets and sequences are implied by its place. Format v2 from Produce v3 on, v1
+with v2, v0 below; what an older format cannot hold (headers, zstd) raises UnsupportedVersion.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from ...protocol.records import compression
+from ...protocol.records.batch import HEADER_BYTES, Record
+from ...protocol.records.errors import UnsupportedCodec
+from ...protocol.records.legacy import build as build_legacy
+from ..net.errors import ConfigError, InvalidRequest, UnsupportedVersion
+
+__all__ = [
+    "CODECS",
+    "RECORD_BYTES_MAX_OVERHEAD",
+    "RECORD_OVERHEAD",
+    "Headers",
+    "Row",
+    "encode",
+    "headers_bytes",
+    "magic_of",
+]
+
+Headers = Sequence[tuple[str, bytes | None]]
+Row = tuple[int, bytes | None, bytes | None, Headers]
+
+CODECS = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+TRANSACTIONAL = 1 << 4  # in the attributes of a batch
+ZSTD = 4
+ZSTD_FROM_PRODUCE = 7
+# What a record of ordinary size takes beside its key and value, about; and what it can take at most.
+RECORD_OVERHEAD = 12
+RECORD_BYTES_MAX_OVERHEAD = 36
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CRC = struct.Struct(">I")
+_CRC_AT, _COVERED_FROM = 17, 21
+_READY = 8192
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+def magic_of(produce_version: int) -> int:
+    """The message format that a version of Produce carries."""
+    return 2 if produce_version >= 3 else 1 if produce_version == 2 else 0
+
+
+def _made_varints() -> tuple[bytes, ...]:
+    short = [bytes((number << 1,)) for number in range(64)]
+    return *short, *(bytes((number << 1 & 127 | 128, number >> 6)) for number in range(64, _READY))
+
+
+_varints: tuple[bytes, ...] = ()
+
+
+def _varint(number: int) -> bytes:
+    rest = number << 1 if number >= 0 else ~(number << 1)
+    out = bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def headers_bytes(headers: Headers) -> int:
+    """How much room headers take, about."""
+    return sum(4 + len(key) + (len(value) if value is not None else 0) for key, value in headers)
+
+
+def _put_headers(headers: Headers) -> bytes:
+    pieces = [_varint(len(headers))]
+    for key, value in headers:
+        name = key.encode("utf-8", "surrogateescape")
+        pieces += (_varint(len(name)), name)
+        pieces += (b"\x01",) if value is None else (_varint(len(value)), value)
+    return b"".join(pieces)
+
+
+def _put_rows(rows: Sequence[Row], base_timestamp: int) -> tuple[bytes, int]:
+    """The records of a v2 batch, and the highest timestamp."""
+    global _varints
+    ready = _varints
+    if not ready:
+        ready = _varints = _made_varints()
+    most = _READY
+    pieces: list[bytes] = []
+    highest = -1
+    delta = -1
+    for timestamp, key, value, headers in rows:
+        delta += 1
+        if timestamp > highest:
+            highest = timestamp
+        number = timestamp - base_timestamp
+        time = ready[number] if 0 <= number < most else _varint(number)
+        index = ready[delta] if delta < most else _varint(delta)
+        if key is None:
+            key_length = b"\x01"
+            key = b""
+        else:
+            number = len(key)
+            key_length = ready[number] if number < most else _varint(number)
+        if value is None:
+            value_length = b"\x01"
+            value = b""
+        else:
+            number = len(value)
+            value_length = ready[number] if number < most else _varint(number)
+        tail = _put_headers(headers) if headers else b"\x00"
+        number = 1 + len(time) + len(index) + len(key_length) + len(key) + len(value_length) + len(value) + len(tail)
+        pieces += (
+            ready[number] if number < most else _varint(number),
+            b"\x00",
+            time,
+            index,
+            key_length,
+            key,
+            value_length,
+            value,
+            tail,
+        )
+    return b"".join(pieces), highest
+
+
+def encode(
+    rows: Sequence[Row],
+    produce_version: int,
+    codec: int,
+    level: int | None,
+    producer_id: int = -1,
+    epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytes:
+    """The bytes of one batch of these records. Raises UnsupportedVersion, InvalidRequest, ConfigError."""
+    if codec == ZSTD and produce_version < ZSTD_FROM_PRODUCE:
+        raise UnsupportedVersion(
+            f"zstd needs Produce v{ZSTD_FROM_PRODUCE} (Kafka 2.1), the broker has v{produce_version}"
+        )
+    magic = magic_of(produce_version)
+    if magic < 2:
+        return _encode_legacy(rows, magic, codec, level)
+    base_timestamp = rows[0][0]
+    data, highest = _put_rows(rows, base_timestamp)
+    if codec:
+        try:
+            data = compression.compress(codec, data, level)
+        except (UnsupportedCodec, ValueError) as error:
+            raise ConfigError(f"compression: {error}") from error
+    count = len(rows)
+    try:
+        header = bytearray(
+            _HEADER.pack(
+                0,
+                HEADER_BYTES - 12 + len(data),
+                -1,
+                2,
+                0,
+                codec | TRANSACTIONAL if is_transactional else codec,
+                count - 1,
+                base_timestamp,
+                highest,
+                producer_id,
+                epoch,
+                base_sequence,
+                count,
+            )
+        )
+    except struct.error as error:
+        raise InvalidRequest(f"a record batch cannot hold this: {error}") from error
+    # The checksum of one piece after the other saves joining them before.
+    _CRC.pack_into(header, _CRC_AT, crc32c(data, crc32c(bytes(header[_COVERED_FROM:]))))
+    header += data
+    return bytes(header)
+
+
+def _encode_legacy(rows: Sequence[Row], magic: int, codec: int, level: int | None) -> bytes:
+    if any(row[3] for row in rows):
+        raise UnsupportedVersion(f"record headers need Produce v3 (Kafka 0.11); message format v{magic} has none")
+    records = [Record(offset, row[0], row[1], row[2]) for offset, row in enumerate(rows)]
+    try:
+        return bytes(build_legacy(records, magic=magic, codec=codec, level=level))
+    except struct.error as error:
+        raise InvalidRequest(f"message format v{magic} cannot hold this: {error}") from error
+    except (UnsupportedCodec, ValueError) as error:
+        raise ConfigError(f"compression: {error}") from error

@@ -1,0 +1,138 @@
+"""Which topics are written with idempotence: KIP-192's modes against what a broker and a topic can.
+
+Owns the decision per topic and where its facts come from: the broker's Produce and InitProducerId versions, the message
+format in the metadata (which only Ottla tells), else the topic's config `message.format.version`, asked once, where
+that is allowed. What cannot be known is tried: the answer UNSUPPORTED_FOR_MESSAGE_FORMAT decides then (`refuse`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.configs.describe_configs import DescribeConfigsRequest
+from ...protocol.messages.records.fetch import FetchRequest
+from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ...protocol.schema import spec
+from ..net.connection import Connection
+from ..net.errors import ClientError, IdempotenceUnsupported
+from ..net.metadata import Topic
+from .batches import magic_of
+
+__all__ = ["Modes"]
+
+PRODUCE_WITH_PRODUCERS = 3  # 0.11
+PRODUCE_WITH_LOG_START = 5  # 1.0: an unknown producer can be told from a lost one
+FETCH_OF_2_7 = 12  # 2.7 to 3.0: from 3.0 on the config may have no effect (KIP-724)
+TOPIC_RESOURCE = 2
+FORMAT_CONFIG = "message.format.version"
+_FORMAT = re.compile(r"(\d+)\.(\d+)")
+
+
+def last_version(connection: Connection, request: type) -> int:
+    """The newest version of an API that the broker serves, -1 for none."""
+    versions = connection.versions.get(spec(request).api_key)
+    return -1 if versions is None else versions.last
+
+
+def magic_of_config(value: str) -> int | None:
+    """The message format that a value of `message.format.version` means; None if it means nothing."""
+    found = _FORMAT.match(value)
+    if found is None:
+        return None
+    release = (int(found[1]), int(found[2]))
+    return 0 if release < (0, 10) else 1 if release < (0, 11) else 2
+
+
+class Modes:
+    """The decisions of one producer. `mode` is "required", "requested" or "off"; `wake` is called when one is made."""
+
+    def __init__(self, mode: str, wake: Callable[[], None]) -> None:
+        self.mode = mode
+        self._wake = wake
+        self._formats: dict[str, int | None] = {}  # what the config said; None: nothing
+        self._refused: dict[str, int | None] = {}  # topics, and the format that the metadata told then
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def give_up(self) -> None:
+        """No producer id is to be had: everything is written without."""
+        self.mode = "off"
+
+    def decide(self, topic: Topic, connection: Connection) -> bool | None:
+        """Whether a topic is written with idempotence; None if that is being asked.
+
+        Raises IdempotenceUnsupported in the mode "required".
+        """
+        if self.mode == "off":
+            return False
+        produce = last_version(connection, ProduceRequest)
+        if produce < PRODUCE_WITH_PRODUCERS or last_version(connection, InitProducerIdRequest) < 0:
+            return self._without(topic.name, magic_of(produce))
+        if self.mode == "requested" and produce < PRODUCE_WITH_LOG_START:
+            return False
+        if topic.name in self._refused:
+            if self._refused[topic.name] == topic.message_format:
+                return self._without(topic.name, self._known_format(topic))
+            del self._refused[topic.name]
+        if topic.message_format is not None:
+            return True if topic.message_format >= 2 else self._without(topic.name, topic.message_format)
+        if topic.name not in self._formats:
+            if last_version(connection, DescribeConfigsRequest) < 0:
+                return True
+            self._ask(topic.name, connection)
+            return None
+        found = self._formats[topic.name]
+        if found is None or found >= 2 or last_version(connection, FetchRequest) >= FETCH_OF_2_7:
+            return True
+        return self._without(topic.name, found)
+
+    def _without(self, topic: str, message_format: int | None) -> bool:
+        if self.mode == "required":
+            raise IdempotenceUnsupported(topic, message_format)
+        return False
+
+    def _known_format(self, topic: Topic) -> int | None:
+        found = self._formats.get(topic.name) if topic.message_format is None else topic.message_format
+        return None if found is None or found >= 2 else found
+
+    def refuse(self, topic: Topic) -> IdempotenceUnsupported | None:
+        """The broker has answered that the topic's format is too old: the error in the mode "required", else None."""
+        self._refused[topic.name] = topic.message_format
+        return IdempotenceUnsupported(topic.name, self._known_format(topic)) if self.mode == "required" else None
+
+    def _ask(self, topic: str, connection: Connection) -> None:
+        if topic not in self._asking:
+            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask_config(topic, connection))
+            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+
+    async def _ask_config(self, topic: str, connection: Connection) -> None:
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[FORMAT_CONFIG]
+        )
+        try:
+            response = await connection.request(DescribeConfigsRequest(resources=[resource]))
+        except ClientError as error:
+            # A lost connection is another matter: the next one is asked.
+            if not error.retriable:
+                self._formats[topic] = None
+        else:
+            self._formats[topic] = _format_in(response)
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing more is asked."""
+        for task in self._asking.values():
+            task.cancel()
+
+
+def _format_in(response: object) -> int | None:
+    for result in getattr(response, "results", ()):
+        if result.error_code == ErrorCode.NONE:
+            for config in result.configs:
+                if config.name == FORMAT_CONFIG and config.value is not None:
+                    return magic_of_config(config.value)
+            return 2  # a release without the config writes nothing else
+    return None

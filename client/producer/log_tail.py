@@ -1,0 +1,221 @@
+"""Looking into the log of a partition for what a producer wrote: batch headers, by Fetch and ListOffsets.
+
+Owns those two requests as the producer needs them: where the log begins and ends, whether a record that was
+acknowledged is still there, which is the last one of a producer. Records are read only of the one batch that is asked
+for. Each method is one try, and raises ClientError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.records.fetch import FetchRequest
+from ...protocol.messages.records.list_offsets import ListOffsetsRequest
+from ...protocol.primitives import ZERO_UUID
+from ...protocol.records import batch, formats
+from ...protocol.records.errors import CorruptRecords
+from ..net.cluster import Cluster
+from ..net.connection import Connection
+from ..net.errors import ClientError, KafkaError
+from .sequences import Acked
+
+__all__ = ["CommittedRecord", "LogTail"]
+
+LATEST, EARLIEST = -1, -2
+FETCH_BYTES = 1 << 20
+FETCH_WITHOUT_IDS = 12
+FIRST_STEP, STEP_FACTOR = 1000, 8  # offsets that a search from the end on goes back
+
+
+class CommittedRecord(NamedTuple):
+    """The last record of a producer that a partition's log holds.
+
+    `ordinal` is its place among all records that the producer was given for the partition, counted from 0 (-1 if it is
+    not one of them): those behind it are not in the log.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    ordinal: int
+
+
+class Fetched(NamedTuple):
+    """One answer to a Fetch."""
+
+    log_start_offset: int
+    high_watermark: int
+    records: bytes | memoryview
+
+    def headers(self) -> Iterator[tuple[int, batch.BatchHeader]]:
+        """(position, header) of the whole batches."""
+        try:
+            yield from formats.headers(self.records)
+        except CorruptRecords as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+class LogTail:
+    """Reads the logs of a cluster for one producer, on connections of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def _leader(self, topic: str, partition: int) -> Connection:
+        node_id = self._cluster.leader(topic, partition)
+        if node_id < 0:
+            await self._cluster.refresh([topic])
+            node_id = self._cluster.leader(topic, partition)
+        if node_id < 0:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return await self._cluster.connection(node_id, "tail")
+
+    async def offset(self, topic: str, partition: int, which: int = LATEST) -> int:
+        """Where the log ends (the offset of the next record) or, with EARLIEST, where it begins."""
+        connection = await self._leader(topic, partition)
+        asked = ListOffsetsRequest.ListOffsetsTopic
+        one = asked.ListOffsetsPartition(partition_index=partition, timestamp=which)
+        response = await connection.request(
+            ListOffsetsRequest(replica_id=-1, topics=[asked(name=topic, partitions=[one])])
+        )
+        for answered in response.topics:
+            for found in answered.partitions:
+                if found.error_code:
+                    self._refused(topic, found.error_code)
+                return found.offset if found.offset >= 0 or not found.old_style_offsets else found.old_style_offsets[0]
+        raise ClientError("an answer to ListOffsets without the partition")
+
+    async def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = FETCH_BYTES) -> Fetched:
+        """What the log holds from an offset on. Raises KafkaError OFFSET_OUT_OF_RANGE."""
+        connection = await self._leader(topic, partition)
+        known = self._cluster.topics.get(topic)
+        topic_id = known.id if known is not None else ZERO_UUID
+        version = connection.version_of(FetchRequest, None if topic_id != ZERO_UUID else FETCH_WITHOUT_IDS)
+        asked = FetchRequest.FetchTopic
+        one = asked.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            topics=[asked(topic=topic, topic_id=topic_id, partitions=[one])],
+        )
+        response = await connection.request(request, version)
+        if response.error_code:
+            raise KafkaError(response.error_code)
+        for answered in response.responses:
+            for found in answered.partitions:
+                if found.error_code:
+                    self._refused(topic, found.error_code)
+                return Fetched(found.log_start_offset, found.high_watermark, found.records or b"")
+        raise ClientError("an answer to Fetch without the partition")
+
+    async def _fetch_within(self, topic: str, partition: int, offset: int) -> Fetched:
+        """As `fetch` between the ends that were asked for: if they have moved since, it may be tried anew."""
+        try:
+            return await self.fetch(topic, partition, offset)
+        except KafkaError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was cut meanwhile") from error
+
+    def _refused(self, topic: str, code: int) -> None:
+        error = KafkaError(code)
+        if error.stale_metadata:
+            self._cluster.expire(topic)
+        raise error
+
+    async def holds(self, topic: str, partition: int, acked: Acked) -> bool | None:
+        """Whether an acknowledged record is in the log, or was deleted by right (below the log start, or compacted).
+
+        None if that is not to be seen yet: consumers do not get that far.
+        """
+        try:
+            fetched = await self.fetch(topic, partition, acked.offset)
+        except KafkaError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return await self.offset(topic, partition, EARLIEST) > acked.offset
+        if fetched.high_watermark <= acked.offset:
+            return None
+        for _, header in fetched.headers():
+            if header.base_offset > acked.offset:
+                return True
+            if header.last_offset >= acked.offset:
+                return (header.producer_id, header.producer_epoch, header.last_sequence) == acked[1:]
+        return True
+
+    async def find(self, topic: str, partition: int, offset: int, producer_id: int) -> list[batch.BatchHeader]:
+        """The headers of all batches of a producer from an offset on."""
+        found: list[batch.BatchHeader] = []
+        start = await self.offset(topic, partition, EARLIEST)
+        offset = max(offset, start)
+        end = await self.offset(topic, partition)
+        while offset < end:
+            fetched = await self._fetch_within(topic, partition, offset)
+            before = offset
+            for _, header in fetched.headers():
+                offset = max(offset, header.next_offset)
+                if header.producer_id == producer_id and header.record_count > 0 and not header.is_control:
+                    found.append(header)
+            if offset == before:
+                break
+        return found
+
+    async def last_of(self, topic: str, partition: int, producer_ids: set[int]) -> CommittedRecord | None:
+        """The newest record of any of these producer ids; None if the log holds none. Reads from the end backwards."""
+        start = await self.offset(topic, partition, EARLIEST)
+        end = stop = await self.offset(topic, partition)
+        step = FIRST_STEP
+        while stop > start:
+            begin = max(start, stop - step)
+            found = await self._last_between(topic, partition, begin, stop, end, producer_ids)
+            if found is not None:
+                return found
+            stop, step = begin, step * STEP_FACTOR
+        return None
+
+    async def _last_between(
+        self, topic: str, partition: int, begin: int, stop: int, end: int, producer_ids: set[int]
+    ) -> CommittedRecord | None:
+        last: CommittedRecord | None = None
+        offset = begin
+        while offset < min(stop, end):
+            fetched = await self._fetch_within(topic, partition, offset)
+            before = offset
+            for position, header in fetched.headers():
+                offset = max(offset, header.next_offset)
+                if header.producer_id in producer_ids and header.record_count > 0 and not header.is_control:
+                    last = _last_record(topic, partition, fetched.records, position, header)
+            if offset == before:
+                break
+        return last
+
+
+def _last_record(
+    topic: str, partition: int, records: bytes | memoryview, position: int, header: batch.BatchHeader
+) -> CommittedRecord | None:
+    decoded = list(batch.records(records, position))
+    if not decoded:
+        return None
+    record = decoded[-1]
+    sequence = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+    return CommittedRecord(
+        topic,
+        partition,
+        record.offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        header.producer_id,
+        header.producer_epoch,
+        sequence,
+        -1,
+    )

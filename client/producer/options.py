@@ -1,0 +1,109 @@
+"""The options of the producer: names, bounds, defaults, and how those that depend on each other are read.
+
+`enable_idempotence` is KIP-192's: "required" (an error where it is not to be had), "requested" (where it is to be had)
+and "off". True and False are what they were before, and are deprecated. The default is "requested", the safe mode that
+the KIP was written for: it can be everybody's, as it never makes a write fail that would have worked without.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+from ..net.errors import ConfigError
+from ..net.options import INT32_MAX, INT64_MAX, ClientOptions, check_range
+from .batches import CODECS, RECORD_BYTES_MAX_OVERHEAD
+
+__all__ = ["ProducerOptions"]
+
+MODES = ("required", "requested", "off")
+_OLD_MODES = {True: "required", False: "off", "true": "required", "false": "off"}
+# As in Kafka (KIP-390); gzip's -1 is its own default.
+_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-(1 << 17), 22)}
+_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions(ClientOptions):
+    """What a producer may be told beside what all clients are. Raises ConfigError.
+
+    After construction `acks` is -1, 0 or 1 and `enable_idempotence` one of the three modes, "off" with acks=0 and
+    "required" with a `transactional_id`.
+    """
+
+    acks: int | str = "all"
+    enable_idempotence: bool | str = "requested"
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = None
+    compression_level: int | None = None
+    batch_size: int = 16384
+    linger_ms: float = 0
+    max_request_size: int = 1048576
+    buffer_memory: int = 32 << 20
+    max_block_ms: int = 60_000
+    retries: int = INT32_MAX
+    delivery_timeout_ms: int = 120_000
+    max_in_flight_requests_per_connection: int = 5
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        ClientOptions.__post_init__(self)
+        if self.acks not in _ACKS or self.acks is True or self.acks is False:
+            raise ConfigError(f"acks is 0, 1 or all, not {self.acks!r}")
+        object.__setattr__(self, "acks", _ACKS[self.acks])
+        self._read_mode()
+        self._read_transactions()
+        if self.compression_type not in CODECS:
+            raise ConfigError(
+                f"compression.type is one of {', '.join(map(str, CODECS))}, not {self.compression_type!r}"
+            )
+        if self.compression_level is not None:
+            low_high = _LEVELS.get(str(self.compression_type))
+            if low_high is None:
+                raise ConfigError(f"compression.level is for {', '.join(_LEVELS)}, not for {self.compression_type}")
+            check_range("compression_level", self.compression_level, *low_high)
+        check_range("batch_size", self.batch_size, 0, INT32_MAX)
+        check_range("max_request_size", self.max_request_size, 128, INT32_MAX)
+        check_range("buffer_memory", self.buffer_memory, RECORD_BYTES_MAX_OVERHEAD, INT64_MAX)
+        check_range("max_block_ms", self.max_block_ms, 0, INT64_MAX)
+        check_range("retries", self.retries, 0, INT32_MAX)
+        check_range("delivery_timeout_ms", self.delivery_timeout_ms, 1, INT32_MAX)
+        check_range("max_in_flight_requests_per_connection", self.max_in_flight_requests_per_connection, 1, INT32_MAX)
+        if isinstance(self.linger_ms, bool) or not 0 <= self.linger_ms <= INT32_MAX:
+            raise ConfigError(f"linger.ms has to be a number from 0 on, not {self.linger_ms!r}")
+        if self.delivery_timeout_ms < self.request_timeout_ms:
+            raise ConfigError(
+                f"delivery.timeout.ms ({self.delivery_timeout_ms}) has to be at least"
+                f" request.timeout.ms ({self.request_timeout_ms})"
+            )
+
+    def _read_transactions(self) -> None:
+        check_range("transaction_timeout_ms", self.transaction_timeout_ms, 1, INT32_MAX)
+        text = self.transactional_id
+        if text is None:
+            return
+        if not (isinstance(text, str) and 0 < len(text.encode("utf-8", "replace")) <= 32767):
+            raise ConfigError(f"transactional.id has to be a text of 1 to 32767 bytes, not {text!r}")
+        if self.acks != -1:
+            raise ConfigError("transactional.id needs acks=all: what is not on all replicas cannot be committed")
+        if self.enable_idempotence == "off":
+            raise ConfigError("transactional.id needs idempotence: enable.idempotence=off has none")
+        object.__setattr__(self, "enable_idempotence", "required")
+
+    def _read_mode(self) -> None:
+        given = self.enable_idempotence
+        mode = given.lower() if isinstance(given, str) else given
+        if isinstance(mode, bool) or mode in ("true", "false"):
+            old, mode = mode, _OLD_MODES[mode]
+            # The caller's line: __init__ and __post_init__ and this lie between.
+            warnings.warn(
+                f"enable.idempotence={old} is deprecated, it means {mode!r} (KIP-192)", DeprecationWarning, stacklevel=5
+            )
+        if mode not in MODES:
+            raise ConfigError(f"enable.idempotence is one of {', '.join(MODES)}, not {given!r}")
+        if self.acks == 0:
+            if mode == "required":
+                raise ConfigError("enable.idempotence=required needs answers: acks=0 has none")
+            mode = "off"
+        object.__setattr__(self, "enable_idempotence", mode)

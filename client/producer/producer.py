@@ -1,0 +1,475 @@
+"""The producer: what an application sees of batching, sending, retries, idempotence and transactions.
+
+Owns `send` and what it does for each record (serializing, choosing a partition, putting it into a batch), the start and
+the end. The rest is `sender.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from ..consumer.group_offsets import GroupMetadata, OffsetAndMetadata, read_offsets
+from ..consumer.list_offsets import TopicPartition
+from ..net import clock
+from ..net.cluster import NO_NODE, Cluster, Partition, Topic
+from ..net.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    InvalidTransactionState,
+    KafkaError,
+    MessageTooLarge,
+    ProducerFailed,
+    TransactionUnsettled,
+)
+from ..net.options import field_values
+from .accumulator import PartitionQueue, RecordMetadata
+from .batches import RECORD_BYTES_MAX_OVERHEAD, RECORD_OVERHEAD, Headers, headers_bytes
+from .log_tail import CommittedRecord
+from .options import ProducerOptions
+from .partitioners import Factory, java_default, partitioner
+from .sender import Sender
+from .transactions.manager import Transactions
+
+__all__ = ["CommittedRecord", "Producer", "ProducerOptions", "RecordMetadata"]
+
+_INT64_MAX = 2**63 - 1
+_log = logging.getLogger("ottla.client")
+Serializer = Callable[[Any], bytes | None]
+
+
+class _Route:
+    """Where the records of one topic go, as the metadata stands."""
+
+    __slots__ = ("available", "batch_bytes", "count", "queues", "topic")
+
+    def __init__(self, topic: Topic, queues: dict[int, PartitionQueue], batch_bytes: int) -> None:
+        self.topic = topic
+        self.queues = queues
+        self.count = len(queues)
+        self.available = [index for index, partition in topic.partitions.items() if partition.leader != NO_NODE]
+        self.batch_bytes = batch_bytes
+
+
+class Producer:
+    """Sends records to topics.
+
+        async with Producer("127.0.0.1:9092") as producer:
+            future = await producer.send("greetings", b"hello", key=b"me")
+            metadata = await future
+
+    Options are those of `ProducerOptions` and `ClientOptions`; `from_config` takes Kafka's names for them. Everything
+    raised is a ClientError; what becomes of a record is told by its future: RecordMetadata, DeliveryTimeout, KafkaError
+    (the broker refused it), IdempotenceUnsupported, or ProducerFailed. After the latter nothing more can be sent: look
+    at the log by `last_committed`, stop, and begin anew with another producer.
+
+    With a `transactional_id` records are sent within transactions, and seen by consumers of `read_committed` when
+    their transaction is committed, all or none:
+
+        async with Producer("127.0.0.1:9092", transactional_id="greeter") as producer:
+            async with producer.transaction():
+                await producer.send("greetings", b"hello")
+                await producer.send_offsets_to_transaction({("names", 0): 7}, consumer.group_metadata())
+
+    There the futures of records need not be waited for: the commit waits for all, and raises if one has failed. Only
+    the newest producer of a transactional id may go on: older ones are told ProducerFenced.
+
+    `partitioner` is one of the names in `partitioners.py` or a factory; `key_serializer` and `value_serializer` make
+    bytes of what is given. `now_ms` is the wall clock for records without a timestamp, `random` for back-off and keys.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = "127.0.0.1:9092",
+        *,
+        partitioner: str | Factory = java_default,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        now_ms: Callable[[], int] = clock.now_ms,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        # By their names, so that a mistake is told with the nearest known one.
+        values = field_values(ProducerOptions, options)
+        self.options = ProducerOptions(bootstrap=bootstrap, **values)
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._now_ms = now_ms
+        self._rng = random if random is not None else Random()
+        self._partitioner = _factory(partitioner)(self._rng)
+        self._cluster = Cluster(self.options, rng=self._rng)
+        self._routes: dict[str, _Route] = {}
+        self._sender: Sender | None = None
+        self._is_open = False
+        self._stopping: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **more: Any) -> Producer:
+        """A producer by Kafka's names: `{"bootstrap.servers": ..., "enable.idempotence": "requested"}`.
+
+        `more` is what has no text: serializers, clock, random. Raises ConfigError.
+        """
+        own = {name.replace(".", "_"): name for name in config}
+        if "partitioner" in own and "partitioner" not in more:
+            more["partitioner"] = config[own["partitioner"]]
+        rest = {name: value for name, value in config.items() if name.replace(".", "_") != "partitioner"}
+        values = field_values(ProducerOptions, rest)
+        return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
+
+    # -- life
+
+    async def start(self) -> None:
+        """Finds the cluster. Raises ConnectionLost if no broker answers."""
+        if self._is_open or self._stopping is not None:
+            raise ClientError("a producer is started once")
+        await self._cluster.start()
+        self._sender = Sender(self._cluster, self.options, self._rng, self._partitioner.batch_closed)
+        self._is_open = True
+
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Sends what waits, waits for the answers, and closes.
+
+        What is not done after `timeout_s` (default: its delivery time-out decides) fails with ClientClosed, and so it
+        does at once if this is cancelled. After a failure there is nothing to wait for. May be called again.
+        """
+        if self._stopping is None:
+            self._is_open = False
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(timeout_s))
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            self._abandon()
+            raise
+
+    async def _stop(self, timeout_s: float | None) -> None:
+        sender = self._sender
+        if sender is not None:
+            sender.accumulator.refuse_waiters(_closed)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    if sender.transactions is not None:
+                        await self._finish_transaction(sender.transactions)
+                    await sender.flush()
+            except TimeoutError:
+                pass
+            self._abandon()
+            await sender.close()
+        await self._cluster.close()
+
+    async def _finish_transaction(self, transactions: Transactions) -> None:
+        try:
+            await transactions.finish()
+        except ClientError as error:
+            _log.warning("transactional id %s: not ended before closing: %s", transactions.transactional_id, error)
+
+    def _abandon(self) -> None:
+        if self._sender is not None:
+            if self._sender.transactions is not None:
+                self._sender.transactions.close()
+            self._sender.fail_all(_closed)
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # -- sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | Mapping[str, bytes | None] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Puts a record into a batch; the future tells where it went.
+
+        Waits only for metadata of the topic and for room, at most `max_block_ms` together; once a batch is full, for a
+        turn of the event loop. A cancelled future changes nothing: the record is sent. Raises NoSuchTopic, KafkaError,
+        MessageTooLarge, BufferFull, ProducerFailed, ClientClosed, and TypeError for what is not bytes.
+        """
+        sender = self._sender
+        if sender is None or not self._is_open or sender.failure is not None:
+            raise self._unusable()
+        ticket = 0 if sender.transactions is None else sender.transactions.ticket()
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        size = RECORD_OVERHEAD
+        if value is not None:
+            if type(value) is not bytes:
+                value = _bytes(value, "value")
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                key = _bytes(key, "key")
+            size += len(key)
+        pairs: Headers = ()
+        if headers:
+            pairs = _headers(headers)
+            size += headers_bytes(pairs)
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms()
+        elif not 0 <= timestamp_ms <= _INT64_MAX:
+            raise ConfigError(f"a timestamp has to be milliseconds from 0 on, not {timestamp_ms}")
+        route = self._routes.get(topic)
+        accumulator = sender.accumulator
+        if route is None or route.topic is not self._cluster.topics.get(topic) or size > accumulator.free:
+            route = await self._blocked(sender, topic, size, ticket)
+        else:
+            if size > self.options.max_request_size - RECORD_BYTES_MAX_OVERHEAD:
+                raise self._too_large(size)
+            if accumulator.is_waited_for:
+                route = await self._blocked(sender, topic, size, ticket)
+            else:
+                accumulator.free -= size
+        if partition is None:
+            partition = self._partitioner.choose(topic, key, route.count, route.available)
+        queue = route.queues.get(partition)
+        if queue is None:
+            accumulator.give_room(size)
+            raise KafkaError(3, f"topic {topic!r} has {route.count} partitions, no {partition}")
+        batch = queue.open
+        if batch is None:
+            batch = accumulator.open_batch(queue, sender.now_s())
+        elif batch.size + size > route.batch_bytes:
+            queue.open = None  # full: it leaves in this turn, before the next one is begun
+            sender.wake()
+            self._partitioner.batch_closed(topic, partition)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                accumulator.give_room(size)
+                raise
+            self._check_after_waiting(sender, size, ticket)
+            batch = queue.open
+            if batch is None or batch.size + size > route.batch_bytes:
+                batch = accumulator.open_batch(queue, sender.now_s())
+        batch.size += size
+        batch.records.append((timestamp_ms, key, value, pairs))
+        queue.next_ordinal += 1
+        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
+        batch.futures.append(future)
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | Mapping[str, bytes | None] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """As `send`, and waits for what becomes of the record."""
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
+    async def flush(self) -> None:
+        """Sends all that waits, and returns when everything sent before is done, in whatever way."""
+        if self._sender is None:
+            raise self._unusable()
+        await self._sender.flush()
+
+    def _unusable(self) -> ClientError:
+        if self._sender is not None and self._sender.failure is not None:
+            return self._sender.failed()
+        return _closed()
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"a record of about {size} bytes is larger than max.request.size ({self.options.max_request_size})"
+            f" or buffer.memory ({self.options.buffer_memory}) allow"
+        )
+
+    async def _blocked(self, sender: Sender, topic: str, size: int, ticket: int) -> _Route:
+        """Waits for metadata and takes room."""
+        if size > min(self.options.max_request_size - RECORD_BYTES_MAX_OVERHEAD, self.options.buffer_memory):
+            raise self._too_large(size)
+        deadline_s = sender.now_s() + self.options.max_block_ms / 1000
+        route = await self._route(topic, max(0.0, self.options.max_block_ms / 1000))
+        await sender.accumulator.room(size, max(0.0, deadline_s - sender.now_s()))
+        self._check_after_waiting(sender, size, ticket)
+        return route
+
+    def _check_after_waiting(self, sender: Sender, size: int, ticket: int) -> None:
+        """Gives room back, and raises, where a record can no longer be sent."""
+        error: ClientError | None = None
+        if sender.failure is not None or not self._is_open:
+            error = self._unusable()
+        elif sender.transactions is not None:
+            error = sender.transactions.refuses(ticket)
+        if error is not None:
+            sender.accumulator.give_room(size)
+            raise error
+
+    async def _route(self, name: str, timeout_s: float) -> _Route:
+        assert self._sender is not None
+        known = self._cluster.topics.get(name)
+        route = self._routes.get(name)
+        if route is not None and known is not None and known.error == 0 and known.partitions:
+            if route.topic is known:
+                return route
+        else:
+            known = await self._cluster.topic(name, timeout_s)
+        accumulator = self._sender.accumulator
+        queues = {index: accumulator.queue(name, index) for index in known.partitions}
+        largest = self.options.batch_size
+        if known.max_message_bytes is not None:
+            largest = min(largest, known.max_message_bytes)
+        route = self._routes[name] = _Route(known, queues, largest)
+        return route
+
+    # -- transactions
+
+    def _transactional(self) -> Transactions:
+        if self._sender is None or not self._is_open:
+            raise self._unusable()
+        if self._sender.transactions is None:
+            raise InvalidTransactionState("transactions need a transactional_id")
+        return self._sender.transactions
+
+    async def init_transactions(self) -> None:
+        """Takes over the transactional id: whoever had it is fenced, and what he left open is aborted.
+
+        The first `begin` does it as well. This and the other calls of transactions wait at most `max_block_ms` for the
+        coordinator, then raise TransactionUnsettled. Raises ProducerFailed (TransactionsUnsupported before 0.11).
+        """
+        await self._transactional().init()
+
+    async def begin(self) -> None:
+        """Begins a transaction: what is sent from now on is part of it. Raises InvalidTransactionState within one."""
+        await self._transactional().begin()
+
+    async def commit(self) -> None:
+        """Commits the transaction: waits until all of it is acknowledged, then for the coordinator's decision.
+
+        Raises TransactionFailed if anything of it has failed: it can only be aborted, and another may begin. Raises
+        ProducerFenced if another producer has taken over, or the transaction took longer than its time-out; and
+        InvalidTransactionState.
+        """
+        await self._transactional().commit()
+
+    async def abort(self) -> None:
+        """Aborts the transaction: records that were not sent yet fail with TransactionAborted.
+
+        Raises ProducerFailed, InvalidTransactionState.
+        """
+        await self._transactional().abort()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata], group: str | GroupMetadata
+    ) -> None:
+        """Commits offsets (of the next record to read) of a group with the transaction.
+
+        `group` is what `Consumer.group_metadata` tells, so that a member that lost its partitions is refused with
+        KafkaError 22, 25 or 82, and the transaction can only be aborted. Or it is a group id. Raises KafkaError,
+        ProducerFailed, InvalidTransactionState, TransactionFailed, and UnsupportedVersion for members before 2.5.
+        """
+        whose = GroupMetadata(group) if isinstance(group, str) else GroupMetadata(*group)
+        await self._transactional().send_offsets(read_offsets(offsets), whose)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Producer]:
+        """A transaction for the body of an `async with`: committed at its end, aborted on an exception or if the commit
+        fails.
+
+        Raises what `begin` and `commit` do. After TransactionUnsettled nothing is aborted: `commit` may be repeated.
+        """
+        await self.begin()
+        try:
+            yield self
+            await self.commit()
+        except (ProducerFailed, TransactionUnsettled):
+            raise
+        except BaseException as error:
+            await self._abort_for(error)
+            raise
+
+    async def _abort_for(self, error: BaseException) -> None:
+        try:
+            await self.abort()
+        except ProducerFailed:
+            raise
+        except ClientError as another:
+            error.add_note(f"the transaction is not aborted: {another}")
+
+    # -- asking
+
+    async def partitions_for(self, topic: str) -> list[Partition]:
+        """The partitions of a topic, with their leaders. Raises NoSuchTopic, KafkaError."""
+        if self._sender is None:
+            raise self._unusable()
+        found = await self._cluster.topic(topic, self.options.max_block_ms / 1000)
+        return list(found.partitions.values())
+
+    async def last_committed(self, topic: str, partition: int) -> CommittedRecord | None:
+        """The last record of this producer that the partition's log holds now; None if there is none.
+
+        For an application that closes on a fatal error and looks what has to be sent anew: `ordinal` counts what was
+        sent to the partition. Works until `stop`. Raises ClientError, also for what is written without idempotence: the
+        log does not tell its producer then.
+        """
+        sender = self._sender
+        if sender is None:
+            raise self._unusable()
+        queue = sender.accumulator.queues.get((topic, partition))
+        if queue is None:
+            await self._cluster.topic(topic, self.options.max_block_ms / 1000)
+            return None
+        if queue.mode is False:
+            raise ClientError(f"{topic}-{partition} is written without idempotence: its log does not name producers")
+        if not sender.producer_ids:
+            return None
+        deadline_s = sender.now_s() + self.options.default_api_timeout_ms / 1000
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                found = await sender.inquiries.tail.last_of(topic, partition, sender.producer_ids)
+                break
+            except ClientError as error:
+                delay_s = self._cluster.retry_backoff_s(attempt)
+                if not error.retriable or sender.now_s() + delay_s >= deadline_s:
+                    raise
+                await asyncio.sleep(delay_s)
+        if found is None:
+            return None
+        ordinal = queue.ordinal_of(found.producer_id, found.producer_epoch, found.sequence)
+        return found._replace(ordinal=ordinal)
+
+
+def _closed() -> ClientClosed:
+    return ClientClosed("the producer is closed, or not started")
+
+
+def _factory(choice: str | Factory) -> Factory:
+    return partitioner(choice)
+
+
+def _bytes(given: Any, what: str) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"a {what} has to be bytes or None, not {type(given).__name__}: give a {what}_serializer")
+
+
+def _headers(headers: Any) -> Headers:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked: list[tuple[str, bytes | None]] = []
+    for key, value in pairs:
+        if not isinstance(key, str):
+            raise TypeError(f"a header's key has to be a str, not {type(key).__name__}")
+        checked.append((key, None if value is None else _bytes(value, "header's value")))
+    return checked

@@ -1,0 +1,233 @@
+"""What the sender has to ask before it may go on: producer ids, bounds of offsets, what a log holds.
+
+Owns those requests, each under way at most once, and their retries. What an outcome means is `sequences.py`'s affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ..net.errors import ClientError, KafkaError, ProducerFailed, UnsupportedVersion
+from ..net.options import INT32_MAX
+from .accumulator import Batch, PartitionQueue
+from .log_tail import LogTail
+from .sequences import Acked, Sequences, precedes
+
+if TYPE_CHECKING:
+    from .sender import Sender
+
+
+class Inquiries:
+    """Those of one sender."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._tail = LogTail(sender.cluster)
+        self._producer_id: tuple[int, int] | None = None
+        self._is_asking_id = False
+        self._fresh: dict[PartitionQueue, tuple[int, int] | None] = {}
+        self._bounding: set[PartitionQueue] = set()
+
+    @property
+    def tail(self) -> LogTail:
+        """The reader of logs."""
+        return self._tail
+
+    # -- producer ids
+
+    def producer_id(self) -> tuple[int, int] | None:
+        """The producer id and epoch to begin with; None while they are asked for."""
+        if self._producer_id is None and not self._is_asking_id:
+            self._is_asking_id = True
+            self._sender.task(self._ask_first())
+        return self._producer_id
+
+    def fresh_producer_id(self, queue: PartitionQueue) -> tuple[int, int] | None:
+        """A producer id of its own for a queue whose epochs are used up; None while it is asked for."""
+        if queue not in self._fresh:
+            self._fresh[queue] = None
+            self._sender.task(self._ask_fresh(queue))
+        found = self._fresh[queue]
+        if found is not None:
+            del self._fresh[queue]
+        return found
+
+    async def _ask_first(self) -> None:
+        try:
+            self._producer_id = await self._ask_id()
+        finally:
+            self._is_asking_id = False
+        self._sender.wake()
+
+    async def _ask_fresh(self, queue: PartitionQueue) -> None:
+        self._fresh[queue] = await self._ask_id()
+        self._sender.wake()
+
+    async def _ask_id(self) -> tuple[int, int] | None:
+        """Asks until there is an answer. One that is not retriable ends the producer or, in the mode "requested", its
+        idempotence."""
+        sender = self._sender
+        attempt = 0
+        while True:
+            attempt += 1
+            connection = None
+            try:
+                connection = await sender.cluster.any_connection()
+                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
+                response = await connection.request(request)
+                if response.error_code:
+                    raise KafkaError(response.error_code)
+            except UnsupportedVersion:
+                # The leader serves it, or it would not have been asked for: this connection was taken for an old
+                # broker's, which one that closes at the wrong moment can be.
+                if connection is not None:
+                    connection.close()
+            except ClientError as error:
+                if not error.retriable:
+                    self._without_id(error)
+                    return None
+            else:
+                sender.producer_ids.add(response.producer_id)
+                return response.producer_id, response.producer_epoch
+            await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
+
+    def _without_id(self, error: ClientError) -> None:
+        sender = self._sender
+        if sender.modes.mode == "requested" and self._producer_id is None:
+            sender.modes.give_up()
+            for queue in sender.accumulator.queues.values():
+                queue.mode = None
+            return
+        failure = ProducerFailed(f"no producer id: {error}")
+        failure.__cause__ = error
+        sender.fail(failure)
+
+    # -- offsets
+
+    def is_bounding(self, queue: PartitionQueue) -> bool:
+        """Whether a bound for the last acknowledged offset is being asked for."""
+        return queue in self._bounding
+
+    def bound_offset(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None:
+        """After a success without an offset: the end of the log is above it."""
+        if queue not in self._bounding:
+            self._bounding.add(queue)
+            self._sender.task(self._bound(queue, sequences))
+
+    async def _bound(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None:
+        attempt = 0
+        try:
+            while not sequences.offset_is_known:
+                attempt += 1
+                try:
+                    sequences.bound_offset(await self._end_of_acked(queue, sequences))
+                except ClientError as error:
+                    if not error.retriable:
+                        sequences.bound_offset(0)
+                        return
+                    await asyncio.sleep(self._sender.cluster.retry_backoff_s(attempt))
+        finally:
+            self._bounding.discard(queue)
+            self._sender.wake()
+
+    async def _end_of_acked(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> int:
+        """An offset above all that was acknowledged: where a later batch of ours stands, else the end of the log."""
+        end = await self._tail.offset(queue.topic, queue.index)
+        last, epoch = sequences.last_acked_sequence, sequences.epoch
+        since = 0 if sequences.last_acked is None else sequences.last_acked.offset
+        for header in await self._tail.find(queue.topic, queue.index, since, sequences.producer_id):
+            if header.producer_epoch == epoch and precedes(last, header.base_sequence):
+                return header.base_offset
+        return end
+
+    # -- the log
+
+    def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        """Before a batch's success counts: was what was acknowledged before still there when it was written?"""
+        self._sender.task(self._look_for_suspect(batch, base_offset, append_time_ms))
+
+    async def _look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        sender, queue = self._sender, batch.queue
+        sequences = queue.sequences
+        assert sequences is not None
+        suspect = sequences.suspect
+        assert suspect is not None
+        is_there = base_offset > suspect.offset and await self._is_there(queue, suspect)
+        if sender.failure is not None:
+            return
+        if not is_there:
+            sender.outcomes.lose(batch, sequences)
+            return
+        sequences.succeeded(batch, base_offset)
+        sender.accumulator.fulfil(batch, base_offset, append_time_ms)
+        sender.wake()
+
+    async def _is_there(self, queue: PartitionQueue, acked: Acked) -> bool:
+        """Asks until it is known. What no consumer may see for longer than a request may take is not there."""
+        sender = self._sender
+        loop = asyncio.get_running_loop()
+        patience_s = loop.time() + sender.options.request_timeout_ms / 1000
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                found = await self._tail.holds(queue.topic, queue.index, acked)
+                if found is not None:
+                    return found
+                if loop.time() >= patience_s:
+                    return False
+            except ClientError as error:
+                if not error.retriable:
+                    return False
+            await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
+
+    def look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
+        """A broker that does not search its log says that a batch is out of order: the log tells what is true."""
+        self._sender.task(self._look_for_batch(batch, alive_until_s))
+
+    async def _look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
+        sender, queue = self._sender, batch.queue
+        sequences = queue.sequences
+        assert sequences is not None
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        while sender.failure is None:
+            attempt += 1
+            try:
+                base_offset = await self._place_of(batch, sequences)
+            except ClientError as error:
+                if error.retriable:
+                    await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
+                    continue
+                sender.outcomes.lose(batch, sequences)
+                return
+            if base_offset is not None:
+                sequences.found(batch, base_offset)
+                sender.accumulator.fulfil(batch, base_offset, -1)
+                if not sequences.offset_is_known:
+                    self.bound_offset(queue, sequences)
+                break
+            last = sequences.last_acked
+            if last is not None and not await self._is_there(queue, last):
+                sender.outcomes.lose(batch, sequences)
+                return
+            left_s = alive_until_s - loop.time()
+            if left_s <= 0:
+                sequences.not_found()
+                break
+            await asyncio.sleep(left_s)
+        sender.resume(queue)
+
+    async def _place_of(self, batch: Batch, sequences: Sequences[Batch]) -> int | None:
+        """The offset of the batch in the log, -1 if it was there and is deleted, None if it never was."""
+        queue = batch.queue
+        since = max(0, sequences.last_acked_offset)
+        for header in await self._tail.find(queue.topic, queue.index, since, batch.producer_id):
+            if header.producer_epoch == batch.epoch:
+                if (header.base_sequence, header.last_sequence) == (batch.base_sequence, batch.last_sequence):
+                    return header.base_offset
+                if precedes(batch.base_sequence, header.base_sequence):
+                    return -1  # what is behind it was accepted, so it was there
+        return None

@@ -1,0 +1,236 @@
+"""What an answer means for a batch: done, sent again, split, refused, or the end of the producer.
+
+Owns the way from an error code to what becomes of the batch and its futures. Whether a code is a loss, where there are
+sequences, is `sequences.py`'s verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ErrorCode
+from ..net.errors import (
+    ClientError,
+    KafkaError,
+    MessageTooLarge,
+    OutOfOrderSequence,
+    ProducerFailed,
+    ProducerFenced,
+    UnknownProducer,
+    error_code,
+    is_retriable,
+)
+from .accumulator import Batch, PartitionQueue
+from .sequences import Sequences, Verdict
+
+if TYPE_CHECKING:
+    from .sender import Sender
+
+__all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes"]
+
+SOON_S = 0.02  # how long it takes to complete the transaction before, about
+COPIES_LIVE_S = 2.0  # how long a request whose connection has ended may still reach the log
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+_Answer = Any  # ProduceResponse's PartitionProduceResponse
+
+
+class Outcomes:
+    """Those of one sender."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._loop = asyncio.get_running_loop()
+
+    def on_success(self, batch: Batch, base_offset: int, append_time_ms: int, log_start_offset: int) -> None:
+        """The batch is in the log."""
+        sequences = batch.queue.sequences
+        if sequences is None or batch.base_sequence < 0:
+            batch.queue.in_flight -= 1
+        elif sequences.suspect is not None:
+            self._sender.inquiries.look_for_suspect(batch, base_offset, append_time_ms)
+            return
+        else:
+            sequences.succeeded(batch, base_offset, log_start_offset)
+        self._sender.accumulator.fulfil(batch, base_offset, append_time_ms)
+
+    def on_error(self, batch: Batch, code: int, answer: _Answer | None, cause: BaseException | None) -> None:
+        error: ClientError = KafkaError(code, getattr(answer, "error_message", None))
+        if isinstance(cause, ClientError):
+            error = cause
+        if isinstance(error, KafkaError) and error.stale_metadata:
+            self._sender.want_metadata(batch.queue.topic)
+        if code in _TOO_LARGE and batch.count > 1 and not batch.is_done:
+            self._split(batch)
+            return
+        if code == ErrorCode.MESSAGE_TOO_LARGE:
+            error = MessageTooLarge(f"a record of about {batch.size} bytes is too large for {batch.queue.topic!r}")
+        sequences = batch.queue.sequences
+        if sequences is None or batch.base_sequence < 0:
+            batch.queue.in_flight -= 1
+            if is_retriable(code):
+                self.retry_plain(batch, error)
+            else:
+                self._sender.accumulator.fail(batch, partial(_error_of_record, error, answer))
+        elif code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            self._on_old_format(batch, sequences)
+        elif self._is_abandoned(answer, code):
+            sequences.abandon(batch)
+            self._sender.accumulator.fail(batch, lambda _: error)
+        else:
+            self._judge(batch, sequences, code, answer, error)
+
+    def _is_abandoned(self, answer: _Answer | None, code: int) -> bool:
+        """Whether what failed is not sent again, because its transaction will be aborted."""
+        transactions = self._sender.transactions
+        if transactions is None or not transactions.is_failing:
+            return False
+        return not (transactions.standing.resends_always and (answer is None or is_retriable(code)))
+
+    def retry_plain(self, batch: Batch, error: ClientError) -> None:
+        if batch.is_done:
+            return
+        batch.attempts += 1
+        if batch.attempts > self._sender.options.retries:
+            self._sender.accumulator.fail(batch, lambda _: error)
+            return
+        batch.not_before_s = self._loop.time() + self._sender.cluster.retry_backoff_s(batch.attempts)
+        batch.queue.keep_order(batch)
+        self._sender.resume(batch.queue)
+
+    def _split(self, batch: Batch) -> None:
+        parts = batch.halves()
+        queue = batch.queue
+        if queue.sequences is not None and batch.base_sequence >= 0:
+            queue.sequences.too_large(batch)
+            queue.sequences.split(batch, parts)
+        else:
+            queue.in_flight -= 1
+            for part in parts:
+                queue.keep_order(part)
+        self._sender.accumulator.replace(batch, parts)
+        for part in parts:
+            self._sender.watch(part)
+
+    def _on_old_format(self, batch: Batch, sequences: Sequences[Batch]) -> None:
+        """The topic's format holds no producers: plainly once more, or an error for all of the topic."""
+        queue = batch.queue
+        topic = self._sender.cluster.topics.get(queue.topic)
+        error = self._sender.modes.refuse(topic) if topic is not None else None
+        queue.mode = False
+        sequences.release(batch)
+        if not batch.is_done and error is None:
+            queue.keep_order(batch)
+        for other in [other for other in sequences.unfinished if not other.in_flight]:
+            sequences.release(other)
+            if error is None:
+                queue.keep_order(other)
+            else:
+                self._sender.accumulator.fail(other, lambda _: error)
+        if not sequences.unfinished:
+            queue.sequences = None
+        if error is not None:
+            queue.mode = None
+            self._sender.accumulator.fail(batch, lambda _: error)
+            self._sender.refuse_topic(queue.topic, error)
+
+    def _judge(
+        self, batch: Batch, sequences: Sequences[Batch], code: int, answer: _Answer | None, error: ClientError
+    ) -> None:
+        """What an error means for a batch with sequences."""
+        now_s = self._loop.time()
+        queue = batch.queue
+        if answer is None:
+            queue.lost_s = now_s
+        alive_until_s = queue.lost_s + COPIES_LIVE_S
+        verdict = sequences.failed(
+            batch,
+            code,
+            retriable=answer is None or is_retriable(code),
+            log_start_offset=-1 if answer is None else answer.log_start_offset,
+            copies_alive=now_s < alive_until_s,
+        )
+        if verdict is Verdict.PUT_BACK:
+            if is_retriable(code):
+                batch.attempts += 1
+                delay_s = self._sender.cluster.retry_backoff_s(batch.attempts)
+                if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    delay_s = min(delay_s, SOON_S * batch.attempts)
+                batch.not_before_s = now_s + delay_s
+                if batch.attempts > self._sender.options.retries:
+                    sequences.give_up(batch)
+                    self._sender.accumulator.fail(batch, lambda _: error)
+        elif verdict is Verdict.WAIT:
+            batch.not_before_s = alive_until_s
+        elif verdict is Verdict.LOOK:
+            self._sender.inquiries.look_for_batch(batch, alive_until_s)
+        elif verdict is Verdict.DONE:
+            self._sender.accumulator.fulfil(batch, -1, -1)
+        elif verdict is Verdict.DROPPED:
+            self._sender.accumulator.fail(batch, partial(_error_of_record, error, answer))
+        elif verdict is not Verdict.NEW_START and self._abort_is_enough(queue, verdict):
+            sequences.give_up(batch)
+            self._sender.accumulator.fail(batch, lambda _: error)
+        elif verdict is not Verdict.NEW_START:
+            self._sender.fail(self._fatal(batch, sequences, verdict, answer), batch)
+        if not sequences.offset_is_known:
+            self._sender.inquiries.bound_offset(queue, sequences)
+
+    def _abort_is_enough(self, queue: PartitionQueue, verdict: Verdict) -> bool:
+        """Whether it is for the transaction to end: its coordinator knows who is fenced, what is lost is its own."""
+        transactions = self._sender.transactions
+        return transactions is not None and (verdict is Verdict.FENCED or transactions.covers(queue))
+
+    def _fatal(
+        self, batch: Batch, sequences: Sequences[Batch], verdict: Verdict, answer: _Answer | None
+    ) -> ProducerFailed:
+        queue = batch.queue
+        if verdict is Verdict.UNKNOWN_PRODUCER:
+            return UnknownProducer(
+                queue.topic,
+                queue.index,
+                first_sequence=batch.base_sequence,
+                last_sequence=batch.last_sequence,
+                last_acked_offset=sequences.last_acked_offset,
+                log_start_offset=-1 if answer is None else answer.log_start_offset,
+            )
+        if verdict is Verdict.FENCED:
+            fenced = ProducerFenced(f"{queue.topic}-{queue.index} knows a newer epoch of producer {batch.producer_id}")
+            fenced.topic, fenced.partition = queue.topic, queue.index
+            return fenced
+        return self.out_of_order(batch, sequences)
+
+    def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None:
+        """Acknowledged records are gone, says the log: the end of the producer, or of the transaction they were of."""
+        lost = self.out_of_order(batch, sequences)
+        if not self._abort_is_enough(batch.queue, Verdict.OUT_OF_ORDER):
+            self._sender.fail(lost, batch)
+            return
+        sequences.is_looking = False
+        if batch in sequences.unfinished:
+            sequences.give_up(batch)
+        error = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(lost))
+        self._sender.accumulator.fail(batch, lambda _: error)
+
+    def out_of_order(self, batch: Batch, sequences: Sequences[Batch]) -> OutOfOrderSequence:
+        """The error for records that were acknowledged and are gone."""
+        queue = batch.queue
+        error = OutOfOrderSequence(
+            f"{queue.topic}-{queue.index} lost acknowledged records of this producer, up to offset"
+            f" {sequences.last_acked_offset}: sequences {batch.base_sequence} to {batch.last_sequence} do not follow"
+        )
+        error.topic, error.partition = queue.topic, queue.index
+        return error
+
+
+def _error_of_record(error: ClientError, answer: _Answer | None, index: int) -> BaseException:
+    """The error for the record at that place of a refused batch: brokers may tell which were wrong (KIP-467)."""
+    told = {each.batch_index: each.batch_index_error_message for each in answer.record_errors} if answer else {}
+    if not told or not isinstance(error, KafkaError):
+        return error
+    code = error_code(error.number)
+    if index in told:
+        return KafkaError(code, told[index] or error.message)
+    return KafkaError(code, "another record of the same batch was refused")

@@ -1,0 +1,585 @@
+"""From queues to brokers and back: what is sent when, in how many requests at once, and what answers mean for batches.
+
+Owns the requests in flight, retries and their back-off, delivery time-outs and the end after a fatal error. What the
+order of a partition demands is `sequences.py`'s; what has to be asked on the way is `recovery_queries.py`'s.
+
+There is no task that loops: `wake` has one pass made at the end of the present turn of the event loop, which sends what
+may be sent and sets one timer for what may be sent later. Answers, new metadata, records and timers wake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.primitives import ZERO_UUID
+from ..net.cluster import NO_NODE, Cluster
+from ..net.connection import Connection
+from ..net.errors import ClientError, ConfigError, DeliveryTimeout, InvalidRequest, ProducerFailed, UnsupportedVersion
+from .accumulator import Accumulator, Batch, PartitionQueue
+from .batches import CODECS, encode
+from .idempotence import Modes
+from .options import ProducerOptions
+from .produce_requests import answers_in, produce_request, produce_version
+from .recovery_queries import Inquiries
+from .responses import Outcomes
+from .sequences import Sequences
+from .transactions.manager import Transactions
+from .transactions.requests import PRODUCE_OF_V1
+from .transactions.state_machine import Doom
+
+SCAN_FEATURE = "ottla.duplicate.scan"
+IN_FLIGHT_WITHOUT_SCAN = 5  # as many batches of a producer as every broker remembers
+NEVER = float("inf")
+
+_log = logging.getLogger("ottla.client")
+
+
+class _Node:
+    """One leader, and what is under way to it."""
+
+    __slots__ = ("connection", "in_flight", "is_opening", "node_id", "not_before_s")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.connection: Connection | None = None
+        self.in_flight = 0
+        self.is_opening = False
+        self.not_before_s = 0.0
+
+
+class Sender:
+    """See the module. `batch_closed(topic, partition)` is called when a batch leaves its queue."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ProducerOptions,
+        rng: Random,
+        batch_closed: Callable[[str, int], None],
+    ) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.transactions: Transactions | None = None
+        if options.transactional_id is not None:
+            self.transactions = Transactions(self, options.transactional_id)
+        self.accumulator = Accumulator(
+            batch_bytes=options.batch_size,
+            buffer_bytes=options.buffer_memory,
+            delivery_s=options.delivery_timeout_ms / 1000,
+            opened=self._opened,
+            failed=None if self.transactions is None else self.transactions.failed,
+        )
+        self.modes = Modes(str(options.enable_idempotence), self.wake)
+        self.failure: ProducerFailed | None = None
+        self.is_flushing = 0
+        self.producer_ids: set[int] = set()
+        self.inquiries = Inquiries(self)
+        self.outcomes = Outcomes(self)
+        self._rng = rng
+        self._batch_closed = batch_closed
+        self._codec = CODECS[options.compression_type]
+        self._linger_s = options.linger_ms / 1000
+        self.loop = self._loop = asyncio.get_running_loop()
+        self.now_s = self._loop.time
+        self._nodes: dict[int, _Node] = {}
+        self._active: dict[PartitionQueue, None] = {}
+        self._deadlines: list[tuple[float, int, Batch]] = []
+        self._count = 0
+        self._pushed = 0
+        self._is_awake = False
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = NEVER
+        self._wake_s = NEVER
+        self._asked_metadata: set[str] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._has_warned = False
+        cluster.add_listener(self._on_metadata)
+
+    # -- waking and the pass
+
+    def wake(self) -> None:
+        """Has a pass made soon."""
+        if not self._is_awake and not self._is_closed:
+            self._is_awake = True
+            self._loop.call_soon(self._pass)
+
+    def task(self, work: Any) -> None:
+        """Runs a coroutine that `close` ends."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _opened(self, batch: Batch) -> None:
+        self._count += 1
+        batch.number = self._count
+        self.watch(batch)
+        self._active[batch.queue] = None
+        self.wake()
+
+    def watch(self, batch: Batch) -> None:
+        self._pushed += 1
+        deadlines = self._deadlines
+        heapq.heappush(deadlines, (batch.deadline_s, self._pushed, batch))
+        if len(deadlines) > 1000 and len(deadlines) > 4 * len(self.accumulator.undone):
+            deadlines[:] = [entry for entry in deadlines if not entry[2].is_done]
+            heapq.heapify(deadlines)
+
+    def _on_metadata(self) -> None:
+        self._asked_metadata.clear()
+        if self.modes.mode != "off":
+            for queue in self.accumulator.queues.values():
+                # The topic's format may have been raised.
+                if queue.mode is False and not queue.in_flight and not queue.put_back and queue.sequences is None:
+                    queue.mode = None
+        if self._active:
+            self.wake()
+
+    def not_before(self, when_s: float) -> None:
+        """The pass is to be made again at that time."""
+        if when_s < self._wake_s:
+            self._wake_s = when_s
+
+    def _pass(self) -> None:
+        self._is_awake = False
+        if self._is_closed or self.failure is not None:
+            return
+        now_s = self._loop.time()
+        self._wake_s = NEVER
+        self._expire(now_s)
+        by_node: dict[int, list[PartitionQueue]] = {}
+        for queue in list(self._active):
+            if not queue.has_work():
+                del self._active[queue]
+                continue
+            leader = self.cluster.leader(queue.topic, queue.index)
+            if leader == NO_NODE:
+                self.want_metadata(queue.topic)
+            else:
+                by_node.setdefault(leader, []).append(queue)
+        for node_id, queues in by_node.items():
+            node = self._nodes.get(node_id)
+            if node is None:
+                node = self._nodes[node_id] = _Node(node_id)
+            if self._is_usable(node, now_s):
+                self._fill(node, queues, now_s)
+            if self.failure is not None:
+                return
+        self._set_timer(now_s)
+
+    def _set_timer(self, now_s: float) -> None:
+        if self._deadlines:
+            self.not_before(self._deadlines[0][0])
+        if self._timer is not None:
+            if self._timer_s <= self._wake_s < NEVER:
+                return  # it goes off too early at worst
+            self._stop_timer()
+        if self._wake_s < NEVER:
+            self._timer_s = max(self._wake_s, now_s)
+            self._timer = self._loop.call_at(self._timer_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pass()
+
+    def resume(self, queue: PartitionQueue) -> None:
+        """Has the queue looked at again."""
+        self._active[queue] = None
+        self.wake()
+
+    def want_metadata(self, topic: str) -> None:
+        if topic not in self._asked_metadata:
+            self._asked_metadata.add(topic)
+            self.cluster.expire(topic)
+
+    def _is_usable(self, node: _Node, now_s: float) -> bool:
+        connection = node.connection
+        if connection is not None and connection.is_closed:
+            node.connection = connection = None
+            node.in_flight = 0
+        if node.not_before_s > now_s:
+            self.not_before(node.not_before_s)
+            return False
+        if connection is None and not node.is_opening:
+            node.is_opening = True
+            self.task(self._connect(node))
+        return connection is not None
+
+    async def _connect(self, node: _Node) -> None:
+        try:
+            connection = await self.cluster.connection(node.node_id)
+        except ClientError:
+            node.not_before_s = self._loop.time() + self.cluster.retry_backoff_s(1)
+            for queue in self._active:
+                if self.cluster.leader(queue.topic, queue.index) == node.node_id:
+                    self.want_metadata(queue.topic)
+        else:
+            node.connection = connection
+            node.in_flight = 0
+            for queue in self.accumulator.queues.values():
+                if queue.sequences is not None and self.cluster.leader(queue.topic, queue.index) == node.node_id:
+                    queue.sequences.on_new_connection()
+        finally:
+            node.is_opening = False
+            self.wake()
+
+    # -- sending
+
+    def _in_flight_max(self, connection: Connection) -> int:
+        most = self.options.max_in_flight_requests_per_connection
+        if most <= IN_FLIGHT_WITHOUT_SCAN or self.modes.mode == "off" or SCAN_FEATURE in connection.features:
+            return most
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "max.in.flight.requests.per.connection=%d is limited to %d: the broker at %s:%d does not announce %s",
+                most,
+                IN_FLIGHT_WITHOUT_SCAN,
+                connection.host,
+                connection.port,
+                SCAN_FEATURE,
+            )
+        return IN_FLIGHT_WITHOUT_SCAN
+
+    def _fill(self, node: _Node, queues: list[PartitionQueue], now_s: float) -> None:
+        """Sends requests, each with at most one batch of a partition, until nothing more may be sent."""
+        connection = node.connection
+        assert connection is not None
+        most = self._in_flight_max(connection)
+        room = self.options.max_request_size
+        while node.in_flight < most and not connection.is_closed:
+            taken: list[Batch] = []
+            pieces: list[bytes] = []
+            size = 0
+            for queue in queues:
+                batch = self._ready(queue, connection, now_s)
+                if batch is None:
+                    continue
+                if taken and size + batch.size > room:
+                    break
+                data = self._take(queue, batch, connection)
+                if data is not None:
+                    taken.append(batch)
+                    pieces.append(data)
+                    size += len(data)
+            if not taken:
+                return
+            self._send(node, connection, taken, pieces)
+            if len(queues) > 1:  # who came first comes last next time
+                for batch in taken:
+                    if self._active.pop(batch.queue, True) is None:
+                        self._active[batch.queue] = None
+
+    def _ready(self, queue: PartitionQueue, connection: Connection, now_s: float) -> Batch | None:
+        """The batch of the queue that may leave now."""
+        if queue.mode is None and not self._decide(queue, connection):
+            return None
+        if self.transactions is not None and not self.transactions.may_send(queue):
+            return None
+        sequences = queue.sequences
+        if sequences is not None:
+            if sequences.may_restart() and not self._restart(queue, sequences):
+                return None
+            if sequences.unfinished:
+                batch = sequences.resendable()
+                if batch is not None and not self.inquiries.is_bounding(queue):
+                    return self._if_due(batch, now_s)
+            if not sequences.may_drain():
+                return None
+        elif queue.mode:
+            return self._begin(queue, connection)
+        elif queue.put_back:
+            if self._is_muted(queue):
+                return None
+            return self._if_due(queue.put_back[0], now_s)
+        if not queue.waiting or (queue.mode is False and (sequences is not None or self._is_muted(queue))):
+            return None
+        batch = queue.waiting[0]
+        if batch is not queue.open or self.is_flushing or self.accumulator.is_waited_for or not self._linger_s:
+            return batch
+        due_s = batch.created_s + self._linger_s
+        if due_s > now_s:
+            self.not_before(due_s)
+            return None
+        return batch
+
+    def _is_muted(self, queue: PartitionQueue) -> bool:
+        """One request in flight is a promise of order, also for what is written without idempotence."""
+        return self.options.max_in_flight_requests_per_connection == 1 and queue.in_flight > 0
+
+    def _if_due(self, batch: Batch, now_s: float) -> Batch | None:
+        if batch.not_before_s > now_s:
+            self.not_before(batch.not_before_s)
+            return None
+        return batch
+
+    def _decide(self, queue: PartitionQueue, connection: Connection) -> bool:
+        topic = self.cluster.topics.get(queue.topic)
+        if topic is None:
+            return False
+        try:
+            queue.mode = self.modes.decide(topic, connection)
+        except ClientError as error:
+            self.refuse_topic(queue.topic, error)
+        return queue.mode is not None
+
+    def refuse_topic(self, topic: str, error: ClientError) -> None:
+        """All that waits for a topic fails with an error of the same kind."""
+        for queue in self.accumulator.queues.values():
+            if queue.topic == topic:
+                queue.mode = None
+                queue.open = None
+                while queue.waiting:
+                    self.accumulator.fail(queue.waiting.popleft(), lambda _: error)
+
+    def _begin(self, queue: PartitionQueue, connection: Connection) -> None:
+        """Gives a queue its sequences, once there is a producer id; the next pass goes on."""
+        made = self.inquiries.producer_id() if self.transactions is None else self.transactions.owner
+        if made is not None:
+            queue.sequences = Sequences(*made, searches=SCAN_FEATURE in connection.features)
+            self.wake()
+
+    def _restart(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> bool:
+        fresh = None
+        if self.transactions is not None:
+            self.transactions.needs_new_start(queue)
+            return False
+        if sequences.needs_producer_id:
+            fresh = self.inquiries.fresh_producer_id(queue)
+            if fresh is None:
+                return False
+        sequences.restart(fresh)
+        for batch in sequences.unfinished:
+            queue.note_place(batch)
+        return True
+
+    def _take(self, queue: PartitionQueue, batch: Batch, connection: Connection) -> bytes | None:
+        """Takes a batch out of its queue and encodes it; None if it cannot be written, which it is told then."""
+        sequences = queue.sequences
+        is_new = bool(queue.waiting) and queue.waiting[0] is batch
+        if is_new:
+            queue.take_first()
+            self._batch_closed(queue.topic, queue.index)
+            if sequences is not None:
+                sequences.assign(batch)
+                queue.note_place(batch)
+        elif sequences is not None:
+            sequences.resent(batch)
+        else:
+            del queue.put_back[0]
+        version = self._version(connection, queue.topic)
+        batch.magic = 2 if version >= 3 else 1 if version == 2 else 0
+        try:
+            data = encode(
+                batch.records,
+                version,
+                self._codec,
+                self.options.compression_level,
+                batch.producer_id,
+                batch.epoch,
+                batch.base_sequence,
+                self.transactions is not None,
+            )
+        except (UnsupportedVersion, InvalidRequest, ConfigError) as error:
+            cause = error
+            if sequences is not None and is_new:
+                sequences.withdraw(batch)
+                batch.base_sequence = -1
+            elif sequences is not None:
+                sequences.failed(batch, ErrorCode.INVALID_RECORD, retriable=False)
+            self.accumulator.fail(batch, lambda _: type(cause)(str(cause)))
+            return None
+        if sequences is None:
+            queue.in_flight += 1
+        return data
+
+    def _version(self, connection: Connection, topic: str) -> int:
+        is_v1 = self.transactions is not None and not self.transactions.standing.is_v2
+        return produce_version(connection, self.cluster.topics.get(topic), PRODUCE_OF_V1 if is_v1 else None)
+
+    def _send(self, node: _Node, connection: Connection, batches: list[Batch], pieces: list[bytes]) -> None:
+        names = {batch.queue.topic for batch in batches}
+        known = self.cluster.topics
+        ids = {name: known[name].id if name in known else ZERO_UUID for name in names}
+        version = min(self._version(connection, name) for name in names)
+        acks = self.options.acks
+        assert isinstance(acks, int)
+        request = produce_request(
+            zip(batches, pieces, strict=True),
+            ids,
+            acks=acks,
+            timeout_ms=self.options.request_timeout_ms,
+            owner=self.options.transactional_id,
+        )
+        node.in_flight += 1
+        if acks:
+            future = connection.send(request, version)
+            future.add_done_callback(partial(self._answered, node, connection, batches))
+        else:
+            self.task(self._post(node, connection, batches, request, version))
+
+    async def _post(
+        self, node: _Node, connection: Connection, batches: list[Batch], request: ProduceRequest, version: int
+    ) -> None:
+        """acks=0: what the peer takes counts as sent."""
+        try:
+            connection.post(request, version)
+            await connection.wait_writable()
+        except ClientError as error:
+            for batch in batches:
+                batch.queue.in_flight -= 1
+                self.outcomes.retry_plain(batch, error)
+        else:
+            for batch in batches:
+                batch.queue.in_flight -= 1
+                self.accumulator.fulfil(batch, -1, -1)
+        finally:
+            if node.connection is connection:
+                node.in_flight -= 1
+            self.wake()
+
+    # -- answers
+
+    def _answered(self, node: _Node, connection: Connection, batches: list[Batch], future: asyncio.Future[Any]) -> None:
+        """One answer, or the end of its connection, which is one for each request that was in flight."""
+        if node.connection is connection:
+            node.in_flight -= 1
+        error = None if future.cancelled() else future.exception()
+        if self._is_closed or self.failure is not None:
+            return
+        if error is not None or future.cancelled():
+            for topic in {batch.queue.topic for batch in batches}:
+                self.want_metadata(topic)
+            for batch in batches:
+                self.outcomes.on_error(batch, ErrorCode.NETWORK_EXCEPTION, None, error)
+        else:
+            response = future.result()
+            if response.throttle_time_ms:
+                node.not_before_s = self._loop.time() + response.throttle_time_ms / 1000
+            answers = answers_in(response)
+            for batch in batches:
+                topic = self.cluster.topics.get(batch.queue.topic)
+                names = (batch.queue.topic, ZERO_UUID if topic is None else topic.id)
+                found = next(
+                    (answers[name, batch.queue.index] for name in names if (name, batch.queue.index) in answers), None
+                )
+                if found is None:
+                    self.outcomes.on_error(batch, ErrorCode.NETWORK_EXCEPTION, None, None)
+                elif found.error_code == ErrorCode.NONE:
+                    self.outcomes.on_success(batch, found.base_offset, found.log_append_time_ms, found.log_start_offset)
+                else:
+                    self.outcomes.on_error(batch, found.error_code, found, None)
+                if self.failure is not None:
+                    return
+        for batch in batches:
+            if batch.queue.has_work():
+                self._active[batch.queue] = None
+        if self.transactions is not None:
+            self.transactions.answered()
+        self.wake()
+
+    # -- giving up
+
+    def _expire(self, now_s: float) -> None:
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][2].is_done or deadlines[0][0] <= now_s):
+            _, _, batch = heapq.heappop(deadlines)
+            if not batch.is_done:
+                self._give_up(batch)
+
+    def _give_up(self, batch: Batch) -> None:
+        self._take_out(batch)
+        where = f"{batch.queue.topic}-{batch.queue.index}"
+        text = f"{where}: not delivered within {self.options.delivery_timeout_ms} ms"
+        self.accumulator.fail(batch, lambda _: DeliveryTimeout(text))
+
+    def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
+        """All that is not in flight fails; `keep_sent`: but for what was sent before, where it can be sent again."""
+        for batch in list(self.accumulator.undone):
+            sequences = batch.queue.sequences
+            is_kept = keep_sent and batch.base_sequence >= 0 and not (sequences is None or sequences.restarting)
+            if not batch.in_flight and not is_kept:
+                self._take_out(batch)
+                self.accumulator.fail(batch, lambda _: error())
+
+    def _take_out(self, batch: Batch) -> None:
+        queue = batch.queue
+        if batch in queue.waiting:
+            queue.waiting.remove(batch)
+            if queue.open is batch:
+                queue.open = None
+        elif batch in queue.put_back:
+            queue.put_back.remove(batch)
+        elif queue.sequences is not None and batch in queue.sequences.unfinished:
+            queue.sequences.give_up(batch)
+
+    def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
+        """The end after a fatal error: all that is not done fails, and so does what is sent from now on."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if self.transactions is not None:
+            self.transactions.tell(Doom(error))
+        if batch is not None:
+            self.accumulator.fail(batch, lambda _: error)
+        self.fail_all(self.failed)
+        self._stop_timer()
+
+    def failed(self) -> ProducerFailed:
+        """The error for what was not done when the producer failed."""
+        error = ProducerFailed(f"the producer has failed: {self.failure}")
+        error.__cause__ = self.failure
+        return error
+
+    def fail_all(self, error: Callable[[], ClientError]) -> None:
+        """Everything that is not done fails."""
+        for other in list(self.accumulator.undone):
+            self.accumulator.fail(other, lambda _: error())
+        for queue in self.accumulator.queues.values():
+            queue.waiting.clear()
+            queue.put_back.clear()
+            queue.open = None
+        self.accumulator.refuse_waiters(error)
+
+    async def flush(self) -> None:
+        """Sends what waits without regard to linger, and returns when all that was given until now is done, whatever
+        became of it."""
+        last = self._count
+        self.is_flushing += 1
+        self.wake()
+        try:
+            while (batch := self._first_undone(last)) is not None:
+                if batch.waiter is None:
+                    batch.waiter = self._loop.create_future()
+                await asyncio.shield(batch.waiter)
+        finally:
+            self.is_flushing -= 1
+
+    def _first_undone(self, last: int) -> Batch | None:
+        return next((batch for batch in self.accumulator.undone if batch.number <= last), None)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def close(self) -> None:
+        """Nothing is sent any more. Does not close connections."""
+        self._is_closed = True
+        self._stop_timer()
+        if self.transactions is not None:
+            self.transactions.close()
+        self.modes.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

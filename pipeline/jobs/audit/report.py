@@ -1,0 +1,243 @@
+"""The report of an audit: findings, notes and facts, as JSON and as a page of text.
+
+Owns the words. The document of `to_dict` and `to_json`, sizes in bytes and times in epoch milliseconds:
+
+    sound                        true or false: whether there is no finding
+    records                      whether the records inside of batches were checked
+    seconds, partitions, segments, bytes, batches, record_count
+    findings, notes              [{directory, file, byte, offset, part, what}]: what is wrong, what is worth a word;
+                                 file is relative to directory; byte and offset are null where there are none
+    directories                  [{path, clean, partitions}], where partitions are
+                                 [{topic, partition, folder, segments, bytes, batches, records, log_start_offset,
+                                   first_offset, end_offset (null: not known), last_stable_offset, missing_offsets,
+                                   holes, producers, leader_epochs: [{epoch, start_offset}], transactions}]
+    transactions                 {commits, aborts, open: [{producer_id, epoch, first_offset, since, age_ms}],
+                                  aborted: [{producer_id, epoch, first_offset, marker_offset}]}; the first 100 of each
+
+`batches` counts what is stored as one: of the old formats messages and wrappers. Offsets are missing where no batch has
+them: compacted, or lost. A part is log, index, snapshot, transactions, epochs, checkpoint, identity, leftover or
+producers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ....storage.check.facts import Finding
+from .producers import EndedTransaction, OpenTransaction
+
+LISTED_MAX = 100
+TEXT_MAX = 200  # findings, and notes, in the text
+_SHOWN = 8  # open transactions of a partition in the text
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """What lies in one partition's folder. `end_offset` is None where the log does not tell it."""
+
+    topic: str
+    partition: int
+    folder: str
+    segments: int
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    log_start_offset: int = 0
+    first_offset: int = 0
+    end_offset: int | None = None
+    missing_offsets: int = 0
+    holes: int = 0
+    producers: int = 0
+    commits: int = 0
+    aborts: int = 0
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
+    open: list[OpenTransaction] = field(default_factory=list)
+    aborted: list[EndedTransaction] = field(default_factory=list)
+
+    @property
+    def last_stable_offset(self) -> int | None:
+        """Where readers of committed records have to stop."""
+        return self.open[0].first_offset if self.open else self.end_offset
+
+    def to_dict(self, now_ms: int) -> dict[str, Any]:
+        """The partition in the document."""
+        begun = [
+            {
+                "producer_id": one.producer_id,
+                "epoch": one.epoch,
+                "first_offset": one.first_offset,
+                "since": one.since_ms,
+                "age_ms": max(now_ms - one.since_ms, 0) if one.since_ms >= 0 else None,
+            }
+            for one in self.open[:LISTED_MAX]
+        ]
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "folder": self.folder,
+            "segments": self.segments,
+            "bytes": self.bytes,
+            "batches": self.batches,
+            "records": self.records,
+            "log_start_offset": self.log_start_offset,
+            "first_offset": self.first_offset,
+            "end_offset": self.end_offset,
+            "last_stable_offset": self.last_stable_offset,
+            "missing_offsets": self.missing_offsets,
+            "holes": self.holes,
+            "producers": self.producers,
+            "leader_epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in self.leader_epochs],
+            "transactions": {
+                "commits": self.commits,
+                "aborts": self.aborts,
+                "open": begun,
+                "aborted": [one._asdict() for one in self.aborted[:LISTED_MAX]],
+            },
+        }
+
+
+@dataclass(slots=True)
+class DirectoryAudit:
+    """One data directory, or the one around the partition folders that were asked for."""
+
+    path: str
+    clean: bool
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    partitions: list[PartitionFacts] = field(default_factory=list)
+
+    def add(self, finding: Finding) -> None:
+        (self.findings if finding.wrong else self.notes).append(finding)
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What was found in these directories."""
+
+    directories: list[DirectoryAudit]
+    records: bool
+    now_ms: int
+    seconds: float = 0.0
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(directory.findings for directory in self.directories)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if anything is wrong."""
+        return 0 if self.sound else 1
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong, of all directories."""
+        return [finding for directory in self.directories for finding in directory.findings]
+
+    @property
+    def notes(self) -> list[Finding]:
+        """What is worth a word."""
+        return [finding for directory in self.directories for finding in directory.notes]
+
+    @property
+    def partitions(self) -> list[PartitionFacts]:
+        return [partition for directory in self.directories for partition in directory.partitions]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that this module's docstring describes."""
+        found = self.partitions
+        return {
+            "sound": self.sound,
+            "records": self.records,
+            "seconds": round(self.seconds, 3),
+            "partitions": len(found),
+            "segments": sum(partition.segments for partition in found),
+            "bytes": sum(partition.bytes for partition in found),
+            "batches": sum(partition.batches for partition in found),
+            "record_count": sum(partition.records for partition in found),
+            "findings": [_told(one, finding) for one in self.directories for finding in one.findings],
+            "notes": [_told(one, finding) for one in self.directories for finding in one.notes],
+            "directories": [
+                {
+                    "path": directory.path,
+                    "clean": directory.clean,
+                    "partitions": [partition.to_dict(self.now_ms) for partition in directory.partitions],
+                }
+                for directory in self.directories
+            ],
+        }
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_text(self) -> str:
+        """Each directory with what was found, the transactions that are open, and a summary."""
+        return "\n".join(_lines(self)) + "\n"
+
+
+def _told(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
+    return {
+        "directory": directory.path,
+        "file": finding.file,
+        "byte": finding.byte,
+        "offset": finding.offset,
+        "part": finding.part,
+        "what": finding.what,
+    }
+
+
+def text_of(finding: Finding) -> str:
+    """One line about a finding."""
+    return "".join(letter if letter.isprintable() else "?" for letter in f"{finding.where}: {finding.what}")
+
+
+def _lines(report: AuditReport) -> Iterator[str]:
+    for directory in report.directories:
+        yield f"{directory.path}: {'closed cleanly' if directory.clean else 'not closed cleanly, or in use'}"
+        for mark, found in (("!", directory.findings), ("-", directory.notes)):
+            for finding in found[:TEXT_MAX]:
+                yield f"{mark} {text_of(finding)}"
+            if len(found) > TEXT_MAX:
+                yield f"{mark} and {len(found) - TEXT_MAX} more, which the report file has"
+        for partition in directory.partitions:
+            yield from _open_lines(partition, report.now_ms)
+    found = report.partitions
+    size = sum(partition.bytes for partition in found)
+    rate = f", {size / report.seconds / 1e6:.0f} MB/s" if report.seconds > 0 else ""
+    records = sum(partition.records for partition in found)
+    yield (
+        f"{len(found)} partitions, {sum(partition.segments for partition in found)} segments, {size} bytes,"
+        f" {sum(partition.batches for partition in found)} batches, {records} records in {report.seconds:.1f} s"
+        f"{rate}"
+    )
+    commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
+    begun = sum(len(one.open) for one in found)
+    if commits or aborts or begun:
+        yield f"transactions: {commits} committed, {aborts} aborted, {begun} open (a count for each partition)"
+    missing = [one for one in found if one.missing_offsets]
+    if missing:
+        amount = sum(one.missing_offsets for one in missing)
+        yield f"{amount} offsets in {len(missing)} partitions are in no batch: compacted, deleted, or see above"
+    if not report.records:
+        yield "the records inside of the batches were not checked"
+    wrong = Counter(finding.part for finding in report.findings)
+    kinds = ", ".join(f"{part} {count}" for part, count in wrong.most_common())
+    yield f"{wrong.total()} wrong: {kinds}" if wrong else "nothing is wrong"
+
+
+def _open_lines(partition: PartitionFacts, now_ms: int) -> Iterator[str]:
+    name = f"{partition.topic}-{partition.partition}"
+    for one in partition.open[:_SHOWN]:
+        age = ""
+        if one.since_ms >= 0:
+            begun = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(one.since_ms, 2**47))
+            age = f", since {begun:%Y-%m-%d %H:%M:%S} UTC, for {max(now_ms - one.since_ms, 0) // 1000} s"
+        yield f"  {name}: producer {one.producer_id} has a transaction open from offset {one.first_offset} on{age}"
+    if len(partition.open) > _SHOWN:
+        yield f"  {name}: and {len(partition.open) - _SHOWN} more"

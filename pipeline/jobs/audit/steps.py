@@ -1,0 +1,264 @@
+"""An audit from the plan to the report, with somebody else to run the tasks.
+
+Owns the order: what lies beside the partitions, which is older than what is read after it; all segments, in any order,
+in tasks; each partition put together from what they say, as it comes; and once more those that look faulty in a
+directory that a broker may be writing to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ....storage.check import inspect
+from ....storage.check.directory import MayHaveGaps, Verification, seen_twice
+from ....storage.check.facts import End, Finding, Run
+from ....storage.check.partition import Walk
+from ....storage.errors import StorageError
+from ...backend import ReadError
+from ..census.plan import topic_configs
+from .producers import Producers
+from .report import AuditReport, DirectoryAudit, PartitionFacts
+from .tasks import FINDINGS_MAX, Packed, SegmentItem, look_over
+
+Runner = Callable[[Sequence[SegmentItem]], Iterable[tuple[SegmentItem, Packed]]]
+"""Has the task done for each item, in any order; each item with what came of it."""
+
+
+def one_after_the_other(items: Sequence[SegmentItem]) -> Iterator[tuple[SegmentItem, Packed]]:
+    """The Runner of this process."""
+    for item in items:
+        yield item, look_over(item)
+
+
+class Amounts(NamedTuple):
+    """How much a plan is."""
+
+    partitions: int
+    segments: int
+    bytes: int
+
+
+class Audit:
+    """Plans when it is made; `report` does the rest, once. Raises ReadError for a path that cannot be audited, or a
+    topic that was named and is nowhere."""
+
+    def __init__(self, paths: Sequence[str], *, topics: Sequence[str] | None = None, records: bool = True) -> None:
+        self._records = records
+        self._roots = [_Root(path, chosen, topics, records) for path, chosen in _roots(paths).items()]
+        named = {walked.folder.topic for root in self._roots for walked in root.partitions}
+        for topic in topics or ():
+            if topic not in named:
+                raise ReadError(f"{', '.join(paths)}: there is no topic {topic}")
+
+    @property
+    def amounts(self) -> Amounts:
+        """What is to be read."""
+        items = self.items()
+        partitions = sum(len(root.partitions) for root in self._roots)
+        return Amounts(partitions, len(items), sum(item.size_bytes for item in items))
+
+    def items(self) -> list[SegmentItem]:
+        """All segments."""
+        return [item for number, root in enumerate(self._roots) for item in root.items(number)]
+
+    def report(self, runner: Runner = one_after_the_other, *, now_ms: int) -> AuditReport:
+        """Runs it. `now_ms` is what the age of open transactions counts to."""
+        for item, packed in runner(self.items()):
+            self._roots[item.directory].partitions[item.partition].put(item.number, packed)
+        again: list[SegmentItem] = []
+        for number, root in enumerate(self._roots):
+            root.end_look()
+            again += root.again(number)
+        for item, packed in runner(again) if again else ():
+            self._roots[item.directory].partitions[item.partition].put(item.number, packed)
+        return AuditReport([root.told() for root in self._roots], self._records, now_ms)
+
+
+def _roots(paths: Sequence[str]) -> dict[str, set[str] | None]:
+    """Data directories, and of each the folders that were named; None for all. ReadError."""
+    found: dict[str, set[str] | None] = {}
+    for path in paths:
+        try:
+            path = inspect.followed(path)
+            folder = inspect.partition_folder(path)
+        except StorageError as error:
+            raise ReadError(str(error)) from error
+        if folder is not None:
+            named = found.setdefault(os.path.dirname(path), set())
+            if named is not None:
+                named.add(path)
+        else:
+            found[path] = None
+    return found
+
+
+class _Root:
+    """One data directory."""
+
+    def __init__(self, path: str, folders: set[str] | None, topics: Sequence[str] | None, records: bool) -> None:
+        self._is_whole = folders is None
+        try:
+            gaps = _gaps(path)
+            self.verification = Verification(path, deep=records, may_have_gaps=gaps)
+            # Comes before the logs: what is written meanwhile is in these only.
+            self._beside = list(self.verification.beside())
+        except (StorageError, OSError) as error:
+            raise ReadError(str(error)) from error
+        self.partitions = [
+            _Partition(self.verification, folder)
+            for folder in self.verification.folders
+            if (folders is None or folder.path in folders) and (topics is None or folder.topic in topics)
+        ]
+        self._audit = DirectoryAudit(path, self.verification.report.clean)
+
+    def items(self, directory: int) -> list[SegmentItem]:
+        return [
+            SegmentItem(directory, at, number, task)
+            for at, partition in enumerate(self.partitions)
+            for number, task in enumerate(partition.walk.tasks())
+        ]
+
+    def end_look(self) -> None:
+        for partition in self.partitions:
+            partition.end_look()
+
+    def again(self, directory: int) -> list[SegmentItem]:
+        """What is to be looked at a second time."""
+        if self.verification.report.clean:
+            return []
+        found: list[SegmentItem] = []
+        for at, partition in enumerate(self.partitions):
+            if partition.is_suspect and partition.begin_again():
+                tasks = partition.walk.tasks()
+                found += [SegmentItem(directory, at, number, task) for number, task in enumerate(tasks)]
+        return found
+
+    def told(self) -> DirectoryAudit:
+        audit = self._audit
+        for finding in self._beside if self._is_whole else ():
+            audit.add(finding)
+        for partition in self.partitions:
+            partition.end_look()
+            if partition.is_there:
+                audit.partitions.append(partition.facts())
+                for finding in partition.findings:
+                    audit.add(finding)
+        for finding in self.verification.identities():
+            audit.add(finding)
+        return audit
+
+
+def _gaps(root: str) -> MayHaveGaps:
+    """Where a cleaner may have been at work, by the topics' configs; anywhere, if these are not known."""
+    configs = topic_configs([root])
+    return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
+
+
+class _Partition:
+    """One partition, put together from its segments as they come."""
+
+    def __init__(self, verification: Verification, folder: inspect.PartitionFolder) -> None:
+        self.folder = folder
+        self.is_there = True
+        self.findings: list[Finding] = []
+        self._verification = verification
+        self._before: list[Finding] | None = None  # what a first look found
+        self._begin()
+
+    def _begin(self) -> None:
+        self.walk: Walk = self._verification.walk(self.folder)
+        start = max(self.walk.circumstances.log_start_offset, self.folder.segments[0].base_offset)
+        self.producers = Producers(start, from_start=start == 0)
+        self._waiting: dict[int, Packed] = {}
+        self._next = 0
+        self._facts = PartitionFacts(
+            self.folder.topic,
+            self.folder.partition,
+            self.folder.path,
+            len(self.folder.segments),
+            log_start_offset=start,
+        )
+        self._is_open = True
+        self._told = 0
+        self._failed = False
+        self.is_suspect = False
+        self.findings = list(self.walk.beside())
+
+    def put(self, number: int, packed: Packed) -> None:
+        """What a task said of a segment. They are judged in their order."""
+        self._waiting[number] = packed
+        while self._next in self._waiting:
+            self._judge(self._next, self._waiting.pop(self._next))
+            self._next += 1
+
+    def _judge(self, number: int, packed: Packed) -> None:
+        if self._failed:
+            return
+        if packed.problem is not None:
+            self._fail(packed.problem)
+            return
+        name = f"{os.path.basename(self.folder.path)}/{os.path.basename(self.folder.segments[number].path)}"
+        try:
+            for event in packed.events():
+                if isinstance(event, Run):
+                    for finding in self.producers.take(name, event, self.walk.missing + event.missing):
+                        self._add_bounded(finding)
+                elif isinstance(event, End):
+                    self._facts.batches += event.entries
+                    self._facts.records += event.records
+                self.findings += self.walk.step(number, event)
+        except StorageError as error:
+            self._fail(str(error))
+
+    def _add_bounded(self, finding: Finding) -> None:
+        """What is said of producers: where nothing follows anything the first ones are enough."""
+        self._told += 1
+        if self._told <= FINDINGS_MAX:
+            self.findings.append(finding)
+        elif self._told == FINDINGS_MAX + 1:
+            self.findings.append(finding._replace(what=f"{finding.what}; more findings like this are not listed"))
+
+    def _fail(self, problem: str) -> None:
+        self._failed = True
+        self.findings.append(Finding(os.path.basename(self.folder.path), None, None, problem))
+
+    def end_look(self) -> None:
+        """Behind the last segment."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if not self._failed:
+            try:
+                self.findings += self.walk.finish()
+            except StorageError as error:
+                self._fail(str(error))
+        self.findings += self._verification.around(self.walk)
+        if self._before is not None:
+            self.findings = seen_twice(self._before, self.findings)
+        self.is_suspect = any(finding.wrong for finding in self.findings)
+
+    def begin_again(self) -> bool:
+        """Whether it is still there, to be looked at a second time."""
+        folder = inspect.partition_folder(self.folder.path)
+        if folder is None:
+            self.is_there = False
+            self._verification.forget(self.folder)
+            return False
+        before, self.folder = self.findings, folder
+        self._begin()
+        self._before = before
+        return True
+
+    def facts(self) -> PartitionFacts:
+        """What there is to tell beside the findings."""
+        facts, walk = self._facts, self.walk
+        facts.bytes = walk.bytes_read
+        facts.first_offset, facts.end_offset = walk.first_offset, walk.log_end
+        facts.missing_offsets, facts.holes = walk.missing, walk.holes
+        facts.producers = self.producers.count
+        facts.commits, facts.aborts = self.producers.commits, self.producers.aborts
+        facts.leader_epochs = list(walk.epochs)
+        facts.open, facts.aborted = self.producers.open_transactions(), self.producers.aborted
+        return facts

@@ -1,0 +1,363 @@
+"""The report of a census: facts by partition, by topic and of all, as JSON and as a page of text.
+
+Owns the putting together and the words; what Kafka 4.0 does is `storage/log_dir/readiness.py`'s. Pure.
+
+The document of `to_dict` and `to_json`, all sizes in bytes and all times in epoch milliseconds:
+
+    paths, seconds, partitions, segments, file_bytes   what was looked at
+    topic_configs_known, old_formats                   true or false
+    on_4_0                                             sentences about what 4.0 does, whatever a topic holds
+    total                                              facts
+    topics                                             one by name: topic, configs (null: not known), on_4_0, notes,
+                                                       facts, and its partitions: partition, folder, segments,
+                                                       file_bytes, offsets {first, end}, facts
+
+where facts are
+
+    records, entries, bytes, raw_bytes                 raw: as it would be uncompressed
+    formats                                            [{format, codec, entries, records, bytes, raw_bytes}]
+    keys, values                                       {count, nulls, bytes, min, mean, max, p50, p90, p99, p999,
+                                                       histogram: [{from, to, count}]}; null where there are none
+    headers                                            {records, headers, bytes}
+    times                                              {create, append: {records, first, last}, none: records}
+    largest_entry_bytes
+    producers                                          {ids, numbered, transactional: {entries, records, bytes}}
+    markers                                            {commits, aborts, other}
+    damage                                             {places, bytes, first: [{file, byte, bytes, kind, what}]}
+    gone_segments                                      deleted while they were to be read
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ....protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
+from ....protocol.records.schemas import CODEC_NAMES
+from ....storage.log_dir import readiness
+from .facts import Amount, Damaged, Facts, Sizes, Times
+from .plan import Plan, SegmentPiece
+
+NOTES_MAX = 20  # of one topic, in the text
+PERCENTILES = (("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9))
+
+
+@dataclass(slots=True)
+class PartitionCensus:
+    """What lies in one partition's folder."""
+
+    partition: int
+    folder: str
+    segments: int
+    bytes: int
+    facts: Facts = field(default_factory=Facts)
+
+
+@dataclass(slots=True)
+class TopicCensus:
+    """What lies in a topic. `configs` are those set for it, None if they are not known. `notes` say what was not
+    counted, and what was counted twice."""
+
+    topic: str
+    partitions: list[PartitionCensus]
+    facts: Facts
+    configs: dict[str, str] | None
+    on_4_0: list[str]
+    notes: list[str]
+
+    @property
+    def segments(self) -> int:
+        return sum(partition.segments for partition in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(partition.bytes for partition in self.partitions)
+
+
+@dataclass(slots=True)
+class CensusReport:
+    """What lies in these log directories and partition folders."""
+
+    paths: list[str]
+    topics: list[TopicCensus]
+    facts: Facts
+    configs_known: bool
+    on_4_0: list[str]
+    seconds: float = 0.0
+
+    @property
+    def old_formats(self) -> bool:
+        """Whether anything is stored in v0 or v1."""
+        return any(magic < 2 for magic, _ in self.facts.formats)
+
+    @property
+    def counted(self) -> list[TopicCensus]:
+        """The topics of the totals: all but the metadata log, which is the cluster's and holds no messages."""
+        return [topic for topic in self.topics if topic.topic != METADATA_TOPIC]
+
+    @property
+    def partitions(self) -> int:
+        return sum(len(topic.partitions) for topic in self.counted)
+
+    @property
+    def segments(self) -> int:
+        return sum(topic.segments for topic in self.counted)
+
+    @property
+    def bytes(self) -> int:
+        return sum(topic.bytes for topic in self.counted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that this module's docstring describes."""
+        return {
+            "paths": self.paths,
+            "seconds": round(self.seconds, 3),
+            "partitions": self.partitions,
+            "segments": self.segments,
+            "file_bytes": self.bytes,
+            "topic_configs_known": self.configs_known,
+            "old_formats": self.old_formats,
+            "on_4_0": self.on_4_0,
+            "total": _facts(self.facts),
+            "topics": [_topic(topic) for topic in self.topics],
+        }
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_text(self) -> str:
+        """A page about each topic, the totals, and what 4.0 does."""
+        return "\n".join(_lines(self)) + "\n"
+
+
+def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: float = 0.0) -> CensusReport:
+    """The report of what was counted; the pieces may come in any order."""
+    by_folder = {
+        folder.path: PartitionCensus(
+            folder.partition,
+            folder.path,
+            len(folder.segments),
+            sum(segment.size_bytes for segment in folder.segments),
+        )
+        for folder in plan.folders
+    }
+    for piece, facts in counted:
+        by_folder[os.path.dirname(piece.path)].facts.add(facts)
+    by_topic: dict[str, list[PartitionCensus]] = {}
+    for folder in plan.folders:
+        by_topic.setdefault(folder.topic, []).append(by_folder[folder.path])
+    topics: list[TopicCensus] = []
+    total = Facts()
+    for name, partitions in sorted(by_topic.items()):
+        facts = Facts()
+        for partition in partitions:
+            facts.add(partition.facts)
+        if name != METADATA_TOPIC:
+            total.add(facts)
+        configs = None if plan.configs is None else plan.configs.get(name, {})
+        amounts = [
+            readiness.Amount(*key, amount.records, amount.bytes) for key, amount in sorted(facts.formats.items())
+        ]
+        topics.append(
+            TopicCensus(
+                name, partitions, facts, configs, readiness.of_topic(amounts, configs), list(_notes(facts, partitions))
+            )
+        )
+    old = any(magic < 2 for magic, _ in total.formats)
+    on_4_0 = readiness.of_all(plan.paths if old else (), configs_known=plan.configs is not None)
+    return CensusReport(plan.paths, topics, total, plan.configs is not None, on_4_0, seconds)
+
+
+def _notes(facts: Facts, partitions: list[PartitionCensus]) -> Iterator[str]:
+    numbers = [partition.partition for partition in partitions]
+    for number in sorted({number for number in numbers if numbers.count(number) > 1}):
+        yield f"partition {number} lies in {numbers.count(number)} folders, and all are counted: replicas?"
+    if facts.gone:
+        yield f"{_plural(facts.gone, 'part')} of segments deleted meanwhile"
+    shown = facts.damage[:NOTES_MAX]
+    yield from (damage_text(damaged) for damaged in shown)
+    if facts.damaged > len(shown):
+        yield f"and {facts.damaged - len(shown)} more"
+
+
+def damage_text(damaged: Damaged) -> str:
+    """One line about bytes that were not counted."""
+    name = os.sep.join(damaged.file.split(os.sep)[-2:])
+    kind = {"cut": "the end is cut", "open end": "the end is cut, or being written"}.get(damaged.kind, damaged.kind)
+    return f"{name} at byte {damaged.position}: {kind}; {damaged.bytes} bytes are not counted: {damaged.what}"
+
+
+# -- as JSON
+
+
+def _topic(topic: TopicCensus) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "configs": topic.configs,
+        "on_4_0": topic.on_4_0,
+        "notes": topic.notes,
+        **_facts(topic.facts),
+        "partitions": [
+            {
+                "partition": partition.partition,
+                "folder": partition.folder,
+                "segments": partition.segments,
+                "file_bytes": partition.bytes,
+                "offsets": {"first": partition.facts.first_offset, "end": partition.facts.end_offset},
+                **_facts(partition.facts),
+            }
+            for partition in topic.partitions
+        ],
+    }
+
+
+def _facts(facts: Facts) -> dict[str, Any]:
+    return {
+        "records": facts.records,
+        "entries": facts.entries,
+        "bytes": facts.bytes,
+        "raw_bytes": facts.raw_bytes,
+        "formats": [
+            {"format": f"v{magic}", "codec": codec_name(codec), **_amount(amount), "raw_bytes": amount.raw_bytes}
+            for (magic, codec), amount in sorted(facts.formats.items())
+        ],
+        "keys": _sizes(facts.keys),
+        "values": _sizes(facts.values),
+        "headers": {"records": facts.with_headers, "headers": facts.headers, "bytes": facts.header_bytes},
+        "times": {"create": _times(facts.create), "append": _times(facts.append), "none": facts.untimed},
+        "largest_entry_bytes": facts.largest_entry_bytes,
+        "producers": {
+            "ids": len(facts.producers),
+            "numbered": _amount(facts.numbered),
+            "transactional": _amount(facts.transactional),
+        },
+        "markers": {"commits": facts.commits, "aborts": facts.aborts, "other": facts.other_markers},
+        "damage": {
+            "places": facts.damaged,
+            "bytes": facts.damaged_bytes,
+            "first": [
+                {"file": one.file, "byte": one.position, "bytes": one.bytes, "kind": one.kind, "what": one.what}
+                for one in facts.damage
+            ],
+        },
+        "gone_segments": facts.gone,
+    }
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"entries": amount.entries, "records": amount.records, "bytes": amount.bytes}
+
+
+def _times(times: Times) -> dict[str, int | None]:
+    return {"records": times.records, "first": times.first_ms, "last": times.last_ms}
+
+
+def _sizes(sizes: Sizes) -> dict[str, Any]:
+    return {
+        "count": sizes.count,
+        "nulls": sizes.nulls,
+        "bytes": sizes.total,
+        "min": sizes.least,
+        "mean": None if sizes.mean is None else round(sizes.mean, 1),
+        "max": sizes.most,
+        **{name: sizes.percentile(percent) for name, percent in PERCENTILES},
+        "histogram": [{"from": low, "to": high, "count": number} for low, high, number in sizes.octaves()],
+    }
+
+
+def codec_name(codec: int) -> str:
+    """What a codec is called."""
+    return CODEC_NAMES.get(codec, f"codec {codec}")
+
+
+# -- as text
+
+
+def _lines(census: CensusReport) -> Iterator[str]:
+    for topic in census.topics:
+        parts = _plural(len(topic.partitions), "partition"), _plural(topic.segments, "segment")
+        yield _shown(f"{topic.topic} ({', '.join(parts)}, {topic.bytes} bytes)")
+        yield from _of_facts(topic.facts)
+        yield from (_shown(f"  ! {note}") for note in topic.notes)
+        yield from (_shown(f"  > {sentence}") for sentence in topic.on_4_0)
+        yield ""
+    parts = _plural(len(census.counted), "topic"), _plural(census.partitions, "partition")
+    left_out = f" without {METADATA_TOPIC}" if len(census.counted) < len(census.topics) else ""
+    yield f"All{left_out}: {', '.join(parts)}, {_plural(census.segments, 'segment')}, {census.bytes} bytes"
+    yield from _of_facts(census.facts)
+    if census.facts.damaged:
+        yield f"  ! {census.facts.damaged_bytes} bytes in {_plural(census.facts.damaged, 'place')} are not counted"
+    old = [amount for (magic, _), amount in census.facts.formats.items() if magic < 2]
+    if old:
+        records, stored = sum(amount.records for amount in old), sum(amount.bytes for amount in old)
+        topics = sum(any(magic < 2 for magic, _ in topic.facts.formats) for topic in census.counted)
+        yield f"  > {_plural(records, 'record')}, {stored} bytes in v0 and v1, in {_plural(topics, 'topic')}"
+    yield ""
+    yield "On Kafka 4.0, whatever the format:"
+    yield from (f"  > {sentence}" for sentence in census.on_4_0)
+
+
+def _of_facts(facts: Facts) -> Iterator[str]:
+    for (magic, codec), amount in sorted(facts.formats.items()):
+        line = f"  v{magic} {codec_name(codec):<8}{amount.records:>12} records {amount.bytes:>15} bytes"
+        yield line + (f" {amount.raw_bytes:>15} uncompressed" if codec else "")
+    if not facts.formats:
+        yield "  no records"
+    for name, sizes in (("keys", facts.keys), ("values", facts.values)):
+        if sizes.count or sizes.nulls:
+            yield f"  {name:<8}{_of_sizes(sizes)}"
+    if facts.headers:
+        yield (
+            f"  headers {facts.headers} of {_plural(facts.with_headers, 'record')}, "
+            f"{facts.header_bytes} bytes with their keys"
+        )
+    for who, times in (("the producers", facts.create), ("the broker", facts.append)):
+        if times.records:
+            yield f"  times   {moment(times.first_ms)} to {moment(times.last_ms)} by {who}: {times.records} records"
+    if facts.untimed:
+        yield f"  times   none: {facts.untimed} records"
+    if facts.producers:
+        yield (
+            f"  ids     {_plural(len(facts.producers), 'producer')} numbered {facts.numbered.records} records, "
+            f"{facts.transactional.records} of them in transactions"
+        )
+    if facts.commits or facts.aborts or facts.other_markers:
+        others = f", {facts.other_markers} others" if facts.other_markers else ""
+        yield f"  markers {facts.commits} of commits, {facts.aborts} of aborts{others}"
+
+
+def _of_sizes(sizes: Sizes) -> str:
+    nulls = f"{sizes.nulls} null" if sizes.nulls else "none null"
+    if not sizes.count:
+        return nulls
+    if sizes.least == sizes.most:
+        return f"{_plural(sizes.most or 0, 'byte')} each; {nulls}"
+    return (
+        f"{sizes.least} to {sizes.most} bytes, {sizes.mean:.0f} in the mean, half up to {sizes.percentile(50)}, "
+        f"99% up to {sizes.percentile(99)}; {nulls}"
+    )
+
+
+def moment(time_ms: int | None) -> str:
+    """A time as people read it; a number where it is none that a calendar has."""
+    if time_ms is None:
+        return "?"
+    try:
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _shown(text: str) -> str:
+    """One line, whatever names are in it."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -1,0 +1,1 @@
+"""Compaction of data directories with Spark."""

@@ -1,0 +1,115 @@
+"""Which topics are compacted, and by which settings: what a data directory says of them, and what is told besides.
+
+Owns the defaults, which are Apache Kafka's, and the choice of topics. A topic is compacted if its cleanup.policy says
+so in `__cluster_metadata-0`; where that is not in the directory, as before KRaft, if the cleaner has worked on it, by
+its checkpoint. The brokers' own two topics, of offsets and of transactions, always are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....protocol.internal_records import metadata_values
+from ....protocol.internal_records.metadata_values import Configs
+from ...backend import ReadError
+
+INTERNAL = {"__consumer_offsets", "__transaction_state"}
+NEVER = {metadata_values.TOPIC}
+"""Snapshots take the place of compaction there."""
+
+_POLICY = "cleanup.policy"
+_INTERNAL_SEGMENT_BYTES = str(100 << 20)  # offsets.topic.segment.bytes, transaction.state.log.segment.bytes
+_DEFAULTS = {
+    "segment.bytes": 1 << 30,
+    "segment.index.bytes": 10 << 20,
+    "index.interval.bytes": 4096,
+    "delete.retention.ms": 24 * 3600 * 1000,
+    "min.compaction.lag.ms": 0,
+}
+_LEAST = {"segment.bytes": 14, "segment.index.bytes": 4}
+NAMES = tuple(_DEFAULTS)
+"""The configs that a compaction goes by, besides cleanup.policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a topic's configs of these names say."""
+
+    segment_bytes: int = _DEFAULTS["segment.bytes"]
+    segment_index_bytes: int = _DEFAULTS["segment.index.bytes"]
+    index_interval_bytes: int = _DEFAULTS["index.interval.bytes"]
+    delete_retention_ms: int = _DEFAULTS["delete.retention.ms"]
+    min_compaction_lag_ms: int = _DEFAULTS["min.compaction.lag.ms"]
+
+
+def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]) -> Settings:
+    """The settings of a topic: its own configs, then `defaults`, as a broker's configuration would have them, then
+    Kafka's. Raises ReadError for a value that is no number, or too small."""
+    own = (configs or {}).get(topic, {})
+    given = {"segment.bytes": _INTERNAL_SEGMENT_BYTES, **defaults} if topic in INTERNAL else defaults
+    found: dict[str, int] = {}
+    for name, default in _DEFAULTS.items():
+        text = own.get(name, given.get(name, str(default)))
+        if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) < _LEAST.get(name, 0):
+            raise ReadError(f"{f'topic {topic}: ' if topic else ''}{name}={text} is not what that may be")
+        found[name.replace(".", "_")] = min(int(text), 2**63 - 1)
+    return Settings(**found)
+
+
+def check_defaults(defaults: Mapping[str, str]) -> None:
+    """Raises ReadError for a name that is none of NAMES, and for a value that cannot be."""
+    if unknown := sorted(set(defaults) - set(NAMES)):
+        raise ReadError(f"{', '.join(unknown)}: a compaction goes by {', '.join(NAMES)}")
+    settings_of("", None, defaults)
+
+
+def compacted_topics(
+    there: Collection[str],
+    configs: Configs | None,
+    cleaned: Collection[str],
+    *,
+    topics: Sequence[str] | None = None,
+    like: str | re.Pattern[str] | None = None,
+    force: bool = False,
+    defaults: Mapping[str, str] | None = None,
+) -> dict[str, Settings]:
+    """The topics to be compacted, of those that are there, with their settings: all that are known to be compacted, or
+    of these those that are named in `topics`, or whose whole name is like this. `cleaned` are those that the cleaner
+    has worked on.
+
+    Raises ReadError for a topic that is named and is not there, or not known to be compacted; with `force` what is
+    named is compacted all the same.
+    """
+    check_defaults(defaults or {})
+    if missing := sorted(set(topics or ()) - set(there)):
+        raise ReadError(f"there is no topic {', '.join(missing)}")
+    pattern = re.compile(like) if like is not None else None
+
+    def is_named(topic: str) -> bool:
+        return topics is not None and topic in topics
+
+    def is_known(topic: str) -> bool:
+        if topic in INTERNAL:
+            return True
+        return topic in cleaned if configs is None else "compact" in configs.get(topic, {}).get(_POLICY, "")
+
+    refused = sorted(topic for topic in set(topics or ()) if topic in NEVER or not (force or is_known(topic)))
+    if refused:
+        never = [topic for topic in refused if topic in NEVER]
+        if never:
+            raise ReadError(f"{never[0]} is not compacted: its snapshots say what its records said")
+        why = "as far as can be told" if configs is None else "by its cleanup.policy"
+        raise ReadError(
+            f"topic {', '.join(refused)} is not compacted, {why}: force drops all but the last record of each key, "
+            "and what has no key"
+        )
+    return {
+        topic: settings_of(topic, configs, defaults or {})
+        for topic in sorted(there)
+        if topic not in NEVER
+        and (topics is None or is_named(topic))
+        and (pattern is None or pattern.fullmatch(topic))
+        and (is_known(topic) or (force and is_named(topic)))
+    }

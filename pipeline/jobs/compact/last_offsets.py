@@ -1,0 +1,478 @@
+"""Which records are the last of their keys: what a segment says of that, and what all of a partition's say together.
+
+Owns the two halves of compaction's look for survivors, and the files between its steps. In a task per segment `keys_of`
+notes the last offset of each key that the segment has, keys as hashes of 16 bytes (those of
+`storage/compaction/offset_map.py`, so that two keys are one here exactly where they are one for the broker's cleaner),
+with what is to be known of transactions. `split` cuts that into buckets by hash, for a shuffle; `settle` says of a
+bucket which offsets stay.
+
+Below `first_dirty_offset` a partition was cleaned before: records there are dropped if a later one, at that offset or
+behind, has their key, and for nothing else, also where a key comes twice. So what is noted of them is every record, and
+what is told of them is what goes; of those behind it is what stays.
+
+Memory: a task of `keys_of` has a window and ROWS rows of 24 bytes, a few times over while they are sorted; one of
+`settle` the rows of its bucket, which the caller makes of about ROWS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ....protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ....storage.check import inspect
+from ....storage.compaction.cleaned_transactions import CleanedTransactions
+from ....storage.compaction.offset_map import digests
+from ....storage.errors import StorageError
+from ....storage.io.files import DiskFiles, Files
+from ....storage.producers import txn_index
+from ....storage.producers.txn_index import AbortedTransaction
+from ....storage.segments.segment import file_name
+from ...readers import columnar
+from ...readers.columnar import Rows
+from ...readers.columnar.columns import record_batch
+from ...readers.columnar.varints import Int64s
+from ..in_place.directory_hold import COMPACTED, own_suffix
+
+ROWS = 1 << 20
+"""So many keys are sorted at once, and make a bucket."""
+
+WINDOW_BYTES = 8 << 20
+
+# What a block of a file holds: keys of dirty records, keys of clean ones (hashes and offsets), clean records without a
+# key, tombstones (offsets).
+DIRTY, CLEAN, KEYLESS, TOMBSTONES = range(4)
+
+_BLOCK = struct.Struct("<qq")
+_COUNT = struct.Struct("<q")
+_ENTRY_SIZE = struct.Struct(">i")
+_KIND = struct.Struct(">xxh")
+_PREFIX_BYTES = 12
+_LEAST_BYTES = 14
+_HASH_BYTES = 16
+_ROW_WORDS = 3  # two of the hash, the offset
+
+
+@dataclass(frozen=True, slots=True)
+class KeysItem:
+    """A segment to be gone through: the `index`-th of the partition with number `partition` in the plan. Its offsets
+    lie below `end_offset`. `aborted` are the aborted transactions that may have batches in it."""
+
+    partition: int
+    index: int
+    directory: str
+    base_offset: int
+    size_bytes: int
+    first_dirty_offset: int
+    end_offset: int = 2**63 - 1
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset))
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class KeysFound(NamedTuple):
+    """What a segment holds: the name of the file with its keys, how many rows that has, its records but for markers,
+    those of them below the first dirty offset that were not aborted, and its tombstones that were not; and of each
+    producer with transactions in it, whether a batch is left of the one that it is in at the end. Of a segment that is
+    damaged nothing but the problem."""
+
+    name: str
+    rows: int
+    records: int
+    clean_records: int
+    tombstones: int
+    left: dict[int, bool]
+    problem: str | None = None
+
+
+def keys_of(item: KeysItem, files: Files | None = None) -> KeysFound:
+    """Goes through a segment and writes what it found beside it, under a name that no other attempt has. Every checksum
+    is compared; damage is told as the problem. OSError."""
+    try:
+        return _keys_of(item, files or DiskFiles())
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return KeysFound("", 0, 0, 0, 0, {}, str(error))
+
+
+def _keys_of(item: KeysItem, files: Files) -> KeysFound:
+    name = f"{item.base_offset:020d}.keys{own_suffix(COMPACTED)}"
+    with _Blocks(files, os.path.join(item.directory, name)) as blocks:
+        keys = _Keys(item, blocks)
+        position = 0
+        try:
+            for start, data in windows(item.path, item.size_bytes, files):
+                position = start
+                for rows in columnar.spans(data, columnar.Options(control=True)):
+                    keys.add(rows)
+        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+            raise StorageError(f"{item.path}, in the window from byte {position}: {error}") from error
+        return keys.finish(name)
+
+
+def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, memoryview]]:
+    """(position, bytes) of the first `size_bytes` of a log, in pieces of whole entries. Raises StorageError,
+    CorruptRecords where there is no whole entry."""
+    looking = inspect.LOOKING if isinstance(files, DiskFiles) else files
+    with inspect.FileSource(path, looking) as source:
+        position = 0
+        while position < size_bytes:
+            data = source.read(position, min(WINDOW_BYTES, size_bytes - position))
+            size = _whole(data)
+            if not size:
+                if len(data) < _PREFIX_BYTES:
+                    raise CorruptRecords(f"{len(data)} bytes where an entry begins")
+                size = _ENTRY_SIZE.unpack_from(data, 8)[0] + _PREFIX_BYTES
+                if not _LEAST_BYTES <= size <= min(size_bytes - position, inspect.ENTRY_BYTES_MAX):
+                    raise CorruptRecords(f"an entry of {size} bytes where {size_bytes - position} are left")
+                data = source.read(position, size)
+                if len(data) < size:
+                    raise CorruptRecords("the file became shorter")
+            yield position, memoryview(data)[:size]
+            position += size
+
+
+def _whole(data: bytes) -> int:
+    """How many bytes of this are whole entries, by their sizes."""
+    unpack, position, end = _ENTRY_SIZE.unpack_from, 0, len(data)
+    while position + _PREFIX_BYTES <= end:
+        size = unpack(data, position + 8)[0] + _PREFIX_BYTES
+        if size < _LEAST_BYTES or position + size > end:
+            break
+        position += size
+    return position
+
+
+class _Blocks:
+    """The file that a task writes: blocks of numbers, each told by its kind and its count. Removed if it fails."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files, self._path = files, path
+        self._file = files.open(path, create=True)
+        self._position = 0
+
+    def __enter__(self) -> _Blocks:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        if kind is not None:
+            with contextlib.suppress(OSError):  # it is swept later
+                self._files.remove(self._path)
+
+    def add(self, kind: int, *columns: Int64s) -> None:
+        """Adds a block, if it has anything."""
+        if not columns[0].size:
+            return
+        for data in (_BLOCK.pack(kind, columns[0].size), *(column.tobytes() for column in columns)):
+            self._file.write(self._position, data)
+            self._position += len(data)
+
+
+def blocks(files: Files, path: str, kinds: Sequence[int]) -> Iterator[tuple[int, Int64s]]:
+    """The blocks of these kinds in a file: (kind, columns), of rows or of offsets. OSError."""
+    file = files.open(path)
+    try:
+        position, size = 0, file.size()
+        while position < size:
+            kind, count = _BLOCK.unpack(file.read(position, _BLOCK.size))
+            columns = _ROW_WORDS if kind in (DIRTY, CLEAN) else 1
+            position += _BLOCK.size
+            if kind in kinds:
+                data = np.frombuffer(bytes(file.read(position, 8 * count * columns)), np.int64)
+                yield kind, data.reshape(columns, count)
+            position += 8 * count * columns
+    finally:
+        file.close()
+
+
+class _Rows:
+    """Rows that are collected until there are many."""
+
+    def __init__(self, kind: int, blocks: _Blocks) -> None:
+        self._kind, self._blocks = kind, blocks
+        self._parts: list[Int64s] = []
+        self._size = 0
+        self.written = 0
+
+    def add(self, hashes: bytes, codes: Int64s | None, offsets: Int64s) -> None:
+        """Adds rows: hashes one behind the other, for each row the number of one (or its own), and offsets."""
+        words = np.frombuffer(hashes, np.int64).reshape(-1, 2)
+        if codes is not None:
+            words = words[codes]
+        self._parts.append(np.vstack((words.T, offsets)))
+        self._size += offsets.size
+        if self._size >= ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes them, by their hashes; of dirty ones the last of each key."""
+        if not self._parts:
+            return
+        rows = np.concatenate(self._parts, axis=1)
+        self._parts, self._size = [], 0
+        order = by_hash(rows[0], rows[1])
+        if self._kind == DIRTY:
+            order = order[_last_of_runs(rows[0][order], rows[1][order])]
+        rows = rows[:, order]
+        self._blocks.add(self._kind, *rows)
+        self.written += rows.shape[1]
+
+
+class _Offsets:
+    """The same for offsets, which rise."""
+
+    def __init__(self, kind: int, blocks: _Blocks) -> None:
+        self._kind, self._blocks = kind, blocks
+        self._parts: list[Int64s] = []
+        self._size = self.all = 0
+
+    def add(self, offsets: Int64s) -> None:
+        if offsets.size:
+            self._parts.append(offsets)
+            self._size += offsets.size
+            self.all += offsets.size
+            if self._size >= ROWS:
+                self.flush()
+
+    def flush(self) -> None:
+        if self._parts:
+            self._blocks.add(self._kind, np.concatenate(self._parts))
+        self._parts, self._size = [], 0
+
+
+def by_hash(first: Int64s, second: Int64s) -> Int64s:
+    """The order by hash; what has the same stays as it was."""
+    order = np.argsort(first.view(np.uint64), kind="stable")
+    sorted_first, sorted_second = first[order], second[order]
+    same = sorted_first[1:] == sorted_first[:-1]
+    if (same & (sorted_second[1:] != sorted_second[:-1])).any():  # half a hash in common: hardly ever
+        return np.lexsort((second, first.view(np.uint64)))
+    return order
+
+
+def _last_of_runs(first: Int64s, second: Int64s) -> np.ndarray:
+    """Which of these, in order, are the last of their hash."""
+    last = np.ones(first.size, np.bool_)
+    np.logical_or(first[1:] != first[:-1], second[1:] != second[:-1], out=last[:-1])
+    return last
+
+
+class _Keys:
+    """What was found in a segment so far."""
+
+    def __init__(self, item: KeysItem, blocks: _Blocks) -> None:
+        self._first_dirty = item.first_dirty_offset
+        self._next_offset, self._end_offset = item.base_offset, item.end_offset
+        self._dirty, self._clean = _Rows(DIRTY, blocks), _Rows(CLEAN, blocks)
+        self._keyless, self._tombstones = _Offsets(KEYLESS, blocks), _Offsets(TOMBSTONES, blocks)
+        self._transactions = CleanedTransactions(item.aborted)
+        self._left: dict[int, bool] = {}
+        self._records = self._clean_records = 0
+
+    def add(self, rows: Rows) -> None:
+        """Takes in the next rows."""
+        self._check_offsets(rows)
+        included = self._included(rows)
+        offsets = rows.offsets
+        if not offsets.size:
+            return
+        keys = record_batch(rows, ("key",)).column(0)
+        tombstones = rows.values.sizes < 0
+        if included is not None:
+            keys, offsets, tombstones = keys.filter(pa.array(included)), offsets[included], tombstones[included]
+        if keys.null_count:
+            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            self._keyless.add(offsets[~keyed & (offsets < self._first_dirty)])
+            tombstones = tombstones & keyed
+        self._tombstones.add(offsets[tombstones])
+        dirty = offsets >= self._first_dirty
+        if dirty.all():
+            self._add_dirty(keys, offsets)
+            return
+        self._clean_records += int(np.count_nonzero(~dirty))
+        if not dirty.any():
+            self._add_clean(keys, offsets)
+            return
+        self._add_clean(keys.filter(pa.array(~dirty)), offsets[~dirty])
+        self._add_dirty(keys.filter(pa.array(dirty)), offsets[dirty])
+
+    def _check_offsets(self, rows: Rows) -> None:
+        """No checksum covers the offsets of entries, and what is damaged must not decide what goes. CorruptRecords."""
+        first = 0
+        for number, (header, count) in enumerate(zip(rows.entries, rows.counts.tolist(), strict=True)):
+            begin, last = header.base_offset, header.last_offset
+            if count:
+                own = rows.offsets[first : first + count]
+                begin, last = min(begin, int(own[0])), max(last, int(own[-1]))
+                if count > 1 and not (own[1:] > own[:-1]).all():
+                    raise CorruptRecords(f"offsets do not rise behind {begin}")
+            if begin < self._next_offset and not (rows.goes_on and not number):
+                raise CorruptRecords(f"offset {begin} where {self._next_offset} is next")
+            if last >= self._end_offset:
+                raise CorruptRecords(f"offset {last} where {self._end_offset} is the end")
+            self._next_offset = last + 1
+            first += count
+
+    def _add_dirty(self, keys: pa.Array, offsets: Int64s) -> None:
+        hashes, codes, offsets = _hashed(keys, offsets)
+        last = np.empty(len(hashes) // _HASH_BYTES, np.int64)
+        last[codes] = offsets  # of those with one number the last one is left
+        self._dirty.add(hashes, None, last)
+
+    def _add_clean(self, keys: pa.Array, offsets: Int64s) -> None:
+        hashes, codes, offsets = _hashed(keys, offsets)
+        self._clean.add(hashes, codes, offsets)
+
+    def _included(self, rows: Rows) -> np.ndarray | None:
+        """Which rows are of batches with data that was not aborted; None for all of them."""
+        attributes = np.array([header.attributes for header in rows.entries], np.int64)
+        special = np.flatnonzero(attributes & (CONTROL_BIT | TRANSACTIONAL_BIT))
+        if not special.size:
+            self._records += rows.offsets.size
+            return None
+        included = np.ones(len(rows.entries), np.bool_)
+        first = np.cumsum(rows.counts) - rows.counts
+        control_records = 0
+        for index in special.tolist():
+            header = rows.entries[index]
+            if header.is_control:
+                included[index] = False
+                control_records += int(rows.counts[index])
+                self._on_control(rows, header, int(first[index]))
+            elif header.is_transactional:
+                self._left[header.producer_id] = True
+                included[index] = not self._transactions.on_batch(header)
+        self._records += rows.offsets.size - control_records
+        return np.repeat(included, rows.counts)
+
+    def _on_control(self, rows: Rows, header: BatchHeader, row: int) -> None:
+        """Notes a marker, as `CleanedTransactions` and `txn_index.read_marker` do."""
+        if not header.record_count or header.producer_id < 0 or rows.keys.sizes[row] < _KIND.size:
+            return
+        (kind,) = _KIND.unpack_from(rows.payload, int(rows.keys.starts[row]))
+        if kind in (txn_index.ABORT, txn_index.COMMIT):
+            self._transactions.on_end(header, kind)
+            self._left[header.producer_id] = False
+
+    def finish(self, name: str) -> KeysFound:
+        """Writes what is left."""
+        for part in (self._dirty, self._clean, self._keyless, self._tombstones):
+            part.flush()
+        return KeysFound(
+            name,
+            self._dirty.written + self._clean.written,
+            self._records,
+            self._clean_records,
+            self._tombstones.all,
+            self._left,
+        )
+
+
+def _hashed(keys: pa.Array, offsets: Int64s) -> tuple[bytes, Int64s, Int64s]:
+    """The hashes of the different keys, and for each record that has one its number among them, and its offset."""
+    encoded = keys.dictionary_encode()
+    codes = encoded.indices
+    if codes.null_count:
+        valid = codes.is_valid()
+        codes, offsets = codes.filter(valid), offsets[valid.to_numpy(zero_copy_only=False)]
+    return digests(encoded.dictionary.to_pylist()), codes.to_numpy(), offsets
+
+
+# -- the shuffle
+
+
+class Part(NamedTuple):
+    """Rows of a bucket that come from one block of one segment: the segment's index in its partition, the number of the
+    block, its kind, and the columns."""
+
+    segment: int
+    block: int
+    kind: int
+    data: bytes
+
+
+def split(files: Files, path: str, segment: int, buckets: int) -> Iterator[tuple[int, Part]]:
+    """The rows of a segment by bucket, of so many, by their hashes. OSError."""
+    bounds = np.array([(number << 64) // buckets for number in range(1, buckets)], np.uint64)
+    for number, (kind, rows) in enumerate(blocks(files, path, (DIRTY, CLEAN))):
+        cuts = [0, *np.searchsorted(rows[0].view(np.uint64), bounds).tolist(), rows.shape[1]]
+        for bucket in range(buckets):
+            if cuts[bucket] < cuts[bucket + 1]:
+                found = rows[:, cuts[bucket] : cuts[bucket + 1]]
+                yield bucket, Part(segment, number, kind, found.tobytes())
+
+
+def settle(parts: Iterable[Part]) -> dict[int, Int64s]:
+    """Of each segment, by its index, the offsets of a bucket's dirty records that stay and of its clean ones that go,
+    rising. `parts` are all that have the hashes of the bucket."""
+    # Clean ones first, then in the order of offsets: so the last of a hash is the last of its key, if any is dirty.
+    ordered = sorted(parts, key=lambda part: (part.kind == DIRTY, part.segment, part.block))
+    if not ordered:
+        return {}
+    read = [np.frombuffer(part.data, np.int64).reshape(_ROW_WORDS, -1) for part in ordered]
+    rows = np.concatenate(read, axis=1)
+    counts = [part.shape[1] for part in read]
+    segments = np.repeat(np.array([part.segment for part in ordered], np.int64), counts)
+    dirty = np.repeat(np.array([part.kind == DIRTY for part in ordered], np.bool_), counts)
+    order = by_hash(rows[0], rows[1])
+    last = _last_of_runs(rows[0][order], rows[1][order])
+    dirty = dirty[order]
+    told = last & dirty
+    if not dirty.all():
+        ends = np.flatnonzero(last)
+        superseded = np.repeat(dirty[ends], np.diff(ends, prepend=-1))
+        told |= superseded & ~dirty
+    segments, offsets = segments[order][told], rows[2][order][told]
+    order = np.lexsort((offsets, segments))
+    segments, offsets = segments[order], offsets[order]
+    cuts = np.flatnonzero(np.diff(segments)) + 1
+    return {
+        int(segments[start]): offsets[start:end]
+        for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), segments.size], strict=True)
+        if end > start
+    }
+
+
+def write_settled(files: Files, directory: str, found: dict[int, Int64s]) -> str:
+    """Writes what was settled of a bucket; the name of the file. OSError."""
+    name = f"kept{own_suffix(COMPACTED)}"
+    table = b"".join(_BLOCK.pack(segment, offsets.size) for segment, offsets in found.items())
+    file = files.open(os.path.join(directory, name), create=True)
+    try:
+        file.write(0, b"".join([_COUNT.pack(len(found)), table, *(offsets.tobytes() for offsets in found.values())]))
+    finally:
+        file.close()
+    return name
+
+
+def read_settled(files: Files, directory: str, names: Iterable[str], segments: Sequence[int]) -> list[Int64s]:
+    """What was settled of these segments, a piece for each file and segment that has something. OSError."""
+    pieces: list[Int64s] = []
+    for name in names:
+        file = files.open(os.path.join(directory, name))
+        try:
+            (count,) = _COUNT.unpack(file.read(0, _COUNT.size))
+            table = bytes(file.read(_COUNT.size, count * _BLOCK.size)) if count else b""
+            position = _COUNT.size + len(table)
+            for segment, size in _BLOCK.iter_unpack(table):
+                if segment in segments:
+                    pieces.append(np.frombuffer(bytes(file.read(position, 8 * size)), np.int64))
+                position += 8 * size
+        finally:
+            file.close()
+    return pieces

@@ -1,0 +1,167 @@
+"""The report of a compaction: by topic what there was and what is left, as JSON and as a page of text.
+
+Owns the putting together and the words. Pure. The document of `to_dict` and `to_json`, all sizes in bytes:
+
+    paths, seconds, dry_run, topics     one topic by name: topic, partitions (all that there are), and
+
+    compacted                           partitions with something to do; in a dry run, those that would be
+    segments, bytes                     {before, after}: of all partitions
+    records, tombstones                 {before, after}: of the part that was gone over; markers do not count
+    rewritten_bytes                     of the segments that were, or would be, read and written anew
+    problems                            why partitions were left as they are, a sentence for each
+
+`after` is null in a dry run, and so is what only reading could tell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .steps import Outcome, PartitionPlan
+
+
+@dataclass(slots=True)
+class TopicCompaction:
+    """What was done to a topic."""
+
+    topic: str
+    partitions: int = 0
+    compacted: int = 0
+    rewritten_bytes: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    tombstones_before: int = 0
+    tombstones_after: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, plan: PartitionPlan, outcome: Outcome) -> None:
+        """Adds a partition."""
+        self.partitions += 1
+        if outcome.problem is not None:
+            self.problems.append(outcome.problem)
+        else:
+            self.compacted += bool(plan.groups)
+            self.rewritten_bytes += plan.rewritten_bytes
+            self.records_before += outcome.records_before
+            self.tombstones_before += outcome.tombstones_before
+            self.records_after += outcome.records_after
+            self.tombstones_after += outcome.tombstones_after
+        self.segments_before += plan.segments
+        self.segments_after += outcome.segments
+        self.bytes_before += plan.bytes
+        self.bytes_after += outcome.bytes
+
+
+@dataclass(slots=True)
+class CompactReport:
+    """What a compaction did; in a dry run, what it would do."""
+
+    paths: list[str]
+    topics: list[TopicCompaction] = field(default_factory=list)
+    seconds: float = 0.0
+    dry_run: bool = False
+
+    @property
+    def problems(self) -> list[str]:
+        """Why partitions were left as they are."""
+        return [problem for topic in self.topics for problem in topic.problems]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that this module's docstring describes."""
+        return {
+            "paths": self.paths,
+            "seconds": round(self.seconds, 3),
+            "dry_run": self.dry_run,
+            "topics": [self._topic(topic) for topic in self.topics],
+        }
+
+    def _topic(self, found: TopicCompaction) -> dict[str, Any]:
+        def pair(name: str, *, is_read: bool = False) -> dict[str, int | None]:
+            before: int | None = getattr(found, f"{name}_before")
+            after: int | None = getattr(found, f"{name}_after")
+            if self.dry_run:
+                before, after = (None if is_read else before), None
+            return {"before": before, "after": after}
+
+        return {
+            "topic": found.topic,
+            "partitions": found.partitions,
+            "compacted": found.compacted,
+            "rewritten_bytes": found.rewritten_bytes,
+            "segments": pair("segments"),
+            "bytes": pair("bytes"),
+            "records": pair("records", is_read=True),
+            "tombstones": pair("tombstones", is_read=True),
+            "problems": found.problems,
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_text(self) -> str:
+        """For people."""
+        lines: list[str] = []
+        for topic in self.topics:
+            lines += [f"left as it is: {problem}" for problem in topic.problems]
+            if not topic.compacted:
+                lines.append(f"{topic.topic}: {topic.partitions} partitions, nothing to compact")
+                continue
+            where = f"{topic.topic}: {topic.compacted} of {topic.partitions} partitions"
+            if self.dry_run:
+                lines.append(
+                    f"{where} would be compacted: {_bytes(topic.rewritten_bytes)} read and written anew, "
+                    f"of {_bytes(topic.bytes_before)} in {topic.segments_before} segments"
+                )
+                continue
+            lines.append(
+                f"{where} compacted: {_change(topic.records_before, topic.records_after)} records "
+                f"({_change(topic.tombstones_before, topic.tombstones_after)} tombstones), "
+                f"{_change(topic.segments_before, topic.segments_after)} segments, "
+                f"{_bytes(topic.bytes_before)} -> {_bytes(topic.bytes_after)}"
+            )
+        if not self.topics:
+            lines.append("no topic here is compacted")
+        elif not self.dry_run:
+            before, after = (sum(getattr(topic, f"bytes_{when}") for topic in self.topics) for when in _WHEN)
+            lines.append(f"{_bytes(before)} -> {_bytes(after)} in {self.seconds:.1f} s")
+        return "\n".join(lines) + "\n"
+
+
+_WHEN = ("before", "after")
+
+
+def report_of(
+    paths: Sequence[str],
+    topics: Sequence[str],
+    plans: Sequence[PartitionPlan],
+    outcomes: Sequence[Outcome],
+    unplanned: Sequence[tuple[str, str]] = (),
+) -> CompactReport:
+    """The report on these topics; of a dry run the outcomes are what there is now. `unplanned` are partitions for which
+    there could be no plan: the topic, and why."""
+    found = {topic: TopicCompaction(topic) for topic in topics}
+    for topic, problem in unplanned:
+        found[topic].partitions += 1
+        found[topic].problems.append(problem)
+    for plan, outcome in zip(plans, outcomes, strict=True):
+        found[plan.topic].add(plan, outcome)
+    return CompactReport(list(paths), list(found.values()))
+
+
+def _change(before: int, after: int) -> str:
+    return f"{before} -> {after}"
+
+
+def _bytes(size: int) -> str:
+    for unit, least in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= least:
+            return f"{size / least:.1f} {unit}"
+    return f"{size} bytes"

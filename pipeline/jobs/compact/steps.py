@@ -1,0 +1,452 @@
+"""Compaction of whole directories in steps that can be handed out: the plan, the tasks, and what the driver does.
+
+Owns which partitions are compacted and by which settings, the rewriting of one group of segments, and the order in
+which the driver puts groups in place. The rules are those of the broker's cleaner (`storage/compaction/compaction.py`),
+which are called here, not told again: a partition becomes what one pass of the cleaner with room for all keys makes of
+it. Only what stays is found in another way, see `last_offsets`. No Spark.
+
+In a partition the oldest group is put in place first, and each when it is its turn: else a tombstone could go before
+the value that it deletes. The cleaner's checkpoint says before the first that offsets may be missing, and after the
+last up to where the log is clean; whatever interrupts the work, the next run begins the partition anew, and what was
+put in place stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ....protocol.records.validate import Rules
+from ....storage.compaction.cleaned_transactions import aborted_transactions
+from ....storage.compaction.compaction import (
+    Clean,
+    Dirtiness,
+    SegmentFacts,
+    active_producers,
+    dirtiness,
+    groups,
+    tombstones_from_ms,
+)
+from ....storage.config import LogConfig
+from ....storage.errors import StorageError
+from ....storage.format import checkpoint
+from ....storage.io.copy_on_write import Overlay, ReadOnlyFiles
+from ....storage.io.files import DiskFiles, Files
+from ....storage.partition_log import PartitionLog
+from ....storage.producers.txn_index import AbortedTransaction
+from ....storage.segments.segment import Segment
+from ...backend import ReadError
+from ..in_place.directory_hold import COMPACTED, Held, put_in_place, sweep
+from ..in_place.disk_space import Free, Room, check_room, free_bytes, under_way
+from .configs import Settings
+from .last_offsets import ROWS, KeysFound, KeysItem
+from .tasks import GroupDone, GroupItem
+
+# -- the plan
+
+
+@dataclass(slots=True)
+class PartitionPlan:
+    """What is to be done to a partition: `task` as the cleaner would get it, `groups` of its segments, and of the log
+    as it is the aborted transactions, and the bytes of all segments. Nothing is done if there are no groups."""
+
+    topic: str
+    partition: int
+    root: str
+    task: Clean
+    dirty: Dirtiness
+    groups: list[list[SegmentFacts]]
+    aborted: list[AbortedTransaction]
+    segments: int
+    bytes: int
+
+    @property
+    def directory(self) -> str:
+        return self.task.directory
+
+    @property
+    def rewritten_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.task.segments) if self.groups else 0
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Checkpoints(NamedTuple):
+    """The checkpoints of a directory, by topic and partition. Of one that cannot be read nothing is known, as for a
+    broker."""
+
+    recovery_points: dict[tuple[str, int], int]
+    log_starts: dict[tuple[str, int], int]
+    watermarks: dict[tuple[str, int], int]
+    cleaner_offsets: dict[tuple[str, int], int]
+
+
+def checkpoints(held: Held) -> Checkpoints:
+    """Reads them."""
+    found: list[dict[tuple[str, int], int]] = []
+    for name in (
+        checkpoint.RECOVERY_POINT,
+        checkpoint.LOG_START_OFFSET,
+        checkpoint.REPLICATION_OFFSET,
+        checkpoint.CLEANER_OFFSET,
+    ):
+        try:
+            found.append(checkpoint.read_offsets(held.files, os.path.join(held.root, name)))
+        except StorageError:
+            found.append({})
+    return Checkpoints(*found)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What depends on the release whose cleaner this one is like; the defaults are Ottla's own, and those of 4.0."""
+
+    keep_old_formats: bool = False
+    delete_horizon: bool = True
+    keep_empty_at_end: bool = True
+
+
+def plan_partition(
+    held: Held,
+    topic: str,
+    partition: int,
+    settings: Settings,
+    *,
+    now_ms: int,
+    release: Release | None = None,
+    min_dirty_ratio: float = 0.0,
+    known: Checkpoints | None = None,
+) -> PartitionPlan:
+    """What a pass over a partition would do, without changing anything. `min_dirty_ratio`: nothing is done to a log
+    that is dirty by no more than this part. `known` are the directory's checkpoints, if they were read already. Raises
+    ReadError."""
+    known = known or checkpoints(held)
+    directory = os.path.join(held.root, f"{topic}-{partition}")
+    below = ReadOnlyFiles() if isinstance(held.files, DiskFiles) else held.files
+    try:
+        with Overlay(below) as files:
+            log = _opened(files, known, directory, (topic, partition), settings, now_ms)
+            try:
+                return _plan(files, held.root, known, log, settings, now_ms, release or Release(), min_dirty_ratio)
+            finally:
+                log.abandon()
+    except (StorageError, OSError) as error:
+        raise ReadError(f"{topic}-{partition} cannot be compacted: {error}") from error
+
+
+def _opened(
+    files: Files, known: Checkpoints, directory: str, key: tuple[str, int], settings: Settings, now_ms: int
+) -> PartitionLog:
+    """The log as its broker knows it. What opening changes stays above the disk."""
+    config = LogConfig(
+        segment_bytes=settings.segment_bytes,
+        segment_index_bytes=settings.segment_index_bytes,
+        index_interval_bytes=settings.index_interval_bytes,
+        rules=Rules(compacted=True),
+    )
+    return PartitionLog.open(
+        files,
+        directory,
+        topic=key[0],
+        partition=key[1],
+        config=config,
+        now_ms=now_ms,
+        clean_shutdown=True,
+        recovery_point=known.recovery_points.get(key, 0),
+        log_start_offset=known.log_starts.get(key, 0),
+    )
+
+
+def _plan(
+    files: Files,
+    root: str,
+    known: Checkpoints,
+    log: PartitionLog,
+    settings: Settings,
+    now_ms: int,
+    release: Release,
+    min_dirty_ratio: float,
+) -> PartitionPlan:
+    key = (log.topic, log.partition)
+    facts = [_facts(segment, with_times=settings.min_compaction_lag_ms > 0) for segment in log.segments]
+    # A replica that was not shut down as a leader may have records behind it that its leader will not have.
+    committed = known.watermarks.get(key, log.log_end_offset)
+    dirty = dirtiness(
+        facts,
+        cleaner_offset=known.cleaner_offsets.get(key),
+        log_start_offset=log.log_start_offset,
+        last_stable_offset=min(log.last_stable_offset, committed),
+        now_ms=now_ms,
+        min_lag_ms=settings.min_compaction_lag_ms,
+    )
+    task = Clean(
+        directory=log.directory,
+        segments=tuple(segment for segment in facts if segment.base_offset < dirty.end_offset),
+        first_dirty_offset=dirty.first_dirty_offset,
+        end_offset=dirty.end_offset,
+        now_ms=now_ms,
+        delete_retention_ms=settings.delete_retention_ms,
+        active_producers=active_producers(log.producers()),
+        keep_old_formats=release.keep_old_formats,
+        delete_horizon=release.delete_horizon,
+        keep_empty_at_end=release.keep_empty_at_end,
+        segment_bytes=settings.segment_bytes,
+        segment_index_bytes=settings.segment_index_bytes,
+        index_interval_bytes=settings.index_interval_bytes,
+    )
+    return planned(files, root, key, task, dirty, facts, is_due=dirty.ratio > min_dirty_ratio)
+
+
+def planned(
+    files: Files,
+    root: str,
+    key: tuple[str, int],
+    task: Clean,
+    dirty: Dirtiness,
+    facts: Sequence[SegmentFacts],
+    *,
+    is_due: bool,
+) -> PartitionPlan:
+    """The plan for a task. Raises StorageError."""
+    return PartitionPlan(
+        *key,
+        root,
+        task,
+        dirty,
+        list(groups(files, task, task.end_offset)) if is_due else [],
+        aborted_transactions(files, task.directory) if is_due else [],
+        len(facts),
+        sum(segment.size_bytes for segment in facts),
+    )
+
+
+def _facts(segment: Segment, *, with_times: bool) -> SegmentFacts:
+    largest_ms, first_ms = segment.times_ms() if with_times else (-1, -1)
+    return SegmentFacts(
+        segment.base_offset, segment.size_bytes, segment.next_offset, segment.modified_ns(), largest_ms, first_ms
+    )
+
+
+def check_space(plans: Sequence[PartitionPlan], parallel: int, free: Free = free_bytes) -> list[Room]:
+    """The room in each directory that has something to be done, for so many tasks at a time, if all stays. Raises
+    ReadError where it does not suffice."""
+    sizes: dict[str, list[int]] = {}
+    for plan in plans:
+        for group in plan.groups:
+            sizes.setdefault(plan.root, []).append(sum(segment.size_bytes for segment in group))
+    return check_room([(root, under_way(own, parallel)) for root, own in sizes.items()], "compaction", free)
+
+
+# -- what the driver does
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a partition; records and tombstones before and after are those below `end_offset`, without what
+    was aborted afterwards. With a problem it was left as it is, from where that says on."""
+
+    segments: int = 0
+    bytes: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    tombstones_before: int = 0
+    tombstones_after: int = 0
+    done: bool = False
+    problem: str | None = None
+
+
+class _Partition:
+    """A partition under way."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.plan = plan
+        self.found: dict[int, KeysFound] = {}
+        self.settled: list[str] = []
+        self.ready: dict[int, GroupDone] = {}
+        self.next_group = 0
+        self.outcome = Outcome(plan.segments, plan.bytes)
+
+    @property
+    def rows(self) -> int:
+        return sum(found.rows for found in self.found.values())
+
+
+class Compaction:
+    """The steps of the driver, in order: `keys_items` are done in tasks, and each answer given to `found`; `buckets`
+    say how what was found is shuffled, and `settled` hears of each; `group_items` are done in tasks, and each answer
+    given to `put`. `clear` removes what is left, whatever happened. A partition with a damaged segment is left as it
+    is. Raises ReadError."""
+
+    def __init__(self, files: Files, plans: Sequence[PartitionPlan]) -> None:
+        self._files = files
+        self.plans = plans
+        self._partitions = [_Partition(plan) for plan in plans]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What became of each partition."""
+        return [partition.outcome for partition in self._partitions]
+
+    # The first step: which keys
+
+    def keys_items(self) -> list[KeysItem]:
+        """A piece of work for each segment."""
+        items: list[KeysItem] = []
+        for number, plan in enumerate(self.plans):
+            if not plan.groups:
+                continue
+            task = plan.task
+            for index, segment in enumerate(task.segments):
+                items.append(
+                    KeysItem(
+                        number,
+                        index,
+                        task.directory,
+                        segment.base_offset,
+                        segment.size_bytes,
+                        task.first_dirty_offset,
+                        segment.next_offset,
+                        _between(plan.aborted, segment.base_offset, segment.next_offset),
+                    )
+                )
+        return items
+
+    def found(self, item: KeysItem, found: KeysFound) -> None:
+        """Takes what is in a segment."""
+        partition = self._partitions[item.partition]
+        partition.found[item.index] = found
+        if found.problem is not None:
+            partition.outcome.problem = partition.outcome.problem or f"{partition.plan}: {found.problem}"
+            return
+        partition.outcome.records_before += found.records
+        partition.outcome.tombstones_before += found.tombstones
+
+    # The second: which offsets
+
+    def buckets(self, rows: int = ROWS) -> list[Buckets]:
+        """How the rows of each partition are parted by hash, into buckets of about so many."""
+        found: list[Buckets] = []
+        for number, partition in enumerate(self._partitions):
+            if partition.rows and not partition.outcome.problem:
+                count = -(-partition.rows // rows)
+                names = [(index, keys.name) for index, keys in sorted(partition.found.items()) if keys.rows]
+                found.append(Buckets(number, partition.plan.directory, count, partition.rows, tuple(names)))
+        return found
+
+    def settled(self, partition: int, name: str) -> None:
+        """Takes the file with what was settled of a bucket."""
+        self._partitions[partition].settled.append(name)
+
+    # The third: new segments
+
+    def group_items(self) -> list[GroupItem]:
+        """A piece of work for each group of the partitions that have no problem."""
+        sound = [number for number, partition in enumerate(self._partitions) if not partition.outcome.problem]
+        return [item for number in sound for item in self._groups_of(number)]
+
+    def _groups_of(self, number: int) -> Iterator[GroupItem]:
+        partition = self._partitions[number]
+        plan, task = partition.plan, partition.plan.task
+        from_ms, first = tombstones_from_ms(task), 0
+        left: dict[int, bool] = {}
+        for group_number, group in enumerate(plan.groups):
+            indexes = range(first, first + len(group))
+            start, end = group[0].base_offset, group[-1].next_offset
+            found = [partition.found[index] for index in indexes]
+            own = {producer_id for segment in found for producer_id in segment.left}
+            yield GroupItem(
+                number,
+                group_number,
+                task._replace(
+                    segments=tuple(group),
+                    active_producers={
+                        producer_id: (epoch, last)
+                        for producer_id, (epoch, last) in task.active_producers.items()
+                        if last < 0 or start <= last < end
+                    },
+                ),
+                first,
+                from_ms,
+                _between(plan.aborted, start, end),
+                frozenset(producer_id for producer_id in own if left.get(producer_id)),
+                tuple(segment.name for segment in found),
+                tuple(partition.settled),
+                sum(segment.clean_records for segment in found),
+            )
+            for segment in found:
+                left.update(segment.left)
+            first += len(group)
+
+    def put(self, item: GroupItem, done: GroupDone) -> list[PartitionPlan]:
+        """Takes a group that was rewritten, and puts in place what has its turn now; the partitions that are done."""
+        partition = self._partitions[item.partition]
+        if done.problem is not None:
+            before = "; what lies before it was compacted" if partition.next_group else ""
+            partition.outcome.problem = partition.outcome.problem or f"{partition.plan}: {done.problem}{before}"
+        if partition.outcome.problem is not None:
+            return []
+        partition.ready[item.number] = done
+        return [partition.plan] if self._advance(partition) else []
+
+    def _advance(self, partition: _Partition) -> bool:
+        plan, outcome = partition.plan, partition.outcome
+        while (done := partition.ready.pop(partition.next_group, None)) is not None:
+            group = plan.groups[partition.next_group]
+            if not partition.next_group:
+                self._note_offset(plan, plan.task.first_dirty_offset, only_if_none=True)
+            old, new = [segment.base_offset for segment in group], [made.base_offset for made in done.new]
+            size_bytes = sum(made.size_bytes for made in done.new)
+            put_in_place(self._files, plan.directory, new, old, done.suffix, size_bytes)
+            outcome.segments += len(new) - len(old)
+            outcome.bytes += size_bytes - sum(segment.size_bytes for segment in group)
+            outcome.records_after += done.records
+            outcome.tombstones_after += done.tombstones
+            partition.next_group += 1
+        if partition.next_group < len(plan.groups):
+            return False
+        self._note_offset(plan, plan.task.end_offset)
+        sweep(self._files, plan.directory, COMPACTED)
+        outcome.done = True
+        return True
+
+    def _note_offset(self, plan: PartitionPlan, offset: int, *, only_if_none: bool = False) -> None:
+        """Writes up to where a partition is clean, durably."""
+        path = os.path.join(plan.root, checkpoint.CLEANER_OFFSET)
+        try:
+            try:
+                known = checkpoint.read_offsets(self._files, path)
+            except StorageError as error:
+                if isinstance(error.__cause__, OSError):
+                    raise
+                known = {}  # as a broker does with one that is damaged
+            if only_if_none and (plan.topic, plan.partition) in known:
+                return
+            checkpoint.write_offsets(self._files, path, {**known, (plan.topic, plan.partition): offset})
+        except StorageError as error:
+            raise ReadError(str(error)) from error
+
+    def clear(self) -> None:
+        """Removes the files that tasks have left, as of a run that did not come to its end."""
+        for partition in self._partitions:
+            if partition.plan.groups and not partition.outcome.done:
+                sweep(self._files, partition.plan.directory, COMPACTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How what was found in a partition is parted: into so many buckets, of so many rows together, from these files,
+    each with the index of its segment."""
+
+    partition: int
+    directory: str
+    count: int
+    rows: int
+    names: tuple[tuple[int, str], ...]
+
+
+def _between(aborted: Sequence[AbortedTransaction], start: int, end: int) -> tuple[AbortedTransaction, ...]:
+    """Those that have anything in a range of offsets."""
+    return tuple(found for found in aborted if found.first_offset < end and found.last_offset >= start)

@@ -1,0 +1,354 @@
+"""Leaving records out of many v2 batches at once: what `filtering.thinned` does to one, byte for byte.
+
+    stretches = Stretches(chooser)
+    rewrite(..., choose=stretches, read=stretches.read)
+
+Owns the walk over a segment that asks the chooser about every entry, in their order, and gives what it decides by
+offsets as runs: batches that stay as they are, that go, and that lose records or get a delete horizon, whose records
+are decoded and put together anew by columns; and old messages that become v2 and stay. What is unusual, and what is too
+little to be worth it, is given as it is, with its verdict, to be done alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute
+
+from ....protocol.records import batch, formats
+from ....protocol.records.batch import DELETE_HORIZON_BIT, NO_TIMESTAMP, BatchHeader
+from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ....storage.compaction.compaction import Chooser
+from ....storage.compaction.rewrite import Run, Verdict, every, none
+from ....storage.io.files import Files
+from ...readers.columnar import batches
+from ...readers.columnar.rows import Rows
+from ...readers.columnar.upgrade import PADDING, upgraded
+from ...readers.columnar.varints import Int64s, behind_varints, checked_difference, zigzag_widths, zigzags
+from .last_offsets import windows
+
+LEAST_RECORDS = 200
+"""Fewer are done one by one: the array operations take as long as so many."""
+
+_MOST_RECORDS = batches.MAX_ROWS // 2
+_MOST_BYTES = 32 << 20
+_compute: Any = compute  # its functions are made when it is imported, unknown to type checkers
+_EMPTY = pa.scalar(b"", pa.binary())
+_EVERY, _STAY, _GO = range(3)  # what the listed offsets of a batch do
+
+
+class Chosen:
+    """Keeps a record by its offset alone: those that are in `offsets`, or those that are not."""
+
+    __slots__ = ("_given", "is_complement", "offsets")
+
+    def __init__(self, offsets: Sequence[int], *, is_complement: bool) -> None:
+        self.offsets, self.is_complement = offsets, is_complement
+        self._given: frozenset[int] | None = None  # most are never asked one by one
+
+    def __call__(self, offset: int, key: bytes | None, has_value: bool) -> bool:
+        if self._given is None:
+            self._given = frozenset(self.offsets)
+        return (offset in self._given) is not self.is_complement
+
+
+class _Item(NamedTuple):
+    """An entry of a window with its verdict; `horizon_ms` is what is to be noted in it."""
+
+    position: int
+    header: BatchHeader
+    verdict: Verdict
+    horizon_ms: int | None
+
+    @property
+    def goes(self) -> bool:
+        return self.verdict.keep is none and not self.verdict.keep_empty
+
+    @property
+    def stays(self) -> bool:
+        return self.verdict.keep is every and self.horizon_ms is None and self.header.magic == batch.MAGIC
+
+    @property
+    def is_upgraded(self) -> bool:
+        """Whether nothing but its format changes, if that does."""
+        return self.header.magic != batch.MAGIC and self.verdict.keep is every and self.horizon_ms is None
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether it is one of those that are done together."""
+        header, keep = self.header, self.verdict.keep
+        return (
+            not self.stays
+            and (keep is every or isinstance(keep, Chosen))
+            and header.magic == batch.MAGIC
+            and not (header.is_control or header.log_append_time)
+            and 0 < header.record_count <= _MOST_RECORDS
+        )
+
+
+class _Thinned(NamedTuple):
+    """A batch after records were left out."""
+
+    data: bytearray
+    max_timestamp: int
+    count: int
+
+
+class Stretches:
+    """See the module. For one group, as its chooser is."""
+
+    def __init__(self, chooser: Chooser, *, keep_old: bool = False) -> None:
+        self._chooser = chooser
+        self._keep_old = keep_old
+        self._verdict: Verdict | None = None
+
+    @property
+    def aborted(self) -> list[bytes]:
+        """The chooser's."""
+        return self._chooser.aborted
+
+    @aborted.setter
+    def aborted(self, entries: list[bytes]) -> None:
+        self._chooser.aborted = entries
+
+    def __call__(self, header: BatchHeader, data: memoryview) -> Verdict:
+        """The verdict on the entry that `read` has just given."""
+        verdict, self._verdict = self._verdict, None
+        assert verdict is not None, "an entry that was not read"
+        return verdict
+
+    def read(self, files: Files, path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
+        """See `storage.rewrite.Read`."""
+        for _, window in windows(path, size_bytes, files):
+            items: list[_Item] = []
+            position = 0
+            while position < len(window):
+                header = formats.read_header(window, position)
+                size = header.size_bytes
+                verdict = self._chooser(header, window[position : position + size])
+                # A horizon that is there already holds.
+                horizon_ms = None if header.has_delete_horizon else verdict.delete_horizon_ms
+                items.append(_Item(position, header, verdict, horizon_ms))
+                position += size
+            yield from self._written(window, items)
+
+    def _written(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
+        thinned = _thinned(window, [item for item in items if item.is_thinned])
+        run = _RunOf(window)
+        old: list[_Item] = []
+        for item in items:
+            made = thinned.get(item.position)
+            if item.goes:
+                continue
+            if item.is_upgraded and not self._keep_old:
+                if run.last_offsets:
+                    yield run.made()
+                    run = _RunOf(window)
+                old.append(item)
+                continue
+            if old:
+                yield from self._upgraded(window, old)
+                old = []
+            if made is not None or item.stays:
+                run.add(item, made)
+                continue
+            if run.last_offsets:
+                yield run.made()
+                run = _RunOf(window)
+            yield self._alone(window, item)
+        if run.last_offsets:
+            yield run.made()
+        if old:
+            yield from self._upgraded(window, old)
+
+    def _alone(self, window: memoryview, item: _Item) -> tuple[memoryview, BatchHeader]:
+        self._verdict = item.verdict
+        return window[item.position : item.position + item.header.size_bytes], item.header
+
+    def _upgraded(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
+        """Old entries that follow each other, those between them being gone."""
+        entries = [window[item.position : item.position + item.header.size_bytes] for item in items]
+        places = [0, *accumulate(map(len, entries))]
+        by_place = dict(zip(places, items, strict=False))
+        end_offset = items[-1].header.next_offset
+        for found in upgraded(b"".join((*entries, PADDING)), places, next_offset=0, end_offset=end_offset):
+            yield found if isinstance(found, Run) else self._alone(window, by_place[found.position])
+
+
+class _RunOf:
+    """A run that is put together."""
+
+    def __init__(self, window: memoryview) -> None:
+        self._window = window
+        self._parts: list[bytearray | memoryview] = []
+        self._bounds = [0]
+        self._base_offsets: list[int] = []
+        self._max_timestamps: list[int] = []
+        self._counts: list[int] = []
+        self._source_bytes = 0
+        self.last_offsets: list[int] = []
+
+    def add(self, item: _Item, made: _Thinned | None) -> None:
+        """Takes the next entry of the source."""
+        header = item.header
+        self._source_bytes += header.size_bytes
+        if made is None:
+            copied = self._window[item.position : item.position + header.size_bytes]
+            self._parts.append(copied)
+            size, latest, count = len(copied), header.max_timestamp, header.record_count
+        else:
+            self._parts.append(made.data)
+            size, latest, count = len(made.data), made.max_timestamp, made.count
+        self._bounds.append(self._bounds[-1] + size)
+        self._base_offsets.append(header.base_offset)
+        self.last_offsets.append(header.last_offset)
+        self._max_timestamps.append(latest)
+        self._counts.append(count)
+
+    def made(self) -> Run:
+        """All of it."""
+        return Run(
+            b"".join(self._parts),
+            self._bounds,
+            self._base_offsets,
+            self.last_offsets,
+            self._max_timestamps,
+            self._counts,
+            False,
+            self._source_bytes,
+        )
+
+
+# -- many batches at once
+
+
+def _thinned(window: memoryview, items: Sequence[_Item]) -> dict[int, _Thinned]:
+    """What becomes of these batches, by their positions. Those that are missing are to be done alone."""
+    found: dict[int, _Thinned] = {}
+    chunk: list[_Item] = []
+    payloads: list[bytes | memoryview] = []
+    records = size = 0
+    for item in items:
+        if records + item.header.record_count > _MOST_RECORDS or size > _MOST_BYTES:
+            found.update(_together(chunk, payloads, records))
+            chunk, payloads, records, size = [], [], 0, 0
+        try:
+            if not batch.crc_matches(window, item.position, item.header):
+                continue
+            payload = batch.payload(window, item.position, item.header)
+        except (CorruptRecords, InvalidRecords, UnsupportedCodec):
+            continue
+        chunk.append(item)
+        payloads.append(payload)
+        records += item.header.record_count
+        size += len(payload)
+    found.update(_together(chunk, payloads, records))
+    return found
+
+
+def _together(items: list[_Item], payloads: list[bytes | memoryview], records: int) -> dict[int, _Thinned]:
+    if not items or records < LEAST_RECORDS:
+        return {}
+    headers = [item.header for item in items]
+    try:
+        rows, *more = batches.rows(headers, payloads, [True] * len(headers))
+        made = None if more else _filtered(rows, items)
+    except (InvalidRecords, UnsupportedCodec):
+        return {}  # alone it is told which one it is, and why
+    return {} if made is None else dict(zip((item.position for item in items), made, strict=True))
+
+
+def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Thinned] | None:
+    """The batches of what stays; None if of one nothing does. InvalidRecords for timestamps that do not fit."""
+    kept = np.flatnonzero(_mask(rows, items))
+    counts = np.bincount(np.repeat(np.arange(len(items)), rows.counts)[kept], minlength=len(items))
+    if not counts.all():
+        return None
+    starts = np.cumsum(counts) - counts
+    times = rows.timestamps[kept]
+    old_bases = np.array([item.header.base_timestamp for item in items], np.int64)
+    has_horizon = np.array([item.header.has_delete_horizon for item in items], np.bool_)
+    gets_horizon = np.array([item.horizon_ms is not None for item in items], np.bool_)
+    horizons = np.array([item.horizon_ms or 0 for item in items], np.int64)
+    bases = np.where(gets_horizon, horizons, np.where(has_horizon, old_bases, times[starts]))
+    latest = np.maximum(np.maximum.reduceat(times, starts), NO_TIMESTAMP)
+    data, ends = _records(rows, kept, times, np.repeat(bases, counts), np.repeat(bases != old_bases, counts))
+    made: list[_Thinned] = []
+    bounds = [0, *ends[np.cumsum(counts)].tolist()]
+    bits = np.where(has_horizon | gets_horizon, DELETE_HORIZON_BIT, 0).tolist()
+    for number, (item, base, newest, count) in enumerate(
+        zip(items, bases.tolist(), latest.tolist(), counts.tolist(), strict=True)
+    ):
+        header = item.header._replace(base_timestamp=base, max_timestamp=newest, record_count=count)
+        payload = data[bounds[number] : bounds[number + 1]]
+        made.append(_Thinned(batch.with_payload(header, payload, header.codec, bits=bits[number]), newest, count))
+    return made
+
+
+def _mask(rows: Rows, items: Sequence[_Item]) -> np.ndarray:
+    """Which records stay."""
+    kinds: list[int] = []
+    listed: list[int] = []
+    for item in items:
+        keep = item.verdict.keep
+        if isinstance(keep, Chosen):
+            listed += keep.offsets
+            kinds.append(_GO if keep.is_complement else _STAY)
+        else:
+            kinds.append(_EVERY)
+    of_record = np.repeat(np.array(kinds, np.int8), rows.counts)
+    known = np.array(listed or [-1], np.int64)
+    at = np.minimum(np.searchsorted(known, rows.offsets), known.size - 1)
+    is_listed = known[at] == rows.offsets
+    return (of_record == _EVERY) | (is_listed == (of_record == _STAY))
+
+
+def _records(
+    rows: Rows, kept: Int64s, times: Int64s, bases: Int64s, is_retimed: np.ndarray
+) -> tuple[memoryview, np.ndarray]:
+    """The bytes of these records, one behind the other, and where each ends, with a 0 before the first. Those that are
+    retimed count from another base, and are written anew up to their offsets."""
+    data = np.frombuffer(rows.payload, np.uint8)
+    begins, ends = rows.begins[kept], rows.ends[kept]
+    retimed = np.flatnonzero(is_retimed)
+    # Behind the length and the attributes lies the timestamp, behind that the offset.
+    offsets_at = behind_varints(data, behind_varints(data, begins[retimed]) + 1)
+    deltas = checked_difference(times[retimed], bases[retimed], "a timestamp")
+    _, delta_widths = zigzag_widths(deltas)
+    begins[retimed] = offsets_at
+    tails = _pieces(rows.payload, begins, ends)
+    if not retimed.size:
+        return _bytes_of(tails)
+    lengths = 1 + delta_widths + ends[retimed] - offsets_at
+    zeros = np.zeros(retimed.size, np.uint8), np.ones(retimed.size, np.int64)
+    heads = [_scattered(*written, retimed, kept.size) for written in (zigzags(lengths), zeros, zigzags(deltas))]
+    return _bytes_of(_compute.binary_join_element_wise(*heads, tails, _EMPTY))
+
+
+def _pieces(payload: bytes, begins: Int64s, ends: Int64s) -> pa.Array:
+    """Pieces of a payload, in rising order: every second element of an array over it."""
+    count = begins.size
+    bounds = np.empty(2 * count + 1, np.int32)
+    bounds[0 : 2 * count : 2], bounds[1 : 2 * count : 2] = begins, ends
+    bounds[-1] = ends[-1]
+    between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
+    return between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def _scattered(data: np.ndarray, widths: Int64s, at: Int64s, count: int) -> pa.Array:
+    """Elements of these widths at some places of an array of so many, the others empty."""
+    all_widths = np.zeros(count, np.int64)
+    all_widths[at] = widths
+    bounds = np.zeros(count + 1, np.int32)
+    np.cumsum(all_widths, out=bounds[1:])
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def _bytes_of(joined: Any) -> tuple[memoryview, np.ndarray]:
+    _, bounds, data = joined.buffers()
+    ends = np.frombuffer(bounds, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    return memoryview(data) if data is not None else memoryview(b""), ends

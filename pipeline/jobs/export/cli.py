@@ -1,0 +1,136 @@
+"""`ottla pipeline export`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ....protocol.arguments import add_bootstrap
+from ...cli.job import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
+from ...extras import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..spark_tasks import Say
+
+KINDS = ("json", "avro", "avro-confluent", "avro-single")
+CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
+    add_bootstrap(parser, help="read from running brokers, instead of PATH")
+    parser.add_argument(
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a setting of the client"
+    )
+    parser.add_argument("--to", required=True, metavar="FOLDER", help="where to export; a second run adds what is new")
+    parser.add_argument("--format", choices=("parquet", "delta"), default="parquet", help="delta needs the extra delta")
+    parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
+    parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
+    parser.add_argument(
+        "--isolation",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="read_committed leaves out what transactions aborted or have not ended",
+    )
+    parser.add_argument("--codec", choices=CODECS, default="zstd", help="how the files are compressed")
+    parser.add_argument("--rows-per-file", type=int, metavar="N", help="a file has at most so many rows")
+    parser.add_argument("--file-bytes", type=int, metavar="N", help="a file is full with so many bytes of records")
+    parser.add_argument("--decode", choices=KINDS, help="decode values into the column `decoded`")
+    parser.add_argument(
+        "--schema", metavar="TEXT|@FILE", help="of JSON as in Spark: id BIGINT, name STRING; of Avro its own JSON"
+    )
+    parser.add_argument(
+        "--undecodable", choices=("null", "fail"), default="null", help="what becomes of a value that does not decode"
+    )
+    parser.add_argument("--on-corrupt", choices=("fail", "skip"), default="fail", help="what becomes of damage")
+    parser.add_argument(
+        "--new-generation", action="store_true", help="export topics that were made anew beside what is there of them"
+    )
+    parser.add_argument(
+        "--fail-on-loss", action="store_true", help="end if records were deleted before they were exported"
+    )
+
+
+def check(parsed: argparse.Namespace) -> None:
+    if bool(parsed.paths) == bool(parsed.bootstrap_server):
+        raise UsageError("either PATH or --bootstrap-server says where to read")
+    if parsed.kafka and not parsed.bootstrap_server:
+        raise UsageError("--kafka goes with --bootstrap-server")
+    if parsed.schema is not None and parsed.decode is None:
+        raise UsageError("--schema goes with --decode")
+    if parsed.decode not in (None, "json") and parsed.schema is None:
+        raise UsageError(f"--decode {parsed.decode} needs --schema")
+    for name in ("rows_per_file", "file_bytes"):
+        if (number := getattr(parsed, name)) is not None and number < 1:
+            raise UsageError(f"--{name.replace('_', '-')} {number}: it must be 1 or more")
+    if parsed.format == "delta":
+        require("deltalake", "--format delta")
+    if (parsed.decode or "").startswith("avro"):
+        require("fastavro", f"--decode {parsed.decode}")
+    from . import arguments
+
+    parsed.to = arguments.folder(parsed.to)
+    arguments.check_folder(parsed.to, parsed.format, parsed.paths)
+    parsed.starting = arguments.limit(parsed.starting, "--from")
+    parsed.ending = arguments.limit(parsed.ending, "--until")
+    if parsed.schema is not None:
+        parsed.schema = arguments.schema_text(parsed.schema)
+    parsed.decoding = None
+    if parsed.decode is not None:
+        parsed.decoding = _decoding(parsed)
+    if parsed.paths:
+        chosen_topics(parsed)
+    else:
+        pattern(parsed)
+
+
+def _decoding(parsed: argparse.Namespace) -> Any:
+    """How values are decoded; JSON by a schema is known when Spark is there to read it."""
+    from .value_columns import Decoding
+
+    if parsed.decode != "json":
+        return Decoding.avro(parsed.schema, parsed.decode)
+    return Decoding.json() if parsed.schema is None else None
+
+
+def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+    from . import job
+
+    if parsed.decode == "json" and parsed.schema is not None:
+        parsed.decoding = job.json_schema(parsed.schema)
+    options: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
+    brokers = parsed.bootstrap_server
+    report = job.export(
+        spark,
+        {**dict(parsed.kafka), "bootstrap.servers": brokers} if brokers else parsed.paths,
+        parsed.to,
+        topics=parsed.topic,
+        like=parsed.topics,
+        starting=parsed.starting,
+        ending=parsed.ending,
+        isolation=parsed.isolation,
+        format=parsed.format,
+        codec=parsed.codec,
+        rows_per_file=parsed.rows_per_file,
+        decoding=parsed.decoding,
+        on_undecodable=parsed.undecodable,
+        on_corrupt=parsed.on_corrupt,
+        new_generation=parsed.new_generation,
+        fail_on_loss=parsed.fail_on_loss,
+        dry_run=parsed.dry_run,
+        tell=tell,
+        say=say,
+        **options,
+    )
+    return None if parsed.dry_run else report, 0
+
+
+JOB = Job(
+    name="export",
+    words="Export records to Parquet or Delta, by topic, partition and date; a second run adds only what is new.",
+    add_arguments=add_arguments,
+    check=check,
+    run=run,
+)

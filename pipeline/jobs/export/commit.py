@@ -1,0 +1,276 @@
+"""How written files become part of an export, all or none, and what is done about an export that was interrupted.
+
+A group of pieces is committed in this order: `_ottla/pending.json` says what is about to be done; the files get their
+names, and these are made durable; a Delta table adds the files in one transaction, which carries the number of the
+document; `pending.json` is renamed into the manifest. Who finds a `pending.json` undoes it, by removing the files that
+it names, unless the table has that transaction: then it ends what is left to do. So a row is in the export once at
+most, and a document never names a file that is not there.
+
+Owns the folder while it is open, by a lock. Everything goes through `storage.files.Files`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ....storage.io.files import Files, Lock, SharedFiles, write_atomically
+from . import layout
+from .manifest import Commit, Exported, ExportError, Manifest, document_name, parse, paths
+from .tasks import Work, Written
+
+GROUP_PIECES = 64
+GROUP_FILES = 1000
+GROUP_SECONDS = 10.0
+"""A group is committed when it has so many pieces or files, or is so old: what an interruption costs is done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is the same for all runs into a folder. `decoding` says how values are decoded, None if they are not."""
+
+    format: str = "parquet"
+    isolation: str = "read_committed"
+    decoding: dict[str, str | None] | None = None
+
+    def to_json(self) -> bytes:
+        told = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
+        return json.dumps(told, indent=1).encode() + b"\n"
+
+    def check(self, data: bytes, root: str) -> None:
+        """Compares with what a folder says. Raises ExportError."""
+        try:
+            told = json.loads(data)
+            version, there = told["version"], Settings(told["format"], told["isolation"], told["decoding"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ExportError(f"{root}/{layout.SETTINGS} is not as an export writes it: {error}") from error
+        if version != 1:
+            raise ExportError(f"{root}/{layout.SETTINGS} is of version {version}, which this release does not know")
+        for name in ("format", "isolation", "decoding"):
+            old, new = getattr(there, name), getattr(self, name)
+            if old != new:
+                raise ExportError(
+                    f"{root} was exported to with {name} {_shown(old)}, not {_shown(new)}: all of a table is made alike"
+                )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(str(one) for one in value.values() if one is not None)
+    return "none" if value is None else str(value)
+
+
+class Table(Protocol):
+    """A table that lists its files itself."""
+
+    def version(self) -> int | None:
+        """The number of the last document that it has the files of; None if it has none of any."""
+        ...
+
+    def add(self, commit: Commit) -> None:
+        """Adds the files of a document, and remembers its number, in one transaction."""
+        ...
+
+
+class Committer:
+    """A folder that is exported to, from `open` to `close`; a context manager.
+
+    `manifest` is what is there already. Raises ExportError for a folder that is not as it must be, OSError.
+    """
+
+    def __init__(self, files: Files, root: str, lock: Lock, table: Table | None) -> None:
+        self.root = root
+        self.manifest = Manifest()
+        self._files = files
+        self._lock: Lock | None = lock
+        self._table = table
+        self._waiting: list[tuple[Exported, tuple[str, ...]]] = []
+        self._since_s: float | None = None
+        self._is_broken = False
+        self._durable_folders: set[str] = set()
+
+    @classmethod
+    def open(
+        cls,
+        root: str,
+        settings: Settings,
+        *,
+        files: Files | None = None,
+        table: Callable[[], Table] | None = None,
+    ) -> Committer:
+        """Takes the folder, makes it if it is not there, and ends or undoes what an interruption left."""
+        disk = files if files is not None else SharedFiles()
+        check(root, settings, disk)
+        own = os.path.join(root, layout.OWN)
+        for folder in (layout.MANIFEST, layout.UNFINISHED):
+            disk.make_directory(os.path.join(root, folder))
+        try:
+            lock = disk.lock(os.path.join(root, layout.LOCK))
+        except BlockingIOError as error:
+            raise ExportError(f"{root} is in use by another export") from error
+        try:
+            place = os.path.join(root, layout.SETTINGS)
+            if disk.exists(place):  # maybe only since it was looked for
+                settings.check(disk.read_bytes(place), root)
+            else:
+                write_atomically(disk, place, settings.to_json())
+            for folder in (own, root, os.path.dirname(os.path.abspath(root))):
+                disk.sync_directory(folder)
+            made = cls(disk, root, lock, table() if table is not None else None)
+            made._recover()
+            return made
+        except BaseException:
+            lock.release()
+            raise
+
+    def __enter__(self) -> Committer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the folder up. What was not committed is not part of the export."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                self._sweep()
+            lock.release()
+
+    # -- what an interruption left
+
+    def _recover(self) -> None:
+        self.manifest = Manifest.read(self._files, self.root)
+        place = os.path.join(self.root, layout.PENDING)
+        done = self._table.version() if self._table is not None else None
+        if self._files.exists(place):
+            pending = parse(self._files.read_bytes(place), place)
+            if pending.number != self.manifest.number + 1:
+                raise ExportError(f"{place} does not follow {document_name(self.manifest.number)}")
+            if done is not None and done >= pending.number:
+                self._end(pending)
+            else:
+                self._undo(pending)
+        if done is not None and done > self.manifest.number:
+            raise ExportError(f"{self.root} lacks the manifest up to {document_name(done)}, which its table has")
+        self._sweep()
+
+    def _undo(self, pending: Commit) -> None:
+        folders = set()
+        for path in paths(pending.exported):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(os.path.join(self.root, path))
+                folders.add(os.path.dirname(os.path.join(self.root, path)))
+        for folder in folders:
+            self._files.sync_directory(folder)
+        self._files.remove(os.path.join(self.root, layout.PENDING))
+        self._files.sync_directory(os.path.join(self.root, layout.OWN))
+
+    def _sweep(self) -> None:
+        """Removes what tasks left that were not committed."""
+        folder = os.path.join(self.root, layout.UNFINISHED)
+        for name in self._files.list(folder):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(os.path.join(folder, name))
+
+    # -- committing
+
+    def skip(self, gone: Sequence[Exported]) -> None:
+        """Notes offsets that cannot be exported any more."""
+        self._waiting += [(one, ()) for one in gone]
+
+    def add(self, work: Work, written: Written, topic_id: str | None) -> Exported:
+        """A piece of work that is done. It is committed with others when there are enough."""
+        exported = Exported(
+            topic=work.topic,
+            topic_id=topic_id,
+            generation=work.generation,
+            partition=work.partition,
+            start=work.start,
+            end=work.end,
+            records=written.records,
+            undecoded=written.undecoded,
+            lost=written.lost,
+            files=tuple(file for _, file in written.files),
+        )
+        self._waiting.append((exported, tuple(name for name, _ in written.files)))
+        now_s = time.monotonic()
+        self._since_s = now_s if self._since_s is None else self._since_s
+        many = sum(len(names) for _, names in self._waiting) >= GROUP_FILES
+        if many or len(self._waiting) >= GROUP_PIECES or now_s - self._since_s >= GROUP_SECONDS:
+            self.commit()
+        return exported
+
+    def commit(self) -> None:
+        """Makes everything that was added part of the export. After a failure only the next one who opens the folder
+        can go on."""
+        waiting, self._waiting, self._since_s = self._waiting, [], None
+        if not waiting or self._is_broken:
+            return
+        self._is_broken = True  # until it is done: else what is pending would be forgotten
+        commit = Commit(self.manifest.number + 1, tuple(one for one, _ in waiting))
+        write_atomically(self._files, os.path.join(self.root, layout.PENDING), commit.to_json())
+        changed: dict[str, None] = {}
+        for exported, names in waiting:
+            for name, file in zip(names, exported.files, strict=True):
+                target = os.path.join(self.root, file.path)
+                self._make(os.path.dirname(target))
+                self._name(name, target)
+                changed[os.path.dirname(target)] = None
+        for folder in changed:
+            self._files.sync_directory(folder)
+        if self._table is not None:
+            self._table.add(commit)
+        self._end(commit)
+        self._is_broken = False
+
+    def _name(self, name: str, target: str) -> None:
+        try:
+            self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
+        except FileNotFoundError as error:
+            raise ExportError(
+                f"a task wrote {layout.UNFINISHED}/{name}, but {self.root} does not have it here: the folder must be "
+                "mounted at the same path where the tasks run"
+            ) from error
+
+    def _end(self, commit: Commit) -> None:
+        folder = os.path.join(self.root, layout.MANIFEST)
+        place = os.path.join(folder, document_name(commit.number))
+        self._files.replace(os.path.join(self.root, layout.PENDING), place)
+        self._files.sync_directory(folder)
+        self._files.sync_directory(os.path.join(self.root, layout.OWN))
+        self.manifest.take(commit)
+
+    def _make(self, folder: str) -> None:
+        """A folder and those above it, their names durable."""
+        if folder not in self._durable_folders:
+            self._files.make_directory(folder)
+        while folder != self.root and folder not in self._durable_folders:
+            self._durable_folders.add(folder)
+            folder = os.path.dirname(folder)
+            self._files.sync_directory(folder)
+
+
+def check(root: str, settings: Settings, files: Files | None = None) -> Manifest:
+    """Whether a folder can be exported to so, without changing anything; what was exported to it. Raises ExportError,
+    OSError."""
+    disk = files if files is not None else SharedFiles()
+    try:
+        names = disk.list(root)
+    except FileNotFoundError:
+        return Manifest()
+    except NotADirectoryError as error:
+        raise ExportError(f"{root} is no folder") from error
+    if layout.OWN not in names and names:
+        raise ExportError(f"{root} is not empty, and no export made it")
+    place = os.path.join(root, layout.SETTINGS)
+    if disk.exists(place):
+        settings.check(disk.read_bytes(place), root)
+    elif set(names) - {layout.OWN}:
+        raise ExportError(f"{root} has files, but {layout.SETTINGS} is missing")
+    return Manifest.read(disk, root)

@@ -1,0 +1,101 @@
+"""An export as a Delta table: the tasks' files are added to its log, a group of pieces in one transaction.
+
+The transaction carries the number of the manifest's document as the version of an application transaction
+(`txn`, app id `ottla-export`), so that table and manifest cannot disagree, and the offset ranges in its commit info,
+under `ottla.offsets`. Needs the extra `delta`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pyarrow as pa
+
+from ....storage.io.files import Files, SharedFiles
+from ...extras import needed
+from . import layout
+from .manifest import Commit, Exported, ExportedFile, ExportError
+from .ranges import Range, merged
+
+APP_ID = "ottla-export"
+
+
+class DeltaTable:
+    """The table in a folder, made if it is not there. Raises ExportError; MissingExtra without deltalake."""
+
+    def __init__(self, root: str, schema: pa.Schema, files: Files | None = None) -> None:
+        with needed():
+            import deltalake
+            from deltalake.exceptions import DeltaError
+        self._root = root
+        self._files = files if files is not None else SharedFiles()
+        self._schema = pa.schema([*schema, *layout.PARTITIONING])
+        self._lake: Any = deltalake
+        self._error = DeltaError
+        try:
+            if deltalake.DeltaTable.is_deltatable(root):
+                self._table = deltalake.DeltaTable(root)
+            else:
+                self._table = deltalake.DeltaTable.create(
+                    root, self._schema, partition_by=list(layout.PARTITIONING.names), name=os.path.basename(root)
+                )
+        except DeltaError as error:
+            raise ExportError(f"the Delta table in {root} cannot be opened: {error}") from error
+
+    def version(self) -> int | None:
+        """The number of the last document that the table has the files of."""
+        return self._table.transaction_version(APP_ID)
+
+    def add(self, commit: Commit) -> None:
+        """Adds the files of a document. A table that others write to meanwhile is no obstacle."""
+        from deltalake.transaction import AddAction
+
+        actions: list[Any] = [
+            AddAction(
+                path=file.path,
+                size=file.bytes,
+                partition_values=_partition_values(exported, file),
+                modification_time=self._files.modified_ns(os.path.join(self._root, file.path)) // 1_000_000,
+                data_change=True,
+                stats=_stats(file),
+            )
+            for exported in commit.exported
+            for file in exported.files
+        ]
+        properties = self._lake.CommitProperties(
+            custom_metadata={"ottla.offsets": _offsets(commit)},
+            app_transactions=[self._lake.Transaction(APP_ID, commit.number)],
+        )
+        try:
+            self._table.update_incremental()
+            self._table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._schema,
+                partition_by=list(layout.PARTITIONING.names),
+                commit_properties=properties,
+            )
+        except self._error as error:
+            raise ExportError(f"the Delta table in {self._root} cannot be written: {error}") from error
+
+
+def _partition_values(exported: Exported, file: ExportedFile) -> dict[str, str | None]:
+    place = layout.place(os.path.dirname(file.path))
+    assert place is not None
+    return {"topic": exported.topic, "partition": str(exported.partition), "date": place.date}
+
+
+def _stats(file: ExportedFile) -> str:
+    low: dict[str, Any] = {"offset": file.first_offset}
+    high: dict[str, Any] = {"offset": file.last_offset}
+    return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high})
+
+
+def _offsets(commit: Commit) -> str:
+    """{topic: {partition: [[start, end], ...]}}"""
+    found: dict[str, dict[str, list[Range]]] = {}
+    for one in commit.exported:
+        found.setdefault(one.topic, {}).setdefault(str(one.partition), []).append(one.range)
+    return json.dumps({topic: {key: merged(of) for key, of in parts.items()} for topic, parts in found.items()})

@@ -1,0 +1,210 @@
+"""What an export will read: the offsets that are there, less those that were exported already.
+
+Owns what is refused: topics that were made anew since, and logs that end before what was exported of them. Asks a
+backend and the manifest; knows no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ....protocol.primitives import ZERO_UUID
+from ....storage.format.partition_metadata import encode_id
+from ...backend import Backend, DataLoss, OffsetRange, Offsets, OnCorrupt, Piece, Selection, TopicPartition, Wanted
+from ...offsets import EARLIEST, LATEST, AtOffset, Limit, positions, split
+from ...readers.files import FileBackend, FilePiece
+from ...readers.files.pieces import joined
+from . import layout
+from .manifest import Exported, ExportError, Manifest, Topic
+from .ranges import Range, total, without
+from .tasks import Form, Work
+
+WIRE_OFFSETS = 500_000
+"""One task reads at most so many offsets from a broker, of whose bytes nothing is known before."""
+
+OFFSET_BYTES = 100
+"""So much an offset counts where nothing else is known: for bundles and progress."""
+
+
+FROM_START = AtOffset(EARLIEST)
+TO_END = AtOffset(LATEST)
+
+
+class Source(Backend, Protocol):
+    """A backend that knows the ids of topics."""
+
+    def __enter__(self) -> Source: ...
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic; ZERO_UUID where it has none, or none is told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be exported. `new_generation`: a topic that was made anew is exported beside what is there of it.
+    `fail_on_loss`: records that were deleted before they were exported end it, with nothing done."""
+
+    selection: Selection
+    starting: Limit = FROM_START
+    ending: Limit = TO_END
+    committed: bool = True
+    on_corrupt: OnCorrupt = "fail"
+    new_generation: bool = False
+    fail_on_loss: bool = False
+
+
+@dataclass(slots=True)
+class TopicPlan:
+    """What will be read of a topic. `todo`, `skipped` and `gone` are by partition: to be exported, there already, and
+    deleted before they could be exported."""
+
+    topic: str
+    topic_id: str | None
+    generation: int
+    partitions: int = 0
+    todo: dict[int, list[Range]] = field(default_factory=dict)
+    skipped: dict[int, int] = field(default_factory=dict)
+    gone: dict[int, Range] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """All of it: `works` are the tasks' items."""
+
+    topics: dict[str, TopicPlan]
+    works: list[Work]
+
+    @property
+    def gone(self) -> list[Exported]:
+        """What is noted as gone."""
+        return [
+            Exported(topic.topic, topic.topic_id, topic.generation, partition, *of, gone=True)
+            for topic in self.topics.values()
+            for partition, of in topic.gone.items()
+        ]
+
+    @property
+    def offsets(self) -> int:
+        return sum(total(of) for topic in self.topics.values() for of in topic.todo.values())
+
+    @property
+    def skipped(self) -> int:
+        return sum(sum(topic.skipped.values()) for topic in self.topics.values())
+
+
+def plan(backend: Source, manifest: Manifest, request: Request, root: str, form: Form) -> Plan:
+    """What is to be done now. Raises ExportError, OptionError, DataLoss, ReadError of the backend."""
+    keys = backend.partitions(request.selection)
+    # The starts first: what is deleted meanwhile the tasks find out.
+    first = backend.earliest(keys)
+    starts = positions(backend, keys, request.starting, committed=request.committed)
+    last = backend.latest(keys, committed=request.committed)
+    ends = last
+    if request.ending != TO_END:
+        ends = positions(backend, keys, request.ending, end="ending", committed=request.committed)
+    topics: dict[str, TopicPlan] = {}
+    for key in keys:
+        if key not in first or key not in last or key not in starts or key not in ends:
+            continue  # gone since it was listed
+        if key.topic not in topics:
+            topics[key.topic] = _topic(backend, manifest, request, key.topic, keys, last)
+        known = manifest.topic(key.topic)
+        covered = known.covered(key.partition) if topics[key.topic].generation == known.generation else []
+        asked = Range(max(starts[key], first[key]), min(ends[key], last[key]))
+        _add(topics[key.topic], key, asked, covered, _is_gone(request, first[key], covered))
+    _refuse_loss(topics, request)
+    return Plan(topics, list(_works(backend, topics, request, root, form)))
+
+
+def _topic(
+    backend: Source, manifest: Manifest, request: Request, name: str, keys: Sequence[TopicPartition], last: Offsets
+) -> TopicPlan:
+    """A topic, and whether it is the one that was exported before."""
+    raw = backend.topic_id(name)
+    topic_id = encode_id(raw) if raw != ZERO_UUID else None
+    known = manifest.topic(name)
+    why = _made_anew(known, topic_id, [key for key in keys if key.topic == name], last)
+    if why is None:
+        return TopicPlan(name, topic_id or known.topic_id, known.generation)
+    if not request.new_generation:
+        raise ExportError(
+            f"topic {name} is not what was exported before: {why}; --new-generation (new_generation=True) exports it "
+            "beside what is there"
+        )
+    return TopicPlan(name, topic_id, known.generation + 1)
+
+
+def _made_anew(known: Topic, topic_id: str | None, keys: Sequence[TopicPartition], last: Offsets) -> str | None:
+    if topic_id is not None and known.topic_id is not None and topic_id != known.topic_id:
+        return f"its id is {topic_id}, and was {known.topic_id}"
+    for key in keys:
+        covered = known.covered(key.partition)
+        if covered and key in last and last[key] < covered[-1].end:
+            return f"{key} ends at offset {last[key]}, but was exported up to {covered[-1].end}"
+    return None
+
+
+def _is_gone(request: Request, first: int, covered: Sequence[Range]) -> Range | None:
+    """The offsets between what was exported and where the log begins now."""
+    if request.starting != FROM_START or not covered or covered[-1].end >= first:
+        return None
+    return Range(covered[-1].end, first)
+
+
+def _add(topic: TopicPlan, key: TopicPartition, asked: Range, covered: Sequence[Range], gone: Range | None) -> None:
+    topic.partitions += 1
+    if gone is not None:
+        topic.gone[key.partition] = gone
+    todo = without(asked, covered) if asked.size else []
+    if todo:
+        topic.todo[key.partition] = todo
+    topic.skipped[key.partition] = asked.size - total(todo)
+
+
+def _refuse_loss(topics: Mapping[str, TopicPlan], request: Request) -> None:
+    if not request.fail_on_loss:
+        return
+    for topic in topics.values():
+        for partition, of in topic.gone.items():
+            key = TopicPartition(topic.topic, partition)
+            raise DataLoss(f"{key}: offsets {of} were deleted before they were exported")
+
+
+def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form) -> Iterator[Work]:
+    """The tasks' items. What a partition lacks in several places is several ranges."""
+    wanted = Wanted(columns=layout.READ, committed=request.committed, on_corrupt=request.on_corrupt)
+    ranges = [
+        OffsetRange(topic.topic, partition, *one)
+        for topic in topics.values()
+        for partition, of in topic.todo.items()
+        for one in of
+    ]
+    pieces: Iterable[Piece]
+    if isinstance(backend, FileBackend):  # each piece makes files of its own
+        pieces = joined(backend.pieces(ranges, wanted, at_least=None), form.file_bytes // 2)
+    else:
+        pieces = backend.pieces(split(ranges, WIRE_OFFSETS), wanted, at_least=None)
+    for piece in pieces:
+        reads, size_bytes = _reads(piece)
+        yield Work(
+            piece=piece,
+            root=root,
+            topic=reads.topic,
+            partition=reads.partition,
+            start=reads.start,
+            end=reads.end,
+            generation=topics[reads.topic].generation,
+            size_bytes=size_bytes,
+            form=form,
+            fail_on_loss=request.fail_on_loss,
+        )
+
+
+def _reads(piece: Any) -> tuple[OffsetRange, int]:
+    """The offsets that a piece reads, and about how many bytes these are."""
+    if isinstance(piece, FilePiece):
+        return OffsetRange(*piece.key, piece.start, piece.end), piece.size_bytes
+    return piece.range, piece.range.size * OFFSET_BYTES

@@ -1,0 +1,173 @@
+"""The report of an export: what was written of each topic, and what was there already. Pure.
+
+The document of `to_json`:
+
+    folder, format, seconds
+    total              {records, files, bytes, skipped, undecoded, gone}
+    topics             one by name: topic, topic_id (null: not known), generation, records, files, bytes, undecoded,
+                       problem (of the first value that did not decode), and its partitions: partition,
+                       offsets [[start, end], ...] and how many are exported now, skipped (how many offsets were there
+                       already), gone [start, end] or null, lost [sentences of tasks]
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from .manifest import Exported
+from .plan import Plan
+from .ranges import Range, merged, total
+from .tasks import Written
+
+
+@dataclass(slots=True)
+class PartitionExport:
+    """What became of one partition. `offsets` were exported now, `skipped` so many are there already, `gone` were
+    deleted before they were exported; `lost`: what tasks found to be gone."""
+
+    partition: int
+    offsets: list[Range] = field(default_factory=list)
+    skipped: int = 0
+    gone: Range | None = None
+    lost: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TopicExport:
+    """What became of one topic; bytes are those of its files."""
+
+    topic: str
+    topic_id: str | None
+    generation: int
+    partitions: dict[int, PartitionExport] = field(default_factory=dict)
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+    undecoded: int = 0
+    problem: str = ""
+
+    @property
+    def skipped(self) -> int:
+        return sum(one.skipped for one in self.partitions.values())
+
+    @property
+    def gone(self) -> int:
+        return sum(one.gone.size for one in self.partitions.values() if one.gone is not None)
+
+
+class ExportReport:
+    """What an export did. `seconds` is how long it took."""
+
+    def __init__(self, folder: str, form: str, plan: Plan) -> None:
+        self.folder = folder
+        self.format = form
+        self.seconds = 0.0
+        self.topics: dict[str, TopicExport] = {}
+        for of in plan.topics.values():
+            topic = self.topics[of.topic] = TopicExport(of.topic, of.topic_id, of.generation)
+            for number, skipped in sorted(of.skipped.items()):
+                topic.partitions[number] = PartitionExport(number, skipped=skipped, gone=of.gone.get(number))
+
+    def add(self, exported: Exported, written: Written) -> None:
+        """A piece of work that is done."""
+        topic = self.topics[exported.topic]
+        topic.records += exported.records
+        topic.files += len(exported.files)
+        topic.bytes += sum(file.bytes for file in exported.files)
+        topic.undecoded += exported.undecoded
+        topic.problem = topic.problem or (written.problem and f"partition {exported.partition}, {written.problem}")
+        partition = topic.partitions[exported.partition]
+        partition.offsets = merged([*partition.offsets, exported.range])
+        partition.lost += [written.lost] * bool(written.lost)
+
+    @property
+    def records(self) -> int:
+        return sum(topic.records for topic in self.topics.values())
+
+    @property
+    def files(self) -> int:
+        return sum(topic.files for topic in self.topics.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(topic.bytes for topic in self.topics.values())
+
+    @property
+    def skipped(self) -> int:
+        return sum(topic.skipped for topic in self.topics.values())
+
+    @property
+    def undecoded(self) -> int:
+        return sum(topic.undecoded for topic in self.topics.values())
+
+    @property
+    def gone(self) -> int:
+        return sum(topic.gone for topic in self.topics.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `to_json`, see the module."""
+        names = ("records", "files", "bytes", "skipped", "undecoded", "gone")
+        return {
+            "folder": self.folder,
+            "format": self.format,
+            "seconds": round(self.seconds, 3),
+            "total": {name: getattr(self, name) for name in names},
+            "topics": [_topic(topic) for _, topic in sorted(self.topics.items())],
+        }
+
+    def to_json(self) -> str:
+        """One document, indented."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_text(self) -> str:
+        """For people: a line for each topic, one for each thing that they should know of it, and the sum."""
+        lines: list[str] = []
+        for _, topic in sorted(self.topics.items()):
+            there = f", {topic.skipped:,} offsets were there already" if topic.skipped else ""
+            again = f", made anew {topic.generation} times" if topic.generation else ""
+            lines.append(f"{topic.topic}{again}: {_amount(topic)}{there}")
+            for partition in topic.partitions.values():
+                if partition.offsets:
+                    ranges = ", ".join(map(str, partition.offsets))
+                    lines.append(f"  partition {partition.partition}: offsets {ranges}")
+                if partition.gone is not None:
+                    gone = f"offsets {partition.gone} were deleted before they were exported"
+                    lines.append(f"  ! partition {partition.partition}: {gone}")
+                lines += [f"  ! {lost}" for lost in partition.lost]
+            if topic.undecoded:
+                values = "value does" if topic.undecoded == 1 else "values do"
+                lines.append(f"  ! {topic.undecoded:,} {values} not decode, first {topic.problem}")
+        lines.append(f"{_amount(self)} in {self.folder}")
+        return "".join(f"{line}\n" for line in lines)
+
+
+def _amount(of: TopicExport | ExportReport) -> str:
+    files = "1 file" if of.files == 1 else f"{of.files:,} files"
+    records = "1 record" if of.records == 1 else f"{of.records:,} records"
+    return f"{records} in {files}, {of.bytes:,} bytes"
+
+
+def _topic(topic: TopicExport) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "topic_id": topic.topic_id,
+        "generation": topic.generation,
+        "records": topic.records,
+        "files": topic.files,
+        "bytes": topic.bytes,
+        "undecoded": topic.undecoded,
+        "problem": topic.problem or None,
+        "partitions": [
+            {
+                "partition": one.partition,
+                "offsets": [list(of) for of in one.offsets],
+                "exported": total(one.offsets),
+                "skipped": one.skipped,
+                "gone": list(one.gone) if one.gone is not None else None,
+                "lost": one.lost,
+            }
+            for one in topic.partitions.values()
+        ],
+    }

@@ -1,0 +1,321 @@
+"""What a task of an export does: the records of one piece to Parquet files, by the days of their timestamps.
+
+The files get their names when they are committed; until then they lie in `_ottla/unfinished` under names that no other
+attempt has. So a task that is killed, or runs twice, leaves nothing that anyone takes for rows. Memory is bounded by
+what waits to become a row group, and by the files that are open at once.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ....storage.io.files import File, Files, SharedFiles
+from ...backend import DataLoss, Piece, ReadError, TopicPartition
+from ...columns import EXACT_TIME
+from . import layout
+from .layout import FileName, Place
+from .manifest import ExportedFile
+from .value_columns import Decoding
+
+CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
+GROUP_BYTES = 32 << 20
+"""A row group holds about so many bytes of Arrow: enough for columns to compress, and few for a reader to hold."""
+
+WAITING_BYTES = 2 * GROUP_BYTES
+_LAST_MS = (2**63 - 1) // 1000  # of Delta: what is later becomes that
+
+OPEN_FILES = 64
+"""So much waits at most, and so many files are open at once, when records of many days lie next to each other."""
+
+FILE_BYTES = 128 << 20
+
+# Values seldom come again. Least and largest are of use where a reader looks for a range.
+_PARQUET = {
+    "use_dictionary": ["timestampType", "key", "headers.list.element.key"],
+    "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+    "write_statistics": ["offset", "timestamp"],
+}
+
+Int64s = np.ndarray[Any, np.dtype[np.int64]]
+OnUndecodable = Literal["null", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How files are written; can be pickled. A file is full when it has `rows_per_file` rows or `file_bytes` bytes of
+    Arrow. `for_delta`: timestamps in microseconds, the only ones that Delta knows."""
+
+    codec: str = "zstd"
+    rows_per_file: int | None = None
+    file_bytes: int = FILE_BYTES
+    for_delta: bool = False
+    decoding: Decoding | None = None
+    on_undecodable: OnUndecodable = "null"
+
+    @property
+    def timestamp(self) -> pa.DataType:
+        return layout.DELTA_TIMESTAMP if self.for_delta else layout.TIMESTAMP
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the files."""
+        return layout.schema(self.decoding.type if self.decoding else None, timestamp=self.timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One task's work: offsets `start` up to `end` of a partition, which `piece` reads, to files under `root`. Can be
+    pickled. `size_bytes` is an estimate. `fail_on_loss`: offsets that are gone by now end the job."""
+
+    piece: Piece
+    root: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    generation: int
+    size_bytes: int
+    form: Form
+    fail_on_loss: bool = False
+
+    def __str__(self) -> str:
+        return f"{TopicPartition(self.topic, self.partition)}, offsets {self.start} to {self.end - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task has written: `files` by their names in `_ottla/unfinished`. `lost` tells what was gone."""
+
+    records: int
+    files: tuple[tuple[str, ExportedFile], ...]
+    undecoded: int = 0
+    problem: str = ""
+    lost: str = ""
+
+
+def write(work: Work, files: Files | None = None) -> Written:
+    """Does the work. Raises ReadError, OSError; then, and whenever it is interrupted, what it wrote is no part of
+    anything."""
+    disk = files if files is not None else SharedFiles()
+    try:
+        return _written(work, work.piece, disk)
+    except DataLoss as error:
+        if work.fail_on_loss:
+            raise
+        return replace(_written(work, _lenient(work.piece), disk), lost=str(error))
+
+
+def _lenient(piece: Any) -> Piece:
+    """The same piece, of which what is gone is left out."""
+    return replace(piece, wanted=replace(piece.wanted, fail_on_loss=False))
+
+
+def _written(work: Work, piece: Piece, files: Files) -> Written:
+    writer = _Writer(work, files)
+    try:
+        for rows in piece.read():
+            writer.add(rows)
+        return writer.finished()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+@dataclass(slots=True)
+class _Day:
+    """The rows of one day: those that wait, and the file that is open for them."""
+
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    file: _OpenFile | None = None
+
+
+class _OpenFile:
+    """A file that is being written; pyarrow's way to write goes through `Files`."""
+
+    def __init__(self, files: Files, path: str, form: Form) -> None:
+        self.name = os.path.basename(path)
+        self.rows = self.bytes = 0
+        self.first = self.last = -1
+        self.min_ms: int | None = None
+        self.max_ms: int | None = None
+        self._file: File | None = files.open(path, create=True)
+        self._position = 0
+        options: Any = _PARQUET  # of which pyarrow's own types know less than it takes
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self, mode="w"),
+            form.schema,
+            compression="NONE" if form.codec == "none" else form.codec,
+            store_schema=not form.for_delta,
+            **options,
+        )
+
+    # What pyarrow asks of a file
+
+    closed = False
+
+    def write(self, data: Any) -> int:
+        assert self._file is not None
+        size = len(data)
+        self._file.write(self._position, data)
+        self._position += size
+        return size
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    # The rows
+
+    def add(self, table: pa.Table, arrow_bytes: int) -> None:
+        """A row group."""
+        offsets = table.column("offset")
+        self.first = offsets[0].as_py() if not self.rows else self.first
+        self.last = offsets[-1].as_py()
+        for chunk in table.column("timestamp").chunks:
+            times = chunk.drop_null().view(pa.int64()).to_numpy()
+            if len(times):
+                low, high = int(times.min()), int(times.max())
+                self.min_ms = low if self.min_ms is None else min(self.min_ms, low)
+                self.max_ms = high if self.max_ms is None else max(self.max_ms, high)
+        self.rows += table.num_rows
+        self.bytes += arrow_bytes
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def finished(self) -> int:
+        """Ends the file and makes it durable; its size."""
+        assert self._file is not None
+        self._writer.close()
+        self._file.sync()
+        self.discard()
+        return self._position
+
+    def discard(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+class _Writer:
+    """The files of one piece."""
+
+    def __init__(self, work: Work, files: Files) -> None:
+        self._work = work
+        self._files = files
+        self._days: dict[int, _Day] = {}
+        self._waiting_bytes = 0
+        self._done: list[tuple[str, ExportedFile]] = []
+        self._records = 0
+        self._decoder = work.form.decoding.decoder() if work.form.decoding is not None else None
+        self._undecoded = 0
+        self._problem = ""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows of the columns of `layout.READ`, behind those before."""
+        times = rows.column(EXACT_TIME.name).to_numpy()
+        found = self._shaped(rows, times)
+        self._records += rows.num_rows
+        days = layout.days(times)
+        low, high = int(days.min()), int(days.max())
+        if low == high:
+            self._wait(low, found)
+        else:
+            order = np.argsort(days, kind="stable")
+            sorted_days = days[order]
+            begins = [0, *(np.flatnonzero(np.diff(sorted_days)) + 1).tolist(), len(days)]
+            for begin, end in pairwise(begins):
+                # Copied: a few rows that wait must not keep all those alive that they came with.
+                self._wait(int(sorted_days[begin]), found.take(pa.array(order[begin:end])))
+        while self._waiting_bytes > WAITING_BYTES:
+            self._flush(max(self._days, key=lambda day: self._days[day].waiting_bytes))
+
+    def _shaped(self, rows: pa.RecordBatch, times: Int64s) -> pa.RecordBatch:
+        """The rows with the columns of the files."""
+        form = self._work.form
+        unknown = times == -1
+        whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.for_delta else times
+        stamped = pa.array(whole, mask=unknown if unknown.any() else None).view(form.timestamp)
+        arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
+        if self._decoder is not None:
+            decoded = self._decoder.decode(rows.column("value"))
+            if decoded.failed and form.on_undecodable == "fail":
+                offset = rows.column("offset")[decoded.first_failed].as_py()
+                raise ReadError(f"the value at offset {offset} does not decode: {decoded.problem}")
+            if decoded.failed and not self._undecoded:
+                self._problem = f"offset {rows.column('offset')[decoded.first_failed].as_py()}: {decoded.problem}"
+            self._undecoded += decoded.failed
+            arrays.append(decoded.values)
+        return pa.RecordBatch.from_arrays(arrays, schema=form.schema)
+
+    def _wait(self, day: int, rows: pa.RecordBatch) -> None:
+        of_day = self._days.setdefault(day, _Day())
+        size = rows.nbytes
+        of_day.waiting.append(rows)
+        of_day.waiting_bytes += size
+        self._waiting_bytes += size
+        if of_day.waiting_bytes >= GROUP_BYTES:
+            self._flush(day)
+
+    def _flush(self, day: int) -> None:
+        """What waits of a day becomes a row group, or several where files are full with it."""
+        of_day = self._days[day]
+        size, of_day.waiting_bytes = of_day.waiting_bytes, 0
+        self._waiting_bytes -= size
+        batches, of_day.waiting = of_day.waiting, []
+        if not batches:
+            return
+        table = pa.Table.from_batches(batches)
+        form, begin = self._work.form, 0
+        while begin < table.num_rows:
+            file = of_day.file = of_day.file or self._opened(day)
+            room = table.num_rows - begin if form.rows_per_file is None else form.rows_per_file - file.rows
+            part = table.slice(begin, room)
+            file.add(part, size * part.num_rows // table.num_rows)
+            begin += part.num_rows
+            if file.rows == form.rows_per_file or file.bytes >= form.file_bytes:
+                self._close(day)
+
+    def _opened(self, day: int) -> _OpenFile:
+        open_now = [other for other, of_day in self._days.items() if of_day.file is not None]
+        if len(open_now) >= OPEN_FILES:
+            self._close(open_now[0])
+        name = f"{uuid.uuid4().hex}.parquet"
+        return _OpenFile(self._files, os.path.join(self._work.root, layout.UNFINISHED, name), self._work.form)
+
+    def _close(self, day: int) -> None:
+        file, self._days[day].file = self._days[day].file, None
+        if file is None:
+            return
+        size = file.finished()
+        work = self._work
+        where = Place(work.topic, work.partition, day)
+        divisor = 1000 if work.form.for_delta else 1
+        path = f"{where}/{FileName(file.first, file.last, work.generation)}"
+        times = [None if time is None else time // divisor for time in (file.min_ms, file.max_ms)]
+        self._done.append((file.name, ExportedFile(path, file.rows, size, file.first, file.last, *times)))
+
+    def finished(self) -> Written:
+        """Everything written and durable."""
+        for day in sorted(self._days):
+            self._flush(day)
+            self._close(day)
+        return Written(self._records, tuple(self._done), self._undecoded, self._problem)
+
+    def discard(self) -> None:
+        """Closes what is open; the files are swept away by who comes next."""
+        for of_day in self._days.values():
+            if of_day.file is not None:
+                of_day.file.discard()

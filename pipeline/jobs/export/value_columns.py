@@ -1,0 +1,433 @@
+"""Values as columns: JSON by a schema or as text that is checked, and Avro by the schema that it was written with.
+
+Owns what counts as a value that does not decode: one that is not of the form, or that holds what its column cannot. A
+null value decodes to null. A value is decoded as a whole or not at all; members of JSON that the schema does not name
+are left out, those that a value lacks are null.
+
+pyarrow's own reader of JSON is not used: a document that is only `null` ends its process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from .manifest import ExportError
+
+Kind = Literal["json", "avro", "avro-confluent", "avro-single"]
+KINDS: tuple[Kind, ...] = ("json", "avro", "avro-confluent", "avro-single")
+"""`avro`: plain binary. `avro-confluent`: behind a zero and four bytes of a schema's id, which is not looked at.
+`avro-single`: Avro's single-object encoding, behind the fingerprint of the schema, which must be the given one's."""
+
+_SINGLE = b"\xc3\x01"
+_CONFLUENT_BYTES = 5
+_SHOWN = 120
+
+Convert = Callable[[Any], Any]
+
+
+class Decoded(NamedTuple):
+    """Values of a column: null where one did not decode, of which there are `failed`; the row of the first, and why."""
+
+    values: pa.Array
+    failed: int
+    first_failed: int
+    problem: str
+
+
+class Decoder(Protocol):
+    def decode(self, values: pa.Array) -> Decoded: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How values are decoded; can be pickled. `schema`: of JSON an Arrow type, None for text; of Avro its own JSON."""
+
+    kind: Kind
+    type: pa.DataType
+    schema: str | None = None
+
+    @classmethod
+    def json(cls, schema: pa.Schema | pa.DataType | None = None) -> Decoding:
+        """JSON: structs by the schema, or without one the text of values that are JSON. ExportError for a schema with
+        types that JSON is not decoded to."""
+        if schema is None:
+            return cls("json", pa.string())
+        kind = pa.struct(list(schema)) if isinstance(schema, pa.Schema) else schema
+        if not pa.types.is_struct(kind):
+            raise ExportError(f"a schema of JSON must be one of columns, not {kind}")
+        of_json(kind)
+        return cls("json", kind, str(kind))
+
+    @classmethod
+    def avro(cls, schema: str, kind: Kind = "avro") -> Decoding:
+        """Avro by a schema in its JSON form. Raises ExportError; MissingExtra without fastavro."""
+        from ...extras import needed
+
+        with needed():
+            import fastavro
+        try:
+            plain = json.loads(schema)
+            fastavro.parse_schema(plain)
+        except Exception as error:
+            raise ExportError(f"it is no schema of Avro: {_told(error)}") from error
+        return cls(kind, arrow_of(plain), json.dumps(plain, sort_keys=True))
+
+    def decoder(self) -> Decoder:
+        """For one task."""
+        if self.kind != "json":
+            return _Avro(self)
+        return _Json(self.type) if self.schema is not None else _JsonText()
+
+
+# -- all values of a column
+
+
+def _through(values: pa.Array, decode: Convert, kind: pa.DataType, read_as: pa.DataType) -> Decoded:
+    """Each value by itself, and all of them together to a column; if that fails, by halves."""
+    found: list[Any] = []
+    failed: dict[int, str] = {}
+    for row, value in enumerate(values.to_pylist()):
+        if value is not None:
+            try:
+                value = decode(value)
+            except Exception as error:  # whatever a decoder makes of bytes that are not its own
+                failed[row] = _told(error)
+                value = None
+        found.append(value)
+    chunks = list(_columns(found, 0, kind, read_as, failed))
+    column = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    first = min(failed, default=-1)
+    return Decoded(column, len(failed), first, failed.get(first, ""))
+
+
+def _columns(found: Sequence[Any], begin: int, kind: pa.DataType, read_as: pa.DataType, failed: dict[int, str]) -> Any:
+    """The column in parts: none of it is lost but the values that do not fit."""
+    try:
+        column = pa.array(found, read_as)
+        yield column if read_as == kind else column.cast(kind)
+    except Exception as error:  # of many kinds: overflows, surrogates, what does not fit
+        if len(found) == 1:
+            failed[begin] = _told(error)
+            yield pa.nulls(1, kind)
+            return
+        half = len(found) // 2
+        yield from _columns(found[:half], begin, kind, read_as, failed)
+        yield from _columns(found[half:], begin + half, kind, read_as, failed)
+
+
+def _told(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+# -- JSON
+
+
+class _JsonText:
+    def decode(self, values: pa.Array) -> Decoded:
+        return _through(values, _checked_text, pa.string(), pa.string())
+
+
+def _checked_text(value: bytes) -> str:
+    text = value.decode()
+    _loads(text)
+    return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not of JSON")
+
+
+_loads = json.JSONDecoder(parse_constant=_no_constant).decode  # RFC 8259: no NaN and no Infinity
+
+
+class _Json:
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._convert = of_json(kind)
+
+    def decode(self, values: pa.Array) -> Decoded:
+        return _through(values, self._one, self._kind, self._kind)
+
+    def _one(self, value: bytes) -> Any:
+        found = _loads(value.decode())
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        return self._convert(found)
+
+
+def of_json(kind: pa.DataType) -> Convert:
+    """What makes of something in JSON what pyarrow takes for this type; ValueError where it does not fit. Raises
+    ExportError for types that JSON is not decoded to."""
+    types = pa.types
+    if types.is_struct(kind):
+        return _struct([(field.name, of_json(field.type)) for field in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _list(of_json(kind.value_type))
+    if types.is_map(kind) and types.is_string(kind.key_type):
+        return _map(of_json(kind.item_type))
+    for fits, convert in _OF_JSON:
+        if fits(kind):
+            return convert
+    raise ExportError(f"JSON is not decoded to {kind}")
+
+
+def _nullable(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _struct(members: Sequence[tuple[str, Convert]]) -> Convert:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise ValueError(f"{_shown(value)} is no object")
+        get = value.get
+        return {name: of(get(name)) for name, of in members}
+
+    return convert
+
+
+def _list(of: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise ValueError(f"{_shown(value)} is no list")
+        return [of(one) for one in value]
+
+    return convert
+
+
+def _map(of: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise ValueError(f"{_shown(value)} is no object")
+        return [(key, of(one)) for key, one in value.items()]
+
+    return convert
+
+
+def _exactly(kind: type, what: str) -> Convert:
+    def convert(value: Any) -> Any:
+        if value is None or type(value) is kind:
+            return value
+        raise ValueError(f"{_shown(value)} is no {what}")
+
+    return convert
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:40]
+
+
+def _float(value: Any) -> Any:
+    if type(value) not in (int, float):
+        raise ValueError(f"{_shown(value)} is no number")
+    return float(value)
+
+
+def _decimal(value: Any) -> Any:
+    if type(value) not in (int, float, str):
+        raise ValueError(f"{_shown(value)} is no number")
+    return Decimal(str(value))
+
+
+def _time(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} is no time")
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _date(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} is no date")
+    return date.fromisoformat(value)
+
+
+def _bytes(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} is no base64")
+    return base64.b64decode(value, validate=True)
+
+
+_OF_JSON: tuple[tuple[Callable[[pa.DataType], bool], Convert], ...] = (
+    (pa.types.is_boolean, _exactly(bool, "boolean")),
+    (pa.types.is_integer, _exactly(int, "whole number")),
+    (pa.types.is_floating, _nullable(_float)),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), _exactly(str, "text")),
+    (pa.types.is_decimal, _nullable(_decimal)),
+    (pa.types.is_timestamp, _nullable(_time)),
+    (pa.types.is_date32, _nullable(_date)),
+    (pa.types.is_binary, _nullable(_bytes)),
+)
+
+
+# -- Avro
+
+
+class _Avro:
+    def __init__(self, of: Decoding) -> None:
+        from ...extras import needed
+
+        with needed():
+            from fastavro import parse_schema, schemaless_reader
+            from fastavro.schema import fingerprint, to_parsing_canonical_form
+        from io import BytesIO
+
+        assert of.schema is not None
+        plain = json.loads(of.schema)
+        parsed = parse_schema(_without_logical(plain))
+        self._of = of
+        self._read_as = arrow_of(plain, raw=True)
+        maps = _has_maps(self._read_as)
+        shape = _pairs(self._read_as) if maps else None
+        front = b""
+        if of.kind == "avro-single":
+            front = _SINGLE + bytes.fromhex(fingerprint(to_parsing_canonical_form(plain), "CRC-64-AVRO"))
+
+        def one(value: bytes) -> Any:
+            if of.kind == "avro-confluent":
+                if len(value) < _CONFLUENT_BYTES or value[0]:
+                    raise ValueError("it has no id of a schema before it")
+                value = value[_CONFLUENT_BYTES:]
+            elif front:
+                if not value.startswith(front):
+                    raise ValueError("it is not marked with the schema's fingerprint")
+                value = value[len(front) :]
+            file = BytesIO(value)
+            found = schemaless_reader(file, parsed, None)
+            if file.tell() != len(value):
+                raise ValueError(f"{len(value) - file.tell()} bytes are left behind it")
+            return shape(found) if shape is not None else found
+
+        self._one = one
+
+    def decode(self, values: pa.Array) -> Decoded:
+        return _through(values, self._one, self._of.type, self._read_as)
+
+
+_AVRO: dict[str, pa.DataType] = {
+    "null": pa.string(),  # nobody reads columns without a type
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_MICROS = pa.timestamp("us", tz="UTC")
+_LOGICAL: dict[tuple[str, str], tuple[pa.DataType, pa.DataType]] = {
+    ("int", "date"): (pa.date32(), pa.date32()),
+    ("long", "timestamp-millis"): (_MICROS, pa.timestamp("ms", tz="UTC")),
+    ("long", "timestamp-micros"): (_MICROS, _MICROS),
+}
+_DECIMAL_DIGITS = 38
+
+
+def arrow_of(schema: Any, *, raw: bool = False) -> pa.DataType:
+    """The Arrow type of what a schema of Avro describes; `raw`: as it is read, before times have the unit of columns.
+
+    Enums are text, fixed is bytes, logical types but dates, times since the epoch and decimals what they are made of.
+    Raises ExportError for what has no such type: unions of several types besides null, recursive records.
+    """
+    return _arrow(schema, raw, {}, "")
+
+
+def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None], space: str) -> pa.DataType:
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        if len(others) > 1:
+            raise ExportError("values of Avro are not decoded to unions of several types")
+        return _arrow(others[0] if others else "null", raw, named, space)
+    if isinstance(schema, str):
+        if schema in _AVRO:
+            return _AVRO[schema]
+        name = schema if "." in schema or not space else f"{space}.{schema}"
+        found = named.get(name, named.get(schema))
+        if found is None:
+            raise ExportError(f"values of Avro are not decoded to the recursive record {schema}")
+        return found
+    kind = schema["type"]
+    if isinstance(kind, (dict, list)):
+        return _arrow(kind, raw, named, space)
+    logical = schema.get("logicalType")
+    if logical == "decimal" and 0 < schema.get("precision", 0) <= _DECIMAL_DIGITS:
+        return _named(schema, named, space, pa.decimal128(schema["precision"], schema.get("scale", 0)))
+    if (kind, logical) in _LOGICAL:
+        return _LOGICAL[kind, logical][raw]
+    if kind == "array":
+        return pa.list_(_arrow(schema["items"], raw, named, space))
+    if kind == "map":
+        return pa.map_(pa.string(), _arrow(schema["values"], raw, named, space))
+    if kind in ("enum", "fixed"):
+        return _named(schema, named, space, pa.string() if kind == "enum" else pa.binary())
+    if kind in ("record", "error"):
+        inner, own = _full_name(schema, space)
+        named[own] = None
+        members = [pa.field(one["name"], _arrow(one["type"], raw, named, inner)) for one in schema["fields"]]
+        named[own] = pa.struct(members)
+        return pa.struct(members)
+    return _arrow(kind, raw, named, space)
+
+
+def _full_name(schema: Any, space: str) -> tuple[str, str]:
+    """(namespace, full name) of something that has one."""
+    name = schema["name"]
+    if "." in name:
+        return name.rpartition(".")[0], name
+    inner = schema.get("namespace", space)
+    return inner, f"{inner}.{name}" if inner else name
+
+
+def _named(schema: Any, named: dict[str, pa.DataType | None], space: str, kind: pa.DataType) -> pa.DataType:
+    if "name" in schema:
+        named[_full_name(schema, space)[1]] = kind
+    return kind
+
+
+def _without_logical(schema: Any) -> Any:
+    """The same schema, of which numbers stay numbers: quicker, and no time is too late for Python's own."""
+    if isinstance(schema, list):
+        return [_without_logical(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key != "logicalType" or _is_decimal(schema)}
+    for key in ("type", "items", "values"):
+        if key in kept:
+            kept[key] = _without_logical(kept[key])
+    if "fields" in kept:
+        kept["fields"] = [{**one, "type": _without_logical(one["type"])} for one in kept["fields"]]
+    return kept
+
+
+def _is_decimal(schema: Any) -> bool:
+    return schema["logicalType"] == "decimal" and 0 < schema.get("precision", 0) <= _DECIMAL_DIGITS
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    return re.search(r"\bmap<", str(kind)) is not None
+
+
+def _pairs(kind: pa.DataType) -> Convert:
+    """Maps as the pairs that pyarrow takes."""
+    if pa.types.is_struct(kind):
+        return _struct([(field.name, _pairs(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return _list(_pairs(kind.value_type))
+    if pa.types.is_map(kind):
+        return _map(_pairs(kind.item_type))
+    return lambda value: value

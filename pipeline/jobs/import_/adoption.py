@@ -1,0 +1,262 @@
+"""Partitions that are whole get into a data directory whose broker is stopped.
+
+Owns the three ways. Into a folder that is empty, or not there: by one rename of all. Into a directory that has no
+history of Ottla's (a new one, or one of an older Kafka): folder by folder, its lock held; the next start of a broker
+adopts them. Into one with a history (`__cluster_metadata-0`): by the project's own `ottla import-dir --move`, which
+adds each topic in one step. What an interrupted run did is found out first: its folders are known again by any name.
+Raises ReadError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+from ....storage.check import inspect
+from ....storage.errors import StorageError
+from ....storage.format.partition_metadata import read_topic_id
+from ....storage.io.files import Files
+from ....storage.log_dir.file_names import LOCK, META_PROPERTIES
+from ...backend import ReadError
+from ...readers.files.broker_lock import is_in_use
+from .staging_folder import Staging, known_as
+from .tasks import remove_tree
+
+HISTORY = "__cluster_metadata-0"
+_SET_ASIDE = re.compile(r"(.+)\.[0-9a-f]{32}-(?:stray|delete)")
+_NOT_ADDED = ": not added: "
+_EXISTS = "a topic of that name exists"
+_OTHER_FILE_SYSTEM = (errno.EXDEV, errno.EBUSY)
+_COPY_BYTES = 4 << 20
+
+Importer = Callable[[Sequence[str]], tuple[int, str]]
+"""`ottla import-dir` with these arguments: its exit code, and what it said."""
+
+
+def import_dir(arguments: Sequence[str]) -> tuple[int, str]:
+    """The command, in a process of its own: it is the broker's, which nothing here may import."""
+    command = [sys.executable, "-m", "ottla.tools", "import-dir", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+class Target:
+    """A data directory that topics are added to; `importer` is how, where it has a history. Paths are absolute."""
+
+    def __init__(self, files: Files, path: str, importer: Importer = import_dir) -> None:
+        self.path = os.path.abspath(path)
+        self._files = files
+        self._importer = importer
+
+    # -- what is there
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it may become the directory that was prepared, as a whole."""
+        return not self._files.exists(self.path) or not self._names()
+
+    @property
+    def has_history(self) -> bool:
+        return self._files.exists(os.path.join(self.path, HISTORY))
+
+    def describe(self) -> str:
+        if self.is_empty:
+            return f"{self.path}, which is new"
+        if self.has_history:
+            return f"{self.path}, by import-dir, into its history"
+        return f"{self.path}, whose next start adopts them"
+
+    def check(self, topics: Sequence[str], ours: Sequence[str] = ()) -> None:
+        """Raises ReadError for a directory that is in use, is a partition's, or has one of the topics already, folders
+        that are `ours` left aside."""
+        if self._files.exists(self.path) and not os.path.isdir(self.path):
+            raise ReadError(f"{self.path} is no folder")
+        if inspect.partition_of(os.path.basename(self.path)) and any(n.endswith(".log") for n in self._names()):
+            raise ReadError(f"{self.path} is the folder of a partition: name its data directory")
+        if is_in_use(self.path):
+            raise ReadError(f"{self.path} is in use by a broker: stop that first")
+        there = {found[0] for name in self._names() if name not in ours and (found := inspect.partition_of(name))}
+        for topic in topics:
+            if topic in there:
+                raise ReadError(exists_already(topic, self.path))
+        if not self.is_empty and not self.has_history:
+            names = set(self._names())
+            if not names & {META_PROPERTIES, LOCK} and not any(map(inspect.partition_of, names)):
+                raise ReadError(f"{self.path} is no data directory: it has {sorted(names)[0]}, and nothing of a broker")
+
+    def _names(self) -> list[str]:
+        try:
+            return self._files.list(self.path)
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            return []
+        except OSError as error:
+            raise ReadError(f"cannot read {self.path}: {error.strerror}") from error
+
+    # -- adding
+
+    def settle(self, staging: Staging) -> set[str]:
+        """Finds out how far an interrupted run came: the topics that are there. What is not is in the staging again, as
+        far as it is found, for `add`."""
+        known = staging.read_adding()
+        with self._telling():
+            if known is None or not self.has_history:
+                names = list(known) if known is not None else staging.whole_names()
+                missing = {_topic(name) for name in names if not self._is_ours(staging, name)}
+                return {_topic(name) for name in names} - missing
+            existing = self.existing(staging, sorted({_topic(name) for name in known}))
+            self._take_back(staging, {name: by for name, by in known.items() if _topic(name) not in existing})
+            staging.forget_adding()
+            return existing
+
+    def existing(self, staging: Staging, topics: Sequence[str]) -> set[str]:
+        """Which of these topics the directory's history knows: `import-dir` is asked what it would do with them."""
+        probe = os.path.join(staging.path, "probe")
+        remove_tree(self._files, probe)
+        for topic in topics:
+            self._files.make_directory(os.path.join(probe, f"{topic}-0"))
+            self._files.open(os.path.join(probe, f"{topic}-0", f"{0:020d}.log"), create=True).close()
+        _, said = self._importer([probe, "--data-dir", self.path, "--dry-run", "--topics", _any_of(topics)])
+        remove_tree(self._files, probe)
+        lines = said.splitlines()
+        found = {topic for topic in topics if f"{topic}{_NOT_ADDED}{_EXISTS}" in lines}
+        if not all(topic in found or any(line.startswith(f"{topic}: would be") for line in lines) for topic in topics):
+            raise ReadError(f"it cannot be told what {self.path} has: {_last(said)}")
+        return found
+
+    def _take_back(self, staging: Staging, known: dict[str, list[int]]) -> None:
+        """Folders of topics that were not added after all, whatever they are called by now."""
+        self._files.make_directory(staging.data)
+        for name in self._names():
+            match = _SET_ASIDE.fullmatch(name)
+            wanted = match[1] if match else name
+            for ours, known_by in known.items():
+                # A name that is too long is cut where it is set aside.
+                if ours.startswith(wanted[: len(ours)][:200]) and known_as(os.path.join(self.path, name), known_by):
+                    self._files.replace(os.path.join(self.path, name), os.path.join(staging.data, ours))
+        self._files.sync_directory(staging.data)
+        self._files.sync_directory(self.path)
+
+    def add(self, staging: Staging) -> None:
+        """Adds what the staging has. May be interrupted; then `settle` comes before it is called again. ReadError."""
+        with self._telling():
+            names = staging.names()
+            if self.is_empty and self._become(staging):
+                pass
+            elif self.has_history:
+                staging.note_adding(names)
+                self._import(staging, sorted({_topic(name) for name in names}))
+            else:
+                self._rename(staging, names)
+        staging.remove()
+
+    def _become(self, staging: Staging) -> bool:
+        """The one step in which all topics are there, if it can be done: not over the root of a file system. An empty
+        folder gives way to it."""
+        parent = os.path.dirname(self.path)
+        self._files.make_directory(parent)
+        try:
+            self._files.replace(staging.data, self.path)
+        except OSError as error:
+            if error.errno not in _OTHER_FILE_SYSTEM:
+                raise
+            return False
+        self._files.sync_directory(parent)
+        return True
+
+    def _rename(self, staging: Staging, names: Sequence[str]) -> None:
+        try:
+            lock = self._files.lock(os.path.join(self.path, LOCK))
+        except BlockingIOError as error:
+            raise ReadError(f"{self.path} is in use by a broker: stop that first") from error
+        try:
+            if staging.read_adding() is None:
+                staging.note_adding(names)
+            for name in names:
+                if not self._is_ours(staging, name):
+                    self._place(os.path.join(staging.data, name), name)
+            self._files.sync_directory(self.path)
+        finally:
+            lock.release()
+
+    def _is_ours(self, staging: Staging, name: str) -> bool:
+        """Whether a partition lies in the directory already, and is the one that was made here."""
+        path = os.path.join(self.path, name)
+        try:
+            return self._files.exists(path) and read_topic_id(self._files, path) == staging.ids[_topic(name)]
+        except StorageError:
+            return False
+
+    def _place(self, source: str, name: str) -> None:
+        """Moves a partition; from another file system it is copied, and gets its name when it is whole."""
+        target = os.path.join(self.path, name)
+        try:
+            self._files.replace(source, target)
+            return
+        except OSError as error:
+            if error.errno not in _OTHER_FILE_SYSTEM:
+                raise
+        suffix = f".{uuid.uuid4().hex}-delete"  # what the next opening removes
+        copy = os.path.join(self.path, name[: 255 - len(suffix)] + suffix)
+        self._files.make_directory(copy)
+        for file in sorted(self._files.list(source)):
+            _copy(self._files, os.path.join(source, file), os.path.join(copy, file))
+        self._files.sync_directory(copy)
+        self._files.replace(copy, target)
+
+    def _import(self, staging: Staging, topics: Sequence[str]) -> None:
+        code, said = self._importer([staging.data, "--data-dir", self.path, "--move", "--topics", _any_of(topics)])
+        if code == 0:
+            return
+        refused = [line for line in said.splitlines() if _NOT_ADDED in line]
+        if refused:
+            topic, _, why = refused[0].partition(_NOT_ADDED)
+            raise ReadError(f"topic {topic} was not added to {self.path}: {why}")
+        raise ReadError(f"nothing was added to {self.path}: {_last(said)}")
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ReadError(f"cannot add to {self.path}: {error.strerror or error}") from error
+
+
+def _copy(files: Files, source: str, target: str) -> None:
+    reading = files.open(source)
+    try:
+        writing = files.open(target, create=True)
+        try:
+            size = reading.size()
+            for position in range(0, size, _COPY_BYTES):
+                writing.write(position, bytes(reading.read(position, min(_COPY_BYTES, size - position))))
+            writing.sync()
+        finally:
+            writing.close()
+    finally:
+        reading.close()
+
+
+def exists_already(topic: str, path: str) -> str:
+    return f"topic {topic} exists already in {path}: choose another name with --to-topic"
+
+
+def _topic(name: str) -> str:
+    found = inspect.partition_of(name)
+    return found[0] if found else name
+
+
+def _any_of(topics: Sequence[str]) -> str:
+    return "|".join(map(re.escape, topics))
+
+
+def _last(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return lines[-1].removeprefix("ottla import-dir: ") if lines else "import-dir said nothing"

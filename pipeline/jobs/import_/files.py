@@ -1,0 +1,311 @@
+"""Which Parquet files there are to be imported, what each holds, and whether it is the same as last time.
+
+Owns the listing of a folder (hive folders, Delta tables, single files), and the look into each file. A column `value`
+is all that has to be there; `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are taken where they are,
+from the columns of a file or, topic and partition, from the names of its folders. Raises ReadError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as _compute
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from ...backend import ReadError
+
+# Its functions are made at import, so a type checker does not know them.
+pc: Any = _compute
+
+SUFFIX = ".parquet"
+DELTA_LOG = "_delta_log"
+COLUMNS = ("value", "key", "headers", "timestamp", "topic", "partition", "offset")
+_OTHER_ROWS = {"deletionVectors", "columnMapping"}
+"""Features of Delta tables by which rows or columns are not those of the files."""
+
+_HIVE = re.compile(r"(topic|partition)=(.+)")
+_CHECKED_BYTES = 8 << 20
+_INT32_MAX = 2**31 - 1
+_BUFFER_BYTES = 1 << 20
+"""So much of a column is in memory as it lies in the file, however large its row group is."""
+
+DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""What pyarrow makes of a file that is not as it must be: names that are no text among it."""
+
+
+class ParquetFile(NamedTuple):
+    """A file to be imported: its path, how it is called below the folder that was named, and what its folders say."""
+
+    path: str
+    name: str
+    topic: str | None
+    partition: int | None
+
+
+class Part(NamedTuple):
+    """What a file holds of one partition. `first` and `last` are offsets, None where the file has none; `rises`: they
+    do so from row to row."""
+
+    topic: str | None
+    partition: int | None
+    rows: int
+    first: int | None
+    last: int | None
+    rises: bool
+
+
+class Found(NamedTuple):
+    """What a look into a file has told. `mark` is the same as long as its bytes are."""
+
+    file: ParquetFile
+    size_bytes: int
+    plain_bytes: int
+    mark: str
+    parts: tuple[Part, ...]
+
+
+def listed(folder: str | os.PathLike[str]) -> list[ParquetFile]:
+    """The Parquet files below a folder, in order of their names; or the one file that is named. Of a Delta table those
+    of its newest version.
+
+    What begins with `_` or `.` is no data, as everywhere in Spark. Raises ReadError where there is none.
+    """
+    root = os.path.abspath(os.fspath(folder))
+    if os.path.isfile(root):
+        return [_file(root, os.path.dirname(root))]
+    if not os.path.isdir(root):
+        raise ReadError(f"nothing lies at {root}")
+    found = _of_delta(root) if os.path.isdir(os.path.join(root, DELTA_LOG)) else sorted(_walked(root))
+    if not found:
+        raise ReadError(f"{root} has no Parquet file (a name that ends in {SUFFIX})")
+    return [_file(path, root) for path in found]
+
+
+def _walked(root: str) -> Iterator[str]:
+    def failed(error: OSError) -> None:
+        raise ReadError(f"cannot read {error.filename}: {error.strerror}")
+
+    for folder, folders, names in os.walk(root, onerror=failed, followlinks=True):
+        if DELTA_LOG in folders:
+            raise ReadError(f"{folder} is a Delta table, which is imported by itself: its files are not all its rows")
+        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
+        yield from (
+            os.path.join(folder, name)
+            for name in sorted(names)
+            if name.endswith(SUFFIX) and not name.startswith(("_", "."))
+        )
+
+
+def _of_delta(root: str) -> list[str]:
+    from ...extras import MissingExtra
+
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError:
+        raise MissingExtra(f"{root} is a Delta table: pip install 'ottla[delta]'") from None
+    try:
+        table = DeltaTable(root)
+        features = set(table.protocol().reader_features or ()) & _OTHER_ROWS
+        names: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
+    except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
+        raise ReadError(f"{root} is no Delta table that can be read: {_line(error)}") from error
+    if features:
+        raise ReadError(f"{root} is a Delta table with {', '.join(sorted(features))}: its files do not tell its rows")
+    return sorted(_path_of(root, name) for name in names)
+
+
+def _path_of(root: str, name: str) -> str:
+    """Where a file lies by its name in a table's log: a URL, of what lies below the table without its front."""
+    url = urllib.parse.urlsplit(name)
+    if url.scheme not in ("", "file"):
+        raise ReadError(f"{root} has files elsewhere: {name}")
+    return os.path.join(root, urllib.parse.unquote(url.path))
+
+
+def _file(path: str, root: str) -> ParquetFile:
+    told: dict[str, str] = {}
+    for name in os.path.dirname(path).split(os.sep):
+        if (match := _HIVE.fullmatch(name)) is not None:
+            told[match[1]] = urllib.parse.unquote(match[2])
+    partition = told.get("partition")
+    if partition is not None and not (partition.isascii() and partition.isdecimal() and int(partition) <= _INT32_MAX):
+        raise ReadError(f"{path}: partition={partition} is no number of a partition")
+    return ParquetFile(
+        path, os.path.relpath(path, root), told.get("topic"), None if partition is None else int(partition)
+    )
+
+
+# -- a look into a file
+
+
+def opened(path: str) -> pq.ParquetFile:
+    """The file, its columns checked. ReadError."""
+    try:
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    except DAMAGE as error:
+        raise ReadError(f"{path} is no Parquet file that can be read: {_line(error)}") from error
+    try:
+        _check(path, file.schema_arrow)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def look(file: ParquetFile) -> Found:
+    """What a file holds, by its columns of topics, partitions and offsets alone; and its mark, for which all of it is
+    read once. ReadError."""
+    try:
+        size_bytes, mark = _marked(file)
+        with opened(file.path) as parquet:
+            told = parquet.metadata
+            plain = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+            parts = _parts(file, parquet)
+    except DAMAGE as error:
+        raise ReadError(f"{file.path} cannot be read: {_line(error)}") from error
+    return Found(file, size_bytes, plain, mark, parts)
+
+
+def identity(found: Sequence[Found], *more: object) -> str:
+    """A name for exactly these files with these bytes, wherever they lie, in 16 letters; `more` goes into it."""
+    told = hashlib.sha256()
+    for one in sorted(found, key=lambda one: one.file.name):
+        told.update(f"{one.file.name}\0{one.size_bytes}\0{one.mark}\n".encode())
+    told.update(repr(more).encode())
+    return told.hexdigest()[:16]
+
+
+def _marked(file: ParquetFile) -> tuple[int, str]:
+    """Its size, and a checksum of all of it with a digest of its end, where the footer is."""
+    checked, tail, size = 0, b"", 0
+    with open(file.path, "rb") as data:
+        while piece := data.read(_CHECKED_BYTES):
+            checked = crc32c(piece, checked)
+            tail, size = piece[-4096:] if len(piece) >= 4096 else (tail + piece)[-4096:], size + len(piece)
+    return size, f"{checked:08x}{hashlib.sha256(tail).hexdigest()[:16]}"
+
+
+def _check(path: str, schema: pa.Schema) -> None:
+    for name in COLUMNS:
+        if schema.names.count(name) > 1:
+            raise ReadError(f"{path} has several columns {name}")
+    if "value" not in schema.names:
+        raise ReadError(f"{path} has no column value: its columns are {', '.join(schema.names) or 'none'}")
+    for name in COLUMNS:
+        if name in schema.names and not _FITS[name](schema.field(name).type):
+            raise ReadError(f"{path}: {name} is of type {schema.field(name).type}, which is no {_WORDS[name]}")
+
+
+def _bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _bytes(kind.value_type)
+    return any(
+        is_one(kind)
+        for is_one in (
+            pa.types.is_binary,
+            pa.types.is_string,
+            pa.types.is_large_binary,
+            pa.types.is_large_string,
+            pa.types.is_fixed_size_binary,
+        )
+    )
+
+
+def _text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _text(kind.value_type)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    fields = {field.name: field.type for field in kind.value_type}
+    return fields.keys() == {"key", "value"} and _text(fields["key"]) and _bytes(fields["value"])
+
+
+_FITS = {
+    "value": _bytes,
+    "key": _bytes,
+    "headers": _headers,
+    "timestamp": lambda kind: pa.types.is_timestamp(kind) or pa.types.is_integer(kind),
+    "topic": _text,
+    "partition": pa.types.is_integer,
+    "offset": pa.types.is_integer,
+}
+_WORDS = {
+    "value": "string and no binary",
+    "key": "string and no binary",
+    "headers": "list of structs of key and value",
+    "timestamp": "timestamp and no number of milliseconds",
+    "topic": "string",
+    "partition": "whole number",
+    "offset": "whole number",
+}
+
+
+def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
+    """Of each partition in the file, in order of their first rows."""
+    names = set(parquet.schema_arrow.names)
+    rows = parquet.metadata.num_rows
+    in_columns = [name for name in ("topic", "partition") if name in names and getattr(file, name) is None]
+    wanted = [*in_columns, *(["offset"] if "offset" in names else [])]
+    if not rows:
+        return ()
+    if not wanted:
+        return (Part(file.topic, file.partition, rows, None, None, True),)
+    table = parquet.read(columns=wanted)
+    for name in wanted:
+        if table.column(name).null_count:
+            raise ReadError(f"{file.path} has a row without {name}")
+    if not in_columns:
+        return (_part(file.topic, file.partition, _numbers(table, "offset")),)
+    found: list[Part] = []
+    numbered = table.append_column("row", pa.array(np.arange(table.num_rows)))
+    groups = numbered.group_by(in_columns, use_threads=False).aggregate([("row", "min"), ("row", "count")])
+    for group in sorted(groups.to_pylist(), key=lambda group: group["row_min"]):
+        topic = group.get("topic", file.topic)
+        partition = group.get("partition", file.partition)
+        if partition is not None and not 0 <= partition <= _INT32_MAX:
+            raise ReadError(f"{file.path}: partition {partition} is no number of a partition")
+        mask = mask_of(table, topic, partition)
+        if "offset" in wanted:
+            found.append(_part(topic, partition, _numbers(table.filter(mask), "offset")))
+        else:
+            found.append(Part(topic, partition, group["row_count"], None, None, True))
+    return tuple(found)
+
+
+def mask_of(table: pa.Table | pa.RecordBatch, topic: str | None, partition: int | None) -> Any:
+    """Which rows are of a topic and a partition, by the columns that there are."""
+    masks = []
+    if topic is not None and "topic" in table.schema.names:
+        masks.append(pc.equal(table.column("topic").cast(pa.string()), topic))
+    if partition is not None and "partition" in table.schema.names:
+        masks.append(pc.equal(table.column("partition"), partition))
+    found = masks[0]
+    for mask in masks[1:]:
+        found = pc.and_(found, mask)
+    return found
+
+
+def _numbers(table: pa.Table, name: str) -> Any:
+    return table.column(name).cast(pa.int64()).to_numpy()
+
+
+def _part(topic: str | None, partition: int | None, offsets: Any) -> Part:
+    first, last = int(offsets.min()), int(offsets.max())
+    return Part(topic, partition, offsets.size, first, last, bool((np.diff(offsets) > 0).all()))
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

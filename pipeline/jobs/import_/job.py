@@ -1,0 +1,205 @@
+"""Parquet back into logs with Spark: to topics of brokers that run, or to segments for a broker that is stopped.
+
+    import_records(spark, "/lake/kafka", bootstrap="broker:9092")
+    import_records(spark, "/lake/kafka", data_dir="/var/lib/ottla")
+
+Owns the handing out; see `steps.py` for what is done. Both ways a second run of the same import goes on
+where the first one stopped, and adds nothing that is there. Files, and with `data_dir` the folder beside it where
+segments are made, must be mounted at the same paths where the tasks run and here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from ....protocol.records.compression import Codec
+from ...backend import ReadError
+from ...sink.task_writer import Sent
+from .. import spark_tasks
+from ..spark_tasks import Progress, Say, amount
+from . import files, produce, tasks
+from .adoption import Target
+from .plan import PIECE_BYTES, Plan
+from .plan import plan as planned_import
+from .produce import BY_KEY, Delivery
+from .report import Imported, ImportReport
+from .steps import fill
+from .tasks import Layout, Work, Written
+from .topics import check_wide, counts
+
+__all__ = ["CODECS", "ImportReport", "import_records"]
+
+LOOK_HERE_FILES, LOOK_HERE_BYTES = 32, 32 << 20
+CODECS = tuple(codec.name.lower() for codec in Codec)
+
+
+def import_records(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    *,
+    bootstrap: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    to_topic: str | None = None,
+    topics: Sequence[str] | None = None,
+    like: str | None = None,
+    partitions: int | None = None,
+    codec: str | None = None,
+    segment_bytes: int = tasks.SEGMENT_BYTES,
+    config: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    tell: Callable[[str], object] | None = None,
+    say: Say | None = None,
+) -> ImportReport:
+    """Imports the records of Parquet files: what `export` wrote, a Delta table, or any files with a column `value`.
+
+    `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are taken where they are there. `topics`, or a
+    pattern that whole names are `like`; all but the brokers' own if neither. `to_topic` names the topic that one of
+    them is written to, or all where the files name none.
+
+    `bootstrap`: to brokers, each record once, in the order of the offsets; topics that are not there are made, with
+    `partitions` if that is more than the rows need. Rows without a partition go where their keys belong. `config` are
+    settings of Kafka's producer. Or `data_dir`: as segments of format v2 into a data directory that nobody uses, with
+    their offsets; a topic that is there already is refused. Keys, values, headers and timestamps are kept both ways; a
+    record without a timestamp has none then, either.
+
+    With `dry_run` nothing is changed: the report says what would be imported. Raises ReadError, SinkError, JobError.
+    """
+    if (bootstrap is None) == (data_dir is None):
+        raise ReadError("either bootstrap or data_dir says where to import to")
+    if codec is not None and codec not in CODECS:
+        raise ReadError(f"codec is {codec!r}: it must be one of {', '.join(CODECS)}")
+    if partitions is not None and partitions < 1:
+        raise ReadError(f"partitions is {partitions}: it must be 1 or more")
+    if segment_bytes < 1 << 16:
+        raise ReadError(f"segments of {segment_bytes} bytes: they must have 65536 or more")
+    began = time.monotonic()
+    found = _looked(spark, folder)
+    plan = planned_import(
+        found,
+        to_topic=to_topic,
+        topics=topics,
+        like=_pattern(like),
+        piece_bytes=PIECE_BYTES if bootstrap is None else produce.PIECE_BYTES,
+        no_partition=0 if bootstrap is None else BY_KEY,
+    )
+    source = os.path.abspath(os.fspath(folder))
+    chosen = (to_topic, None if topics is None else sorted(topics), like)
+    if bootstrap is not None:
+        settings = {**(config or {}), **({} if codec is None else {"compression.type": codec})}
+        options = produce.options_of(bootstrap, settings)
+        if tell is not None or dry_run:
+            there = counts(options, sorted(plan.partitions))
+            check_wide(there, plan.partitions)
+            _tell(plan, tell, f"brokers at {bootstrap}", [topic for topic in plan.partitions if topic not in there])
+        if dry_run:
+            return _planned(plan, source, bootstrap)
+        identity = files.identity(found, *chosen)
+        report = produce.bring(plan, source, options, identity, _Deliveries(spark, plan, say), partitions=partitions)
+    else:
+        assert data_dir is not None
+        target = Target(tasks.DiskFiles(), os.fspath(data_dir))
+        _tell(plan, tell, target.describe(), [])
+        if dry_run:
+            target.check(list(plan.partitions))
+            return _planned(plan, source, target.path)
+        layout = Layout(codec=Codec[(codec or "none").upper()], segment_bytes=segment_bytes)
+        identity = files.identity(found, *chosen, layout)
+
+        def run(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
+            return spark_tasks.run(spark, works, tasks.write, bytes_of=_bytes_of, say=say, name="ottla import")
+
+        report = fill(plan, source, target.path, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _pattern(like: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if like is None else re.compile(like)
+    except re.error as error:
+        raise ReadError(f"{like!r} is no regular expression: {error}") from error
+
+
+def _looked(spark: SparkSession, folder: str | os.PathLike[str]) -> list[files.Found]:
+    """What is in each of the files. A few of them are looked into sooner than Spark has begun."""
+    listed = files.listed(folder)
+    if len(listed) <= LOOK_HERE_FILES and sum(map(_size_of, listed)) <= LOOK_HERE_BYTES:
+        return [files.look(file) for file in listed]
+    found = spark_tasks.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: a look into the files")
+    return sorted((of for _, of in found), key=lambda of: of.file.name)
+
+
+def _size_of(file: files.ParquetFile) -> int:
+    try:
+        return os.stat(file.path).st_size
+    except OSError:
+        return 0
+
+
+def _bytes_of(work: Work) -> int:
+    return work.piece.plain_bytes
+
+
+def _tell(plan: Plan, tell: Callable[[str], object] | None, where: str, new: Sequence[str]) -> None:
+    if tell is None:
+        return
+    tell(
+        f"{plan.files} files, {plan.rows:,} records, {amount(plan.file_bytes)} ({amount(plan.plain_bytes)} before they "
+        f"were compressed), {len(plan.keys)} partitions of {len(plan.partitions)} topics: to {where}"
+    )
+    if new:
+        tell(f"topics that are made: {', '.join(new)}")
+
+
+def _planned(plan: Plan, source: str, target: str) -> ImportReport:
+    report = ImportReport(source, target, plan.files, dry_run=True)
+    for key in plan.keys:
+        some = [piece for piece in plan.pieces if piece.key == key]
+        first, end = min(piece.first for piece in some), max(piece.last for piece in some) + 1
+        size = sum(piece.plain_bytes for piece in some)
+        report.partitions.append(Imported(*key, sum(piece.rows for piece in some), size, first, end))
+    return report
+
+
+def _plain_bytes(work: Delivery) -> int:
+    return work.plain_bytes
+
+
+class _Deliveries:
+    """The tasks of one transaction after the other, with the progress of all of them."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, say: Say | None) -> None:
+        self._spark = spark
+        self._say = say
+        self._left_bytes = plan.plain_bytes
+        self._left_items = len(plan.pieces)
+        self._began = time.monotonic()
+        self._items = self._bytes = 0
+
+    def __call__(self, works: Sequence[Delivery]) -> Iterator[tuple[Delivery, Sent]]:
+        name = "ottla import"
+        # Tasks of rows by key read the same files: each counts its share.
+        yield from spark_tasks.run(
+            self._spark, works, produce.deliver, bytes_of=_plain_bytes, say=self._told, name=name
+        )
+        self._items += len(works)
+        self._bytes += sum(map(_plain_bytes, works))
+
+    def _told(self, progress: Progress) -> None:
+        if self._say is not None:
+            done = self._bytes + progress.bytes
+            self._say(
+                Progress(
+                    self._items + progress.items,
+                    max(self._left_items, self._items + progress.all_items),
+                    done,
+                    max(self._left_bytes, self._bytes + progress.all_bytes),
+                    time.monotonic() - self._began,
+                    progress.ended and done >= self._left_bytes,
+                )
+            )

@@ -1,0 +1,173 @@
+"""Parquet to topics of brokers that run, exactly once.
+
+Owns the cutting of an import into transactions, and their order. The transactional id is the import's identity (files,
+topics), and each transaction commits its number with it: a second run finds how far the first came, and goes on there.
+That holds for as long as the brokers remember the number, which is a week unless offsets.retention.minutes says
+otherwise.
+
+A task writes all that a transaction has for one partition, in the order of the offsets; the records get new ones there.
+Keys, values, headers and timestamps are kept; a record without a timestamp is sent without one (-1). Raises ReadError,
+and what the sink raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ...backend import TopicPartition
+from ...sink.options import SinkOptions
+from ...sink.rows import partitions_of
+from ...sink.task_writer import Sent, send
+from ...sink.transaction import Grant, SinkTransaction
+from . import rows
+from .plan import Piece, Plan
+from .report import Imported, ImportReport
+from .rows import FilePart
+from .topics import ensure
+
+PIECE_BYTES = 32 << 20
+TRANSACTION_BYTES = 512 << 20
+"""A transaction is about so much, as the rows take it in memory: some seconds of writing. What is uncommitted keeps
+other readers of `read_committed` waiting, and is written anew where a run is interrupted."""
+
+TRANSACTION_TIMEOUT_MS = 15 * 60_000
+"""As much as brokers allow by themselves (transaction.max.timeout.ms)."""
+
+BY_KEY = -1
+"""In a plan: the partition of rows that have none. They go where their keys belong."""
+
+_SENT = ("timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a task writes: rows for one partition of `count`. `by_key`: of those that are read only the ones whose keys
+    belong there."""
+
+    topic: str
+    partition: int
+    count: int
+    by_key: bool
+    clusters: tuple[tuple[FilePart, ...], ...]
+    plain_bytes: int
+    options: SinkOptions
+    grant: Grant
+
+    def __str__(self) -> str:
+        return str(TopicPartition(self.topic, self.partition))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows as the sink takes them."""
+        for found in rows.read(self.clusters):
+            some = found.select(list(_SENT))
+            if self.by_key:
+                nowhere = pa.nulls(some.num_rows, pa.int32())
+                keys, values = some.column("key"), some.column("value")
+                where = partitions_of(keys, values, nowhere, count=self.count, topic=self.topic)
+                some = some.filter(pa.array(np.equal(where, self.partition)))
+            if some.num_rows:
+                yield some
+
+
+class _Key(NamedTuple):
+    topic: str
+    partition: int
+
+
+Run = Callable[[Sequence[Delivery]], Iterator[tuple[Delivery, Sent]]]
+"""Does `deliver` for each, anywhere."""
+
+
+def deliver(work: Delivery) -> Sent:
+    """A task's work; whoever does it again, or meanwhile, adds nothing. SinkError, ReadError."""
+    return send(work.options, work.grant, (work.topic, work.partition), work.read())
+
+
+def options_of(bootstrap: str, config: Mapping[str, str]) -> SinkOptions:
+    """The sink's options: `config` are Kafka's names for a producer's. Raises SinkError."""
+    kafka = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), **config, "bootstrap.servers": bootstrap}
+    return SinkOptions.read({f"kafka.{name}": str(value) for name, value in kafka.items()})
+
+
+def transactions(plan: Plan, most_bytes: int = TRANSACTION_BYTES) -> list[list[Piece]]:
+    """The pieces of each transaction: the partitions go side by side, each in the order of its offsets."""
+    found: list[list[Piece]] = []
+    size = most_bytes
+    for piece in sorted(plan.pieces, key=lambda piece: (piece.number, piece.key)):
+        if size >= most_bytes:
+            found.append([])
+            size = 0
+        found[-1].append(piece)
+        size += piece.plain_bytes
+    return found
+
+
+def deliveries(
+    pieces: Sequence[Piece], counts: Mapping[str, int], options: SinkOptions, grant: Grant
+) -> list[Delivery]:
+    """What the tasks of a transaction do: one for each partition that is written to."""
+    by_key: dict[_Key, list[Piece]] = {}
+    for piece in pieces:
+        by_key.setdefault(_Key(*piece.key), []).append(piece)
+    found: list[Delivery] = []
+    for key, some in sorted(by_key.items()):
+        clusters = tuple(cluster for piece in some for cluster in piece.clusters)
+        size = sum(piece.plain_bytes for piece in some)
+        count = counts[key.topic]
+        targets = range(count) if key.partition == BY_KEY else (key.partition,)
+        found += [
+            Delivery(key.topic, target, count, key.partition == BY_KEY, clusters, size, options, grant)
+            for target in targets
+        ]
+    return found
+
+
+def bring(
+    plan: Plan,
+    source: str,
+    options: SinkOptions,
+    identity: str,
+    run: Run,
+    *,
+    partitions: int | None = None,
+    most_bytes: int = TRANSACTION_BYTES,
+) -> ImportReport:
+    """Writes the plan's rows to the topics, which are made where they are not there: with as many partitions as the
+    rows are of, or `partitions` if that is more. Raises as the module says."""
+    wanted = {topic: max(count, 1) for topic, count in plan.partitions.items()}
+    counts = ensure(options, wanted if partitions is None else {t: max(n, partitions) for t, n in wanted.items()})
+    report = ImportReport(source, str(options.kafka["bootstrap.servers"]), plan.files)
+    found: dict[_Key, Imported] = {}
+    with SinkTransaction(options, f"ottla-import-{identity}") as transaction:
+        grant: Grant | None = transaction.begin()
+        last = transaction.committed_batch()
+        for number, pieces in enumerate(transactions(plan, most_bytes)):
+            if last is not None and number <= last:
+                report.skipped += sum(piece.rows for piece in pieces)
+                continue
+            grant = grant or transaction.begin()
+            works = deliveries(pieces, counts, options, grant)
+            transaction.add((work.topic, work.partition) for work in works)
+            for _, sent in run(works):
+                _count(found, sent)
+            transaction.commit(number)
+            grant = None
+    report.partitions = [found[key] for key in sorted(found) if found[key].records]
+    return report
+
+
+def _count(found: dict[_Key, Imported], sent: Sent) -> None:
+    key = _Key(sent.topic, sent.partition)
+    before = found.get(key)
+    records, size = sent.records, sent.bytes
+    first, end = sent.first_offset, sent.last_offset + 1 if sent.last_offset >= 0 else -1
+    if before is not None:
+        records, size = records + before.records, size + before.bytes
+        first = before.first if before.records else first
+        end = end if sent.records else before.end
+    found[key] = Imported(*key, records, size, first, end)

@@ -1,0 +1,98 @@
+"""What an import has done, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...backend import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A partition that rows were imported into. Offsets are those that the records have there; where brokers gave them,
+    -1 if an earlier run did that. `bytes` are those of segments, or of batches that were sent."""
+
+    topic: str
+    partition: int
+    records: int
+    bytes: int
+    first: int
+    end: int
+    segments: int = 0
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """See the module. Of a dry run it says what would be done, `bytes` being those of the rows in memory.
+    `skipped`: records that an earlier run of the same import has brought there."""
+
+    source: str
+    target: str
+    files: int
+    partitions: list[Imported] = field(default_factory=list)
+    skipped: int = 0
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    dry_run: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(one.records for one in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.partitions)
+
+    def to_text(self) -> str:
+        """Lines: what was imported, then each topic."""
+        does = "would be imported" if self.dry_run else "imported"
+        lines = [
+            f"{self.records} records of {self.files} files {does} into {self.target}: "
+            f"{self.bytes} bytes in {len(self.partitions)} partitions"
+        ]
+        if self.skipped:
+            lines.append(f"{self.skipped} records were there already, by an earlier run of the same import")
+        lines += self.notes
+        for topic in sorted({one.topic for one in self.partitions}):
+            lines.append(f"{topic}: {_topic_line([one for one in self.partitions if one.topic == topic])}")
+        return "".join(f"{line}\n" for line in lines)
+
+    def to_json(self) -> str:
+        """One object, with a list of the partitions."""
+        told = {
+            "source": self.source,
+            "target": self.target,
+            "dryRun": self.dry_run,
+            "files": self.files,
+            "records": self.records,
+            "bytes": self.bytes,
+            "skipped": self.skipped,
+            "notes": self.notes,
+            "seconds": round(self.seconds, 3),
+            "partitions": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "records": one.records,
+                    "bytes": one.bytes,
+                    "firstOffset": one.first,
+                    "endOffset": one.end,
+                    "segments": one.segments,
+                }
+                for one in self.partitions
+            ],
+        }
+        return json.dumps(told, indent=2) + "\n"
+
+
+def _topic_line(of: Iterable[Imported]) -> str:
+    found = list(of)
+    segments = sum(one.segments for one in found)
+    told = f"{sum(one.records for one in found)} records in {len(found)} partitions"
+    return told + (f", {segments} segments" if segments else "")

@@ -1,0 +1,217 @@
+"""The rows of Parquet files as records of one partition, in the order of their offsets.
+
+Owns what a column becomes (any string or binary is bytes; any timestamp is milliseconds, rounded down; none is -1,
+which is what Kafka's formats say where there is no time), and the merging of files whose offsets overlap, as those of
+two days do. A file is read by some megabytes at a time. Raises ReadError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as _compute
+
+from ...backend import ReadError
+from ...readers.columnar.columns import HEADER
+from .files import DAMAGE, mask_of, opened
+
+pc: Any = _compute
+
+READ_BYTES = 16 << 20
+"""About so many are decoded at once of each file."""
+
+OPEN_FILES = 32
+"""Of more files that overlap, each is read a row group at a time, and closed in between: exports of records of many
+days have small ones then."""
+
+SORTED_BYTES = 1 << 30
+"""Rows whose offsets do not rise are sorted in memory, if what they take there is no more."""
+
+_ROWS_AT_ONCE = 1 << 16
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("headers", pa.list_(HEADER)),
+    ]
+)
+"""What `columnar.encode` takes."""
+
+_PER_MS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+class FilePart(NamedTuple):
+    """What is read of a file: rows of this topic and partition, where the file has others, too. `start` is the offset
+    of the first one where the file has no offsets. `rises`: they do so from row to row."""
+
+    path: str
+    topic: str | None
+    partition: int | None
+    start: int | None
+    rises: bool
+
+
+def read(clusters: Sequence[Sequence[FilePart]]) -> Iterator[pa.RecordBatch]:
+    """The rows of these files with the columns of `SCHEMA`. The clusters follow each other; the files of one overlap.
+
+    Offsets rise: two rows with the same one are a ReadError.
+    """
+    last = -1
+    for cluster in clusters:
+        for rows in _merged(cluster):
+            offsets = rows.column("offset").to_numpy()
+            if offsets[0] <= last or (np.diff(offsets) <= 0).any():
+                at = int(offsets[0] if offsets[0] <= last else offsets[1:][np.diff(offsets) <= 0][0])
+                raise ReadError(f"offset {at} comes twice: in {_names(cluster)}")
+            last = int(offsets[-1])
+            yield rows
+
+
+def _names(cluster: Sequence[FilePart]) -> str:
+    paths = sorted({part.path for part in cluster})
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def _merged(cluster: Sequence[FilePart]) -> Iterator[pa.RecordBatch]:
+    """The rows of files that overlap, by offset: all up to the lowest end of what is read of each are taken at once."""
+    if len(cluster) == 1:
+        yield from of_file(cluster[0])
+        return
+    many = len(cluster) > OPEN_FILES
+    streams = [of_file(part, READ_BYTES // (len(cluster) if many else 1)) for part in cluster]
+    heads: list[pa.RecordBatch | None] = [next(stream, None) for stream in streams]
+    while any(head is not None for head in heads):
+        bound = min(head.column("offset")[-1].as_py() for head in heads if head is not None)
+        taken: list[pa.RecordBatch] = []
+        for number, head in enumerate(heads):
+            if head is None:
+                continue
+            count = int(np.searchsorted(head.column("offset").to_numpy(), bound, "right"))
+            if count:
+                taken.append(head[:count])
+                heads[number] = head[count:] if count < head.num_rows else next(streams[number], None)
+        yield taken[0] if len(taken) == 1 else _sorted(taken)
+
+
+def _sorted(taken: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    table = pa.Table.from_batches(taken).combine_chunks()
+    found = table.take(pc.sort_indices(table, sort_keys=[("offset", "ascending")])).combine_chunks()
+    return found.to_batches()[0]
+
+
+def of_file(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
+    """The rows of one file; none of these is empty."""
+    try:
+        if part.rises:
+            yield from _streamed(part, at_once_bytes)
+        else:
+            yield from _in_memory(part)
+    except DAMAGE as error:
+        raise ReadError(f"{part.path} cannot be read: {' '.join(str(error).split())[:300]}") from error
+
+
+def _in_memory(part: FilePart) -> Iterator[pa.RecordBatch]:
+    taken, size = [], 0
+    for rows in _streamed(part):
+        taken.append(rows)
+        size += rows.nbytes
+        if size > SORTED_BYTES:
+            raise ReadError(f"{part.path}: its offsets do not rise, and it is too large to be sorted in memory")
+    if taken:
+        yield from pa.Table.from_batches([_sorted(taken)]).to_batches(max_chunksize=_ROWS_AT_ONCE)
+
+
+def _streamed(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
+    next_offset = part.start
+    for rows in _decoded(part, at_once_bytes):
+        filters = [name for name in ("topic", "partition") if name in rows.schema.names]
+        if filters:
+            rows = rows.filter(mask_of(rows, part.topic, part.partition))
+        if rows.num_rows:
+            yield records(rows, next_offset)
+        if next_offset is not None:
+            next_offset += rows.num_rows
+
+
+def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The columns that are needed, some rows of a row group at a time; by its own size, for they may differ much."""
+    group, groups = 0, 1
+    while group < groups:
+        with opened(part.path) as file:
+            names = file.schema_arrow.names
+            wanted = [name for name in names if name in SCHEMA.names]
+            wanted += [name for name in ("topic", "partition") if getattr(part, name) is not None and name in names]
+            groups = file.metadata.num_row_groups
+            if not groups:
+                return
+            told = file.metadata.row_group(group)
+            each = max(1, told.total_byte_size // max(told.num_rows, 1))
+            at_once = max(1, min(_ROWS_AT_ONCE, at_once_bytes // each))
+            found = file.iter_batches(batch_size=at_once, row_groups=[group], columns=wanted)
+            kept: list[pa.RecordBatch] = []
+            if at_once_bytes < READ_BYTES:  # one of many files: it does not stay open
+                kept += found
+            else:
+                yield from found
+        yield from kept
+        group += 1
+
+
+def records(rows: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
+    """Rows of a file with the columns of `SCHEMA`. Without offsets of their own they count from `start` on."""
+    names = rows.schema.names
+    count = rows.num_rows
+    nothing = pa.nulls(count, pa.binary())
+    made = {
+        "key": _bytes(rows.column("key")) if "key" in names else nothing,
+        "value": _bytes(rows.column("value")),
+        "timestamp": _times(rows.column("timestamp")) if "timestamp" in names else pa.array(np.full(count, -1)),
+        "headers": _headers(rows.column("headers")) if "headers" in names else _no_headers(count),
+    }
+    if start is None:
+        made["offset"] = rows.column("offset").cast(pa.int64())
+    else:
+        made["offset"] = pa.array(np.arange(start, start + count))
+    return pa.RecordBatch.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _bytes(column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if column.type == pa.binary() else column.cast(pa.binary())
+
+
+def _times(column: Any) -> pa.Array:
+    kind = column.type
+    numbers = column.cast(pa.int64())
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    if pa.types.is_timestamp(kind):
+        values = values * 1000 if kind.unit == "s" else values // _PER_MS[kind.unit]
+    if numbers.null_count:
+        values = np.where(numbers.is_null().to_numpy(zero_copy_only=False), -1, values)
+    return pa.array(values.astype(np.int64))
+
+
+def _no_headers(count: int) -> Any:
+    bounds = pa.array(np.zeros(count + 1, np.int32))
+    return pa.ListArray.from_arrays(bounds, pa.array([], HEADER), type=SCHEMA.field("headers").type)
+
+
+def _headers(column: Any) -> Any:
+    """Headers of any list of structs of key and value; a record that has none has an empty list."""
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    bounds = np.zeros(counts.size + 1, np.int32)
+    np.cumsum(counts, out=bounds[1:])
+    flat = column.flatten()
+    children = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
+    keys = children["key"]
+    if keys.null_count:
+        raise ReadError("a header without a key cannot be a record's")
+    keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
+    pieces = pa.StructArray.from_arrays([keys.cast(pa.string()), _bytes(children["value"])], fields=list(HEADER))
+    return pa.ListArray.from_arrays(pa.array(bounds), pieces, type=SCHEMA.field("headers").type)

@@ -1,0 +1,282 @@
+"""The folder beside a data directory in which its new partitions come into being, and what a second run finds there.
+
+    .<name of the data directory>.ottla-import/
+        plan.json                 what is imported, and the ids of the topics
+        pieces/<name>/            a piece that is whole: <topic>-<partition>/, written.json
+        pieces/<name>.<hex>/      one that is being written, or was
+        data/<topic>-<partition>/ partitions that are whole, laid out as in a data directory
+        whole.json                what these hold
+        adding.json               partitions that are on their way into the data directory, and how they are known
+
+Owns these names and every step up to where `data` holds all of it. It lies on the same file system, so that a partition
+moves by a rename. Every step can be repeated. Raises ReadError.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....storage.check import inspect
+from ....storage.format import checkpoint
+from ....storage.io.files import Files, write_atomically
+from ....storage.log_dir.directory import new_id
+from ....storage.log_dir.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK
+from ....storage.producers.snapshot import SUFFIX as SNAPSHOT
+from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from ...backend import ReadError, TopicPartition
+from .plan import Piece
+from .tasks import Layout, Work, Written, read_done, remove_tree
+
+PLAN = "plan.json"
+ADDING = "adding.json"
+WHOLE = "whole.json"
+PIECES = "pieces"
+DATA = "data"
+SUFFIX = ".ottla-import"
+_OF_SEGMENTS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT)
+
+
+def staging_path(target: str) -> str:
+    """Where the partitions for a data directory are made."""
+    folder, name = os.path.split(os.path.abspath(target))
+    return os.path.join(folder, f".{name}{SUFFIX}")
+
+
+@dataclass
+class Staging:
+    """See the module. Made by `staged`."""
+
+    files: Files
+    path: str
+    identity: str
+    ids: dict[str, bytes]
+    taken_over: int = 0
+    is_new: bool = False
+
+    @property
+    def data(self) -> str:
+        return os.path.join(self.path, DATA)
+
+    def work(self, pieces: Sequence[Piece], layout: Layout, now_ms: int) -> list[Work]:
+        """What is to be written: of partitions that lie in `data` already nothing."""
+        return [
+            Work(piece, self._folder(piece), self.ids[piece.topic], layout, now_ms)
+            for piece in pieces
+            if not self.files.exists(self._place(piece.key))
+        ]
+
+    def names(self) -> list[str]:
+        """The partitions that lie here whole."""
+        with _told(self.path):
+            there = self.files.list(self.data) if self.files.exists(self.data) else []
+            return sorted(name for name in there if inspect.partition_of(name) is not None)
+
+    def _folder(self, piece: Piece) -> str:
+        name = hashlib.sha256(f"{piece.key} {piece.number}".encode()).hexdigest()[:16]
+        return os.path.join(self.path, PIECES, name)
+
+    def _place(self, key: TopicPartition) -> str:
+        return os.path.join(self.data, f"{key.topic}-{key.partition}")
+
+    def assemble(self, pieces: Sequence[Piece]) -> dict[TopicPartition, Written]:
+        """Makes partitions of the pieces, all of which are written; what each holds. ReadError."""
+        by_key: dict[TopicPartition, list[str]] = {}
+        for piece in pieces:
+            by_key.setdefault(piece.key, []).append(self._folder(piece))
+        with _told(self.path):
+            self.files.make_directory(self.data)
+            whole = self._read_whole()
+            for key, folders in by_key.items():
+                if not self.files.exists(self._place(key)):
+                    whole[key] = self._join(key, folders)
+                    self._write_whole(whole)
+                    self.files.replace(os.path.join(folders[0], str(key)), self._place(key))
+            self.files.sync_directory(self.data)
+            self.files.sync_directory(self.path)
+            remove_tree(self.files, os.path.join(self.path, PIECES))
+            self.files.make_directory(os.path.join(self.path, PIECES))
+            self._finish(whole)
+        return {key: whole[key] for key in by_key}
+
+    def _join(self, key: TopicPartition, folders: Sequence[str]) -> Written:
+        """One partition of its pieces, in the folder of the first one. May be interrupted: what is there already is not
+        in the others any more."""
+        parts = [read_done(self.files, folder) for folder in folders]
+        first = os.path.join(folders[0], str(key))
+        for folder in folders[1:]:
+            source = os.path.join(folder, str(key))
+            for name in sorted(self.files.list(source)):
+                if name.endswith(_OF_SEGMENTS):
+                    self.files.replace(os.path.join(source, name), os.path.join(first, name))
+        if len(folders) > 1:
+            self._forget_snapshots(first)
+            self.files.sync_directory(first)
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            raise ReadError(
+                f"{self.path}: a piece of {key} is not here: the workers must see the same files as the driver"
+            )
+        return Written(
+            sum(part.records for part in known),
+            sum(part.bytes for part in known),
+            sum(part.segments for part in known),
+            known[0].first,
+            known[-1].end,
+        )
+
+    def _forget_snapshots(self, folder: str) -> None:
+        """Snapshots where one piece ended and no other begins belong to no segment: there are no producers in them."""
+        names = self.files.list(folder)
+        bases = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
+        newest = max((name for name in names if name.endswith(SNAPSHOT)), default="")
+        for name in names:
+            if name.endswith(SNAPSHOT) and name != newest and name.removesuffix(SNAPSHOT) not in bases:
+                self.files.remove(os.path.join(folder, name))
+
+    def _read_whole(self) -> dict[TopicPartition, Written]:
+        told = _read_json(self.files, os.path.join(self.path, WHOLE))
+        if not isinstance(told, list):
+            return {}
+        return {TopicPartition(topic, partition): Written(*facts) for topic, partition, facts in told}
+
+    def whole_names(self) -> list[str]:
+        """The partitions that were whole here, wherever they are now."""
+        with _told(self.path):
+            return [str(key) for key in self._read_whole()]
+
+    def _write_whole(self, whole: Mapping[TopicPartition, Written]) -> None:
+        told = [[key.topic, key.partition, list(facts)] for key, facts in whole.items()]
+        write_atomically(self.files, os.path.join(self.path, WHOLE), json.dumps(told).encode())
+
+    def _finish(self, whole: Mapping[TopicPartition, Written]) -> None:
+        """Puts beside the partitions what tells the next owner that they are whole: then they need no recovery."""
+        offsets = {(key.topic, key.partition): facts.end for key, facts in whole.items()}
+        for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
+            checkpoint.write_offsets(self.files, os.path.join(self.data, name), offsets)
+        write_atomically(self.files, os.path.join(self.data, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
+
+    # -- on the way into the data directory
+
+    def read_adding(self) -> dict[str, list[int]] | None:
+        """{folder: how it is known}, of a run that came that far."""
+        with _told(self.path):
+            found = _read_json(self.files, os.path.join(self.path, ADDING))
+        return found if isinstance(found, dict) else None
+
+    def note_adding(self, names: Sequence[str]) -> None:
+        """Notes, durably, what goes into the data directory now."""
+        with _told(self.path):
+            known = {name: _known_by(os.path.join(self.data, name)) for name in names}
+            write_atomically(self.files, os.path.join(self.path, ADDING), json.dumps(known).encode())
+
+    def forget_adding(self) -> None:
+        with _told(self.path), contextlib.suppress(FileNotFoundError):
+            self.files.remove(os.path.join(self.path, ADDING))
+
+    def remove(self) -> None:
+        """All of it is in the data directory. What tells so goes last."""
+        self.forget_adding()
+        with _told(self.path):
+            for name in self.files.list(self.path):
+                if name not in (WHOLE, PLAN, LOCK):
+                    remove_tree(self.files, os.path.join(self.path, name))
+            remove_tree(self.files, self.path)
+            self.files.sync_directory(os.path.dirname(self.path))
+
+
+def _known_by(path: str) -> list[int]:
+    """What stays the same when a folder is renamed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_dev, status.st_ino]
+
+
+def known_as(path: str, known_by: Sequence[int]) -> bool:
+    """Whether the folder at a path is the one that was known so."""
+    return bool(known_by) and _known_by(path) == list(known_by)
+
+
+@contextlib.contextmanager
+def staged(
+    files: Files,
+    target: str,
+    identity: str,
+    topics: Sequence[str],
+    make_id: Callable[[], bytes] = new_id,
+) -> Iterator[Staging]:
+    """The staging folder of a data directory, held for as long as the context lasts: as an earlier run of the same
+    import left it, else new. ReadError."""
+    path = staging_path(target)
+    with _told(path):
+        files.make_directory(path)
+        try:
+            lock = files.lock(os.path.join(path, LOCK))
+        except BlockingIOError as error:
+            raise ReadError(f"another import into {target} is running") from error
+    try:
+        with _told(path):
+            found = _opened(files, path, target, identity, topics, make_id)
+        yield found
+    finally:
+        lock.release()
+
+
+def _opened(
+    files: Files, path: str, target: str, identity: str, topics: Sequence[str], make_id: Callable[[], bytes]
+) -> Staging:
+    told = _read_json(files, os.path.join(path, PLAN))
+    if isinstance(told, dict) and told.get("identity") == identity:
+        ids = {topic: base64.b64decode(text) for topic, text in told["ids"].items()}
+        found = Staging(files, path, identity, ids)
+        found.taken_over = _sweep(files, path)
+        return found
+    if isinstance(_read_json(files, os.path.join(path, ADDING)), dict):
+        raise ReadError(
+            f"another import into {target} was interrupted when it added its topics ({path}): run that one again first"
+        )
+    for name in files.list(path):
+        if name != LOCK:
+            remove_tree(files, os.path.join(path, name))
+    ids = {topic: make_id() for topic in topics}
+    told = {"identity": identity, "ids": {topic: base64.b64encode(of).decode() for topic, of in ids.items()}}
+    files.make_directory(os.path.join(path, PIECES))
+    write_atomically(files, os.path.join(path, PLAN), json.dumps(told).encode())
+    files.sync_directory(os.path.dirname(path))
+    return Staging(files, path, identity, ids, is_new=True)
+
+
+def _sweep(files: Files, path: str) -> int:
+    """Removes pieces that are not whole; how many are."""
+    folder = os.path.join(path, PIECES)
+    files.make_directory(folder)
+    whole = 0
+    for name in files.list(folder):
+        if "." not in name and read_done(files, os.path.join(folder, name)) is not None:
+            whole += 1
+        else:
+            remove_tree(files, os.path.join(folder, name))
+    return whole
+
+
+def _read_json(files: Files, path: str) -> Any:
+    try:
+        return json.loads(files.read_bytes(path))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ReadError(f"cannot work in {path}: {error.strerror or error}") from error

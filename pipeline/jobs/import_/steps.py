@@ -1,0 +1,79 @@
+"""An import into a data directory from its plan to its end, whoever runs the tasks.
+
+Owns the order of the steps; each can be interrupted, and a second run goes on. Raises ReadError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ....storage.io.files import DiskFiles, Files
+from ...backend import ReadError
+from .adoption import Importer, Target, exists_already, import_dir
+from .plan import Plan
+from .report import Imported, ImportReport
+from .staging_folder import Staging, staged
+from .tasks import Layout, Work, Written
+
+Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Written]]]
+"""Does `segments.write` for each piece of work, anywhere."""
+
+
+def fill(
+    plan: Plan,
+    source: str,
+    target: str,
+    identity: str,
+    layout: Layout,
+    run: Run,
+    *,
+    now_ms: int,
+    files: Files | None = None,
+    importer: Importer = import_dir,
+) -> ImportReport:
+    """Writes the plan's pieces as segments and adds them to a data directory whose broker is stopped. `identity` is the
+    same for the same import only. Raises ReadError."""
+    files = files or DiskFiles()
+    place = Target(files, target, importer)
+    topics = list(plan.partitions)
+    report = ImportReport(source, place.path, plan.files)
+    with staged(files, place.path, identity, topics) as staging:
+        done = place.settle(staging)
+        if not done:
+            try:
+                _check(place, staging, topics)
+            except ReadError:
+                if staging.is_new:
+                    staging.remove()
+                raise
+        left = [piece for piece in plan.pieces if piece.topic not in done]
+        report.skipped = sum(piece.rows for piece in plan.pieces) - sum(piece.rows for piece in left)
+        if not left:
+            staging.remove()
+            return report
+        if staging.taken_over:
+            report.notes.append(f"{staging.taken_over} pieces were whole already, of an earlier run")
+        for _ in run(staging.work(left, layout, now_ms)):
+            pass
+        facts = staging.assemble(left)
+        for key, written in sorted(facts.items()):
+            report.partitions.append(
+                Imported(
+                    key.topic,
+                    key.partition,
+                    written.records,
+                    written.bytes,
+                    written.first,
+                    written.end,
+                    written.segments,
+                )
+            )
+        place.add(staging)
+    return report
+
+
+def _check(place: Target, staging: Staging, topics: Sequence[str]) -> None:
+    """Raises ReadError where the topics cannot be added."""
+    place.check(topics, ours=list(staging.read_adding() or ()))
+    if place.has_history and (known := place.existing(staging, topics)):
+        raise ReadError(exists_already(min(known), place.path))

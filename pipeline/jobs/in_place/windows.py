@@ -1,0 +1,98 @@
+"""Logs as they are read for work in place: through `Files`, in windows that the columns are made of.
+
+Owns the windows, and what of a log goes which way on its way to v2: see columnar/upgrading.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from ....protocol.records import formats
+from ....protocol.records.batch import HEADER_BYTES, BatchHeader
+from ....storage.compaction.rewrite import Read, Run
+from ....storage.io.files import MAP_BYTES, File, Files
+from ....storage.segments.scan import entries
+from ...readers.columnar.upgrade import PADDING, upgraded
+from ...readers.files.headers import walk
+
+WINDOW_BYTES = 2 << 20
+"""Enough for the array operations of a window to vanish among its entries."""
+
+_SIZE = struct.Struct(">8xI")
+_LEAST_BYTES = np.array([26, 34, HEADER_BYTES], np.int64)  # of a whole entry, by its format
+_PIECE_BYTES = MAP_BYTES - 4096  # more is given as a mapping, which counts as memory as far as it was read
+
+
+def window(file: File, position: int, length: int) -> bytes:
+    """So many bytes of a file, and `PADDING`. OSError."""
+    pieces = [file.read(position + at, min(_PIECE_BYTES, length - at)) for at in range(0, length, _PIECE_BYTES)]
+    return b"".join((*pieces, PADDING))
+
+
+def entry_places(data: bytes) -> list[int]:
+    """Where the whole entries of a window begin, and where the last one ends."""
+    end = len(data) - len(PADDING)
+    places: list[int] = []
+    add, unpack, last, position = places.append, _SIZE.unpack_from, end - formats.MIN_ENTRY_BYTES, 0
+    while position <= last:  # by nothing but the sizes, of which those that are negative lead behind the end
+        add(position)
+        position += 12 + unpack(data, position)[0]
+    if position <= end:
+        add(position)
+    if len(places) > 1:
+        at = np.array(places, np.int64)
+        magics = np.frombuffer(data, np.uint8)[at[:-1] + 16]
+        if magics.max() <= formats.NEWEST_MAGIC and (np.diff(at) >= _LEAST_BYTES[magics]).all():
+            return places
+    found = walk(data, 0, end)
+    return [*found.positions, found.end]
+
+
+def stretches(
+    files: Files, log_path: str, size_bytes: int, window_bytes: int = WINDOW_BYTES
+) -> Iterator[tuple[bytes, list[int]]]:
+    """The first bytes of a log in windows, with the places of the entries, of which the last is where they end. The
+    bytes go on as long as `PADDING`. An entry that is larger than a window comes alone.
+
+    Raises OSError, and CorruptRecords where there is no whole entry.
+    """
+    if size_bytes == 0:
+        return
+    position = 0
+    file = files.open(log_path)
+    try:
+        while position < size_bytes:
+            data = window(file, position, min(window_bytes, size_bytes - position))
+            places = entry_places(data)
+            if len(places) > 1:
+                yield data, places
+                position += places[-1]
+            else:
+                entry, _ = next(entries(files, log_path, size_bytes, start=position))
+                yield b"".join((entry, PADDING)), [0, len(entry)]
+                position += len(entry)
+    finally:
+        file.close()
+
+
+def upgrading(next_offset: int, end_offset: int, window_bytes: int = WINDOW_BYTES) -> Read:
+    """How a log whose offsets lie from `next_offset` on, below `end_offset`, is read to become v2."""
+
+    def read(files: Files, log_path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
+        expected = next_offset
+        for data, places in stretches(files, log_path, size_bytes, window_bytes):
+            view = memoryview(data)
+            for made in upgraded(data, places, next_offset=expected, end_offset=end_offset):
+                if isinstance(made, Run):
+                    yield made
+                    expected = made.last_offsets[-1] + 1
+                else:
+                    entry = view[made.position : made.position + made.size]
+                    header = formats.read_header(entry)
+                    yield entry, header
+                    expected = max(expected, header.next_offset)
+
+    return read

@@ -1,0 +1,117 @@
+"""`ottla pipeline replay`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....protocol.arguments import add_bootstrap
+from ...cli.job import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..spark_tasks import Say
+
+INTERRUPTED = 130
+"""The exit code of a replay that was stopped: as of any program that Ctrl-C ends."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
+    parser.add_argument("--source", metavar="HOST:PORT", help="read from running brokers, instead of PATH")
+    add_bootstrap(parser, required=True, help="the brokers to send to")
+    parser.add_argument("--to-topic", metavar="NAME", help="send all to this topic, instead of their own")
+    parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
+    parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
+    parser.add_argument("--from-offsets", metavar="JSON|@FILE", help="go on where a replay ended; FILE is its --report")
+    parser.add_argument("--rate", type=float, metavar="N", help="so many records a second, over all")
+    parser.add_argument("--speed", type=float, metavar="X", help="X times as fast as by the timestamps")
+    parser.add_argument(
+        "--timestamps", choices=("keep", "new"), default="keep", help="new: the time at which a record is sent"
+    )
+    parser.add_argument(
+        "--partitions", choices=("keep", "key"), default="keep", help="key: where Kafka's partitioner puts the key"
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="read_committed leaves out what transactions aborted or have not ended",
+    )
+    parser.add_argument(
+        "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a setting of the producer"
+    )
+
+
+def check(parsed: argparse.Namespace) -> None:
+    if bool(parsed.paths) == bool(parsed.source):
+        raise UsageError("either PATH or --source says where to read")
+    if parsed.rate is not None and parsed.speed is not None:
+        raise UsageError("either --rate or --speed says how fast")
+    if parsed.from_offsets is not None and parsed.starting != "earliest":
+        raise UsageError("either --from or --from-offsets says where to begin")
+    from ...offsets import AtOffsets, parse_offsets
+    from ..export import arguments
+    from ..import_.produce import options_of
+    from .schedule import LEAST, MOST
+
+    for name in ("rate", "speed"):
+        if (number := getattr(parsed, name)) is not None and not LEAST <= number <= MOST:
+            raise UsageError(f"--{name} {number}: it must be above 0, from {LEAST:g} to {MOST:g}")
+    parsed.starting = arguments.limit(parsed.starting, "--from")
+    if parsed.from_offsets is not None:
+        parsed.starting = AtOffsets(parse_offsets(_offsets(parsed.from_offsets), "--from-offsets"))
+    parsed.ending = arguments.limit(parsed.ending, "--until")
+    options_of(parsed.bootstrap_server, dict(parsed.kafka))
+    if parsed.paths:
+        chosen_topics(parsed)
+    else:
+        pattern(parsed)
+
+
+def _offsets(text: str) -> str:
+    """The offsets themselves, also out of the report of a replay."""
+    if not text.startswith("@"):
+        return text
+    try:
+        told: Any = json.loads(Path(text[1:]).read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--from-offsets: cannot read {text[1:]}: {error}") from error
+    return json.dumps(told["offsets"] if isinstance(told, dict) and "offsets" in told else told)
+
+
+def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
+    from .job import replay
+
+    report = replay(
+        spark,
+        {"bootstrap.servers": parsed.source} if parsed.source else parsed.paths,
+        bootstrap=parsed.bootstrap_server,
+        to_topic=parsed.to_topic,
+        topics=parsed.topic,
+        like=parsed.topics,
+        starting=parsed.starting,
+        ending=parsed.ending,
+        rate=parsed.rate,
+        speed=parsed.speed,
+        timestamps=parsed.timestamps,
+        partitions=parsed.partitions,
+        isolation=parsed.isolation,
+        config=dict(parsed.kafka),
+        dry_run=parsed.dry_run,
+        tell=tell,
+        say=say,
+    )
+    return None if parsed.dry_run else report, INTERRUPTED if report.stopped else 0
+
+
+JOB = Job(
+    name="replay",
+    words="Send a range of a log into topics again, at a rate or at its own pace; each record at least once.",
+    add_arguments=add_arguments,
+    check=check,
+    run=run,
+)

@@ -1,0 +1,179 @@
+"""A replay as its driver sees it: rounds of some seconds, each of which is known to be done before the next begins.
+
+Owns which offsets a round has, who sends them, and how far it came. A replay ends between two rounds: by itself, or
+because it is asked to, and then the offsets that were reached are where another goes on. What a round that failed has
+sent is sent again by that one: a record comes once or more. Raises ReadError and what the backends and the sink raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...backend import Backend, OffsetRange, Offsets, TopicPartition, Wanted
+from ...columns import EXACT_TIME
+from ...sink.options import SinkOptions
+from . import schedule
+from .report import Replayed, ReplayReport
+from .schedule import Clock, Sleep
+from .tasks import COLUMNS, Line, Played, Work
+
+ROUND_S = 5.0
+FIRST_OFFSETS = 200_000
+"""So many does the first round have where no pace says how many; the next ones as many as take `ROUND_S`."""
+
+MOST_OFFSETS = 50_000_000
+BEHIND_S = 1.0
+"""More than so much is not made up for: a rate is not exceeded because something took long before."""
+
+Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Played]]]
+"""Does `playing.replay_part` for each at the same time, anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How it is replayed; see `playing.Work`. `tasks`: so many run at the same time."""
+
+    options: SinkOptions
+    counts: Mapping[str, int]
+    to_topic: str | None = None
+    by_key: bool = False
+    is_new_time: bool = False
+    committed: bool = True
+    rate: float | None = None
+    speed: float | None = None
+    tasks: int = 2
+
+
+@dataclass
+class Replay:
+    """One replay of some ranges."""
+
+    backend: Backend
+    ranges: Sequence[OffsetRange]
+    settings: Settings
+    run: Run
+    clock: Clock
+    sleep: Sleep
+    is_over: Callable[[], bool] = lambda: False
+    told: Callable[[ReplayReport], object] = lambda report: None
+    _at: Offsets = field(default_factory=dict)
+    _ends: Offsets = field(default_factory=dict)
+    _sent: int = 0
+
+    def all(self, report: ReplayReport) -> None:
+        """Replays all, or until it is over; `report` is true after every round, `told` hears of it."""
+        self._at = {one.key: one.start for one in self.ranges}
+        self._ends = {one.key: one.end for one in self.ranges}
+        report.partitions = [Replayed(*one.key, one.start, one.start, one.end, 0) for one in self.ranges]
+        begun_s = start_s = self.clock()
+        origin_ms = self._origin() if self.settings.speed is not None else 0
+        offsets, number = FIRST_OFFSETS, 0
+        while self._left():
+            if self.is_over():
+                report.stopped = True
+                return
+            number += 1
+            upto = self._upto(offsets, origin_ms, number)
+            if upto == self._at:  # nothing was written in these seconds
+                if not schedule.wait(begun_s + number * ROUND_S, self.clock, self.sleep, self.is_over):
+                    report.stopped = True
+                    return
+                continue
+            before_s = self.clock()
+            works = self._works(upto, begun_s if self.settings.speed is not None else start_s, origin_ms)
+            sent = self._played(works, report)
+            self._sent += sent
+            took_s = self.clock() - before_s
+            if self.settings.rate is not None:
+                start_s = max(start_s + sent / self.settings.rate, self.clock() - BEHIND_S)
+            size = sum(upto[key] - self._at[key] for key in upto)
+            offsets = min(max(int(size * ROUND_S / max(took_s, ROUND_S / 8)), 1), MOST_OFFSETS)
+            self._at = upto
+            self._note(report)
+
+    def _left(self) -> int:
+        return sum(self._ends[key] - at for key, at in self._at.items())
+
+    def _note(self, report: ReplayReport) -> None:
+        report.rounds += 1
+        report.partitions = [one._replace(reached=self._at[one.key]) for one in report.partitions]
+        self.told(report)
+
+    # -- which offsets
+
+    def _origin(self) -> int:
+        """The earliest time among the first records of the partitions: when it all begins."""
+        wanted = Wanted((EXACT_TIME.name,), committed=self.settings.committed)
+        found: list[int] = []
+        for one in self.ranges:
+            for piece in self.backend.pieces([one], wanted, at_least=None) if one.size else ():
+                rows = next((rows for rows in piece.read() if rows.num_rows), None)
+                if rows is not None:
+                    times = schedule.milliseconds(rows)
+                    found += [int(times[0])] if times[0] >= 0 else []
+                    break
+        return min(found, default=0)
+
+    def _upto(self, offsets: int, origin_ms: int, number: int) -> Offsets:
+        """Where each partition is after the round."""
+        if self.settings.speed is not None:
+            until_ms = min(origin_ms + int(number * ROUND_S * 1000 * self.settings.speed), 2**63 - 1)
+            found = self.backend.at_times({key: until_ms for key, at in self._at.items() if at < self._ends[key]})
+            upto = dict(self._at)
+            for key, offset in found.items():
+                upto[key] = self._ends[key] if offset is None else min(max(offset, self._at[key]), self._ends[key])
+            return upto
+        if self.settings.rate is not None:
+            # Offsets that hold no record take no time: as many more as there were so far.
+            done = sum(at - one.start for one, at in zip(self.ranges, self._at.values(), strict=True))
+            thin = max(1.0, done / self._sent) if self._sent else 1.0 + done
+            offsets = max(1, int(min(self.settings.rate * ROUND_S * thin, MOST_OFFSETS)))
+        left = self._left()
+        upto: Offsets = {}
+        for key, at in self._at.items():
+            of = self._ends[key] - at
+            upto[key] = min(at + -(-of * offsets // left), self._ends[key])
+        return upto
+
+    # -- who sends them
+
+    def _works(self, upto: Offsets, start_s: float, origin_ms: int) -> list[Work]:
+        settings = self.settings
+        ranges = [OffsetRange(*key, self._at[key], end) for key, end in upto.items() if end > self._at[key]]
+        wanted = Wanted(COLUMNS, committed=settings.committed)
+        lines = [
+            Line(one.key, one.start, one.end, tuple(self.backend.pieces([one], wanted, at_least=None)))
+            for one in ranges
+        ]
+        groups: list[list[Line]] = [[] for _ in range(max(1, min(settings.tasks, len(lines))))]
+        for line in sorted(lines, key=lambda line: (-line.size, line.key)):
+            min(groups, key=lambda group: sum(of.size for of in group)).append(line)
+        total = max(1, sum(line.size for line in lines))
+        return [
+            Work(
+                tuple(group),
+                settings.counts,
+                settings.options,
+                start_s,
+                settings.to_topic,
+                settings.by_key,
+                settings.is_new_time,
+                None if settings.rate is None else settings.rate * sum(line.size for line in group) / total,
+                settings.speed,
+                origin_ms,
+            )
+            for group in groups
+            if group
+        ]
+
+    def _played(self, works: Sequence[Work], report: ReplayReport) -> int:
+        """Sends a round; how many records that were."""
+        counted: dict[TopicPartition, int] = {}
+        size = 0
+        for work, played in self.run(works):
+            counted.update((line.key, records) for line, records in zip(work.lines, played.records, strict=True))
+            size += played.bytes
+        report.bytes += size
+        report.partitions = [one._replace(records=one.records + counted.get(one.key, 0)) for one in report.partitions]
+        return sum(counted.values())

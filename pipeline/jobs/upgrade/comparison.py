@@ -1,0 +1,216 @@
+"""Whether upgraded segments hold what their source holds, by decoding both: before anything is put in its place.
+
+Owns the comparison, entry by entry: v2 was copied byte for byte; of an old entry offsets, keys, values and times are
+those of one batch of v2, with the same codec and the same type of timestamp, without a producer, and sound by its CRC;
+and the indexes are those of what is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from crc32c import crc32c
+
+from ....protocol.records import batch
+from ....protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP
+from ....protocol.records.errors import CorruptRecords, InvalidRecords
+from ....storage.compaction.rewrite import Source
+from ....storage.io.files import Files
+from ...backend import ReadError
+from ...readers.columnar import COLUMNS, Options, decode
+from ...readers.columnar.batches import lone_rows
+from ...readers.columnar.columns import record_batch, schema
+from ...readers.columnar.legacy import plain_rows
+from ...readers.files.headers import Table
+from ..in_place.windows import PADDING, WINDOW_BYTES, stretches
+from .index_comparison import Indexes, aborted_transactions
+
+_WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
+_CRC_START = 21
+_WRAPPED_BYTES = 256 << 10
+
+_Stretch = tuple[bytes, list[int]]
+
+
+class Different(ReadError):
+    """A result does not hold what its source holds; nothing was put in its place."""
+
+
+def compare(files: Files, source: Source, results: Sequence[Source], window_bytes: int = WINDOW_BYTES) -> int:
+    """Compares a log with those that were made of it, in their order, and gives the number of old records.
+
+    Raises Different, and ReadError where a file cannot be read; neither says which log it is.
+    """
+    found = _Results(files, results, window_bytes)
+    old = place = 0
+    try:
+        for data, places in stretches(files, source.log_path, source.size_bytes, window_bytes):
+            for part, made in found.beside(data, places):
+                if len(part) == 1:
+                    raise Different(f"at byte {place + part[0]}: the upgraded log ends before")
+                try:
+                    old += _compared((data, part), made)
+                except (CorruptRecords, InvalidRecords, Different) as error:
+                    raise Different(
+                        f"from byte {place + part[0]} to {place + part[-1]} it was not upgraded as it should be, and "
+                        f"stays as it is: {error}"
+                    ) from error
+            place += places[-1]
+        if found.take(1)[1][1:]:
+            raise Different("the upgraded log goes on behind its end")
+        if aborted_transactions(files, results) != aborted_transactions(files, [source]):
+            raise Different("the aborted transactions are others")
+    except OSError as error:
+        raise ReadError(f"it, or what was made of it, cannot be read: {error.strerror or error}") from error
+    except CorruptRecords as error:
+        raise Different(f"what was made of it cannot be read: {error}") from error
+    return old
+
+
+class _Results:
+    """The entries of some logs, one behind the other."""
+
+    def __init__(self, files: Files, results: Sequence[Source], window_bytes: int) -> None:
+        self._stretches = self._all(files, results, window_bytes)
+        self._stretch: _Stretch = b"", [0]
+        self._done = 0
+
+    @staticmethod
+    def _all(files: Files, results: Sequence[Source], window_bytes: int) -> Iterator[_Stretch]:
+        for result in results:
+            indexes, place = Indexes(files, result), 0
+            for data, places in stretches(files, result.log_path, result.size_bytes, window_bytes):
+                indexes.add(place, data, places)
+                place += places[-1]
+                yield data, places
+            indexes.finish()
+
+    def take(self, count: int) -> _Stretch:
+        """Up to so many entries; none at the end only."""
+        if self._done == len(self._stretch[1]) - 1:
+            self._stretch, self._done = next(self._stretches, (b"", [0])), 0
+        data, places = self._stretch
+        first, self._done = self._done, min(self._done + count, len(places) - 1)
+        return data, places[first : self._done + 1]
+
+    def beside(self, data: bytes, places: list[int]) -> Iterator[tuple[list[int], _Stretch]]:
+        """The entries at these places, some at a time, each part with as many of these; one place alone, and no entry,
+        where these end before."""
+        done = 0
+        for until in _cuts(data, places):
+            while done < until:
+                made = self.take(until - done)
+                count = len(made[1]) - 1
+                yield places[done : done + count + 1], made
+                if not count:
+                    return
+                done += count
+
+
+def _cuts(data: bytes, places: Sequence[int]) -> Iterator[int]:
+    """Up to which entries to compare at once: all, unless there are wrappers, which may be large once opened."""
+    at = np.array(places, np.int64)
+    read = np.frombuffer(data, np.uint8)
+    is_wrapper = (read[at[:-1] + 16] != batch.MAGIC) & ((read[at[:-1] + 17] & batch.CODEC_BITS) > 0)
+    wrapped = np.cumsum(np.where(is_wrapper, np.diff(at), 0))
+    done = 0
+    while done < wrapped.size:
+        before = int(wrapped[done - 1]) if done else 0
+        done = max(int(np.searchsorted(wrapped, before + _WRAPPED_BYTES, "right")), done + 1)
+        yield done
+
+
+def _only(stretch: _Stretch, wanted: npt.NDArray[np.bool_]) -> _Stretch:
+    """Some of the entries, one behind the other."""
+    if wanted.all():
+        return stretch
+    data, places = memoryview(stretch[0]), stretch[1]
+    parts = [data[places[index] : places[index + 1]] for index in np.flatnonzero(wanted).tolist()]
+    return b"".join((*parts, PADDING)), [0, *accumulate(map(len, parts))]
+
+
+def _compared(source: _Stretch, made: _Stretch) -> int:
+    """Compares as many entries; how many records of old formats they hold. Raises Different, or what a decoder does."""
+    magics = np.frombuffer(source[0], np.uint8)[np.array(source[1][:-1], np.int64) + 16]
+    is_new = magics == batch.MAGIC
+    if is_new.any():
+        (data, places), (made_data, made_places) = _only(source, is_new), _only(made, is_new)
+        if data[places[0] : places[-1]] != made_data[made_places[0] : made_places[-1]]:
+            raise Different("batches of format v2 are not the same")
+        if is_new.all():
+            return 0
+    (data, places), (made_data, made_places) = _only(source, ~is_new), _only(made, ~is_new)
+    before, after = Table.of(data, places[:-1], 0), Table.of(made_data, made_places[:-1], 0)
+    if not after.is_new.all():
+        raise Different("an entry is not of format v2")
+    for what, same in (
+        ("codec", after.codecs == before.codecs),
+        ("type of timestamp", after.appended == before.appended),
+        ("offset", after.last_offsets <= before.last_offsets),
+        ("producer", (after.producer_ids == -1) & (after.producer_epochs == -1) & (after.base_sequences == -1)),
+        ("leader epoch", after.leader_epochs == -1),
+        ("kind of batch", ~(after.transactional | after.control | after.delete_horizons)),
+    ):
+        if not same.all():
+            raise Different(f"the {what} of a batch is another")
+    old = _plain(data, places) if _are_alike(before) else _decoded(data, places)
+    new = _lone(made_data, made_places, after) if _are_lone(after) else _decoded(made_data, made_places)
+    if not new.equals(old):
+        raise Different("the records are others")
+    _check_headers(new, after)
+    return new.num_rows
+
+
+def _check_headers(records: pa.Table, table: Table) -> None:
+    """What the headers tell of their records, by which these are looked for. Raises Different."""
+    counts = table.record_counts
+    ends = np.cumsum(counts)
+    if (counts < 1).any() or int(ends[-1]) != records.num_rows:
+        raise Different("a batch has not the records that its header tells")
+    offsets, timestamps = (records.column(name).to_numpy() for name in ("offset", "timestamp"))
+    latest = np.maximum.reduceat(timestamps, ends - counts)
+    for what, same in (
+        ("first offset", table.base_offsets == offsets[ends - counts]),
+        ("last offset", table.last_offsets == offsets[ends - 1]),
+        (
+            "largest timestamp",
+            (table.max_timestamps == latest) | (table.max_timestamps == np.maximum(latest, NO_TIMESTAMP)),
+        ),
+    ):
+        if not same.all():
+            raise Different(f"a batch does not tell the {what} of its records")
+
+
+def _decoded(data: bytes, places: Sequence[int]) -> pa.Table:
+    found = decode(memoryview(data)[places[0] : places[-1]], Options(columns=_WANTED))
+    return pa.Table.from_batches(found, schema(_WANTED))
+
+
+def _are_alike(table: Table) -> bool:
+    """Whether they are plain messages that differ in nothing but their records."""
+    marks = table.data[table.places[:, None] + (16, 17)]
+    return bool((marks == marks[0]).all()) and not table.codecs[0]
+
+
+def _plain(data: bytes, places: Sequence[int]) -> pa.Table:
+    return pa.Table.from_batches([record_batch(plain_rows(data, places), _WANTED)])
+
+
+def _are_lone(table: Table) -> bool:
+    return bool((table.codecs == 0).all() and (table.record_counts == 1).all())
+
+
+def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
+    """Uncompressed batches of one record, decoded together."""
+    view = memoryview(data)
+    found = [crc32c(view[begin + _CRC_START : end]) for begin, end in pairwise(places)]
+    if (table.crcs != np.array(found, np.int64)).any():
+        raise CorruptRecords("a batch does not match its CRC")
+    at = np.array(places, np.int64)
+    appended = np.where(table.appended, table.max_timestamps, -1)
+    rows = lone_rows(data, at[:-1] + HEADER_BYTES, at[1:], table.base_offsets, table.base_timestamps, appended)
+    return pa.Table.from_batches([record_batch(rows, _WANTED)])

@@ -1,0 +1,292 @@
+"""The upgrade of held data directories to format v2, with somebody else to run the tasks: looks, writes, swaps.
+
+Owns the order. Tasks look which segments hold v0 or v1, and how much larger they will be; then tasks write each of
+these anew, under names of their own, sync it, and compare what is in the files with what was (`comparing`). Whoever
+drives it swaps the results in as they come, one after the other, so that the disk needs room for a few segments more
+than what is added for good. One that was swapped stays so: interrupted anywhere, a second run ends the swap at hand and
+does what is left. A segment without old messages is not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ....protocol.records import batch, formats
+from ....protocol.records.errors import CorruptRecords
+from ....storage.compaction.rewrite import Limits, Rewritten, Source, rewrite
+from ....storage.errors import StorageError
+from ....storage.io.files import DiskFiles, Files
+from ....storage.segments.segment import LOG_SUFFIX, file_name
+from ...backend import ReadError
+from ...readers.files.headers import walk
+from ..in_place.directory_hold import UPGRADED, Held, own_suffix, put_in_place, sweep
+from ..in_place.disk_space import Free, Room, check_room, free_bytes, under_way
+from ..in_place.windows import PADDING, upgrading, window
+from .comparison import Different, compare
+from .report import TopicUpgrade, UpgradeReport
+
+INTERVAL_BYTES = 4096
+"""index.interval.bytes, unless a topic says otherwise."""
+
+_SAMPLE_BYTES = 1 << 20
+_HOP_BYTES = 64 << 10
+_GROWTH_BYTES = (44, 36)  # of a plain message, by its format: the most that a batch takes besides
+_OFFSETS_END = 2**63 - 1
+
+
+class SegmentItem(NamedTuple):
+    """A segment: offsets from `base` on, below `end`."""
+
+    folder: str
+    topic: str
+    base: int
+    end: int
+    size_bytes: int
+    interval_bytes: int
+    index_bytes: int
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.folder, file_name(self.base))
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class Looked(NamedTuple):
+    """Whether a segment holds old messages, and about how many bytes it will take."""
+
+    is_old: bool
+    size_bytes: int
+
+
+class Upgraded(NamedTuple):
+    """What a task has written: base offsets of the new segments, under names that end with `suffix`."""
+
+    bases: tuple[int, ...]
+    size_bytes: int
+    records: int
+    suffix: str
+    seconds: float
+
+
+Runner = Callable[[Sequence[SegmentItem], Callable[[SegmentItem], Any]], Iterable[tuple[SegmentItem, Any]]]
+"""Has a task done for each item, in any order; each item with what came of it."""
+
+
+def one_after_the_other(
+    items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]
+) -> Iterator[tuple[SegmentItem, Any]]:
+    """The Runner of this process. An error names the item, as that of a job does."""
+    for item in items:
+        try:
+            done = task(item)
+        except ReadError as error:
+            raise ReadError(f"{item}: {error}") from error
+        yield item, done
+
+
+# -- the tasks
+
+
+def look(item: SegmentItem, files: Files | None = None) -> Looked:
+    """Whether a segment holds old messages, by a walk over the headers that ends at the first one. ReadError, which
+    does not name it."""
+    position, size = 0, item.size_bytes
+    try:
+        file = (files or DiskFiles()).open(item.path)
+        try:
+            while position < size:
+                data = window(file, position, min(_HOP_BYTES, size - position))
+                found = walk(data, 0, len(data) - len(PADDING))
+                if any(data[at + 16] != batch.MAGIC for at in found.positions):
+                    return Looked(True, _estimated(window(file, position, min(_SAMPLE_BYTES, size - position)), size))
+                step = found.end
+                if not found.positions:
+                    header = formats.read_header(data[: len(data) - len(PADDING)], whole=False)
+                    step = header.size_bytes
+                    if step > size - position:
+                        raise CorruptRecords(f"an entry of {step} bytes where {size - position} are left")
+                    if header.magic != batch.MAGIC:
+                        return Looked(True, size + _GROWTH_BYTES[header.magic])
+                position += step
+        finally:
+            file.close()
+    except OSError as error:
+        raise ReadError(f"cannot be read: {error.strerror or error}") from error
+    except CorruptRecords as error:
+        raise ReadError(f"at byte {position}: {error}") from error
+    return Looked(False, size)
+
+
+def _estimated(data: bytes, size: int) -> int:
+    """What a segment of so many bytes will take, by the share of plain messages in these."""
+    found = walk(data, 0, len(data) - len(PADDING))
+    growth = sum(
+        _GROWTH_BYTES[data[at + 16]]
+        for at in found.positions
+        if data[at + 16] != batch.MAGIC and not data[at + 17] & batch.CODEC_BITS
+    )
+    return size + growth * size // max(found.end, 1)
+
+
+def write(item: SegmentItem, files: Files | None = None) -> Upgraded:
+    """Writes a segment anew beside itself, and compares. ReadError, which does not name it; then nothing is left."""
+    files, began = files or DiskFiles(), time.monotonic()
+    suffix = own_suffix(UPGRADED)
+    source = Source(item.path, item.size_bytes)
+    try:
+        made = rewrite(
+            files,
+            [source],
+            item.folder,
+            item.base,
+            index_interval_bytes=item.interval_bytes,
+            end_offset=item.end,
+            limits=Limits(index_bytes=item.index_bytes),
+            suffix=suffix,
+            read=upgrading(item.base, item.end),
+        )
+    except StorageError as error:
+        raise ReadError(str(error).removeprefix("cannot rewrite ").removeprefix(item.path).lstrip(": ")) from error
+    try:
+        _check(files, item, source, made, suffix)
+    except BaseException:
+        with contextlib.suppress(ReadError):
+            sweep(files, item.folder, suffix)
+        raise
+    records = sum(output.converted for output in made)
+    size_bytes = sum(output.size_bytes for output in made)
+    bases = tuple(output.base_offset for output in made)
+    return Upgraded(bases, size_bytes, records, suffix, time.monotonic() - began)
+
+
+def _check(files: Files, item: SegmentItem, source: Source, made: Sequence[Rewritten], suffix: str) -> None:
+    results = [
+        Source(os.path.join(item.folder, file_name(output.base_offset, LOG_SUFFIX + suffix)), output.size_bytes)
+        for output in made
+    ]
+    for result in results:
+        if files.size(result.log_path) != result.size_bytes:
+            raise Different(f"what was made of it has not the {result.size_bytes} bytes that were written")
+    records = compare(files, source, results)
+    told = sum(output.converted for output in made)
+    if records != told:
+        raise Different(f"{told} of its records were converted, and {records} are to be found")
+
+
+# -- the driver
+
+
+class Upgrade:
+    """An upgrade of some data directories, which stay held while it lasts."""
+
+    def __init__(
+        self,
+        roots: Sequence[Held],
+        *,
+        topics: Sequence[str] | None = None,
+        configs: dict[str, dict[str, str]] | None = None,
+        index_bytes: int = Limits().index_bytes,
+    ) -> None:
+        """`topics`: only these; all if None, the brokers' own as well. `configs` are what is set for topics. Raises
+        ReadError for a topic that is nowhere."""
+        self._roots = roots
+        self._looked: dict[SegmentItem, Looked] = {}
+        folders = [(root, folder) for root in roots for folder in root.partitions]
+        missing = sorted({*(topics or ())} - {folder.topic for _, folder in folders})
+        if missing:
+            raise ReadError(f"there is no topic {', '.join(missing)} in {', '.join(root.root for root in roots)}")
+        self._items: dict[SegmentItem, Held] = {}
+        for root, folder in folders:
+            if topics is not None and folder.topic not in topics:
+                continue
+            told = (configs or {}).get(folder.topic, {})
+            interval = _number(told.get("index.interval.bytes"), INTERVAL_BYTES)
+            ends = [*(segment.base_offset for segment in folder.segments[1:]), _OFFSETS_END]
+            for segment, end in zip(folder.segments, ends, strict=True):
+                index = _number(told.get("segment.index.bytes"), index_bytes)
+                item = SegmentItem(
+                    folder.path, folder.topic, segment.base_offset, end, segment.size_bytes, interval, index
+                )
+                self._items[item] = root
+
+    @property
+    def segments(self) -> int:
+        return len(self._items)
+
+    def look(self, runner: Runner = one_after_the_other) -> UpgradeReport:
+        """Finds the segments that hold old messages; what is to be done, as a report of it. Raises ReadError, and what
+        the runner raises."""
+        items = [item for item in self._items if item.size_bytes]
+        files = self._roots[0].files if self._roots else None
+        for item, looked in runner(items, _task(look, files)):
+            if looked.is_old:
+                self._looked[item] = looked
+        report = UpgradeReport([root.root for root in self._roots], planned=True)
+        report.all_segments = len(self._items)
+        for item in self.items():
+            topic = report.topic(item.topic)
+            topic.segments += 1
+            topic.bytes_before += item.size_bytes
+            topic.bytes_after += self._looked[item].size_bytes
+        return report
+
+    def items(self) -> list[SegmentItem]:
+        """The segments that are to be upgraded, by folder and offset; after `look`."""
+        return sorted(self._looked)
+
+    def check_space(self, parallel: int, free: Free = free_bytes) -> list[Room]:
+        """The room in each directory that has something to be done, for so many tasks at a time. Raises
+        ReadError where it does not suffice: nothing was changed then."""
+        needs: list[tuple[str, int]] = []
+        for root in self._roots:
+            sizes = {item: looked for item, looked in self._looked.items() if self._items[item] is root}
+            if sizes:
+                added = sum(max(looked.size_bytes - item.size_bytes, 0) for item, looked in sizes.items())
+                needs.append((root.root, added + under_way([looked.size_bytes for looked in sizes.values()], parallel)))
+        return check_room(needs, "upgrade", free)
+
+    def run(self, runner: Runner = one_after_the_other) -> UpgradeReport:
+        """Upgrades what `look` found. Raises ReadError, and what the runner raises: what was swapped by
+        then stays so, all else is as it was."""
+        began = time.monotonic()
+        report = UpgradeReport([root.root for root in self._roots])
+        report.all_segments = len(self._items)
+        items = self.items()
+        try:
+            files = self._roots[0].files if self._roots else None
+            for item, done in runner(items, _task(write, files)) if items else ():
+                put_in_place(
+                    self._items[item].files, item.folder, list(done.bases), [item.base], done.suffix, done.size_bytes
+                )
+                _count(report.topic(item.topic), item, done)
+        finally:
+            for folder in sorted({item.folder for item in items}):
+                with contextlib.suppress(ReadError):  # whoever holds the directory next does it
+                    sweep(self._items[items[0]].files, folder, UPGRADED)
+        report.seconds = time.monotonic() - began
+        return report
+
+
+def _task(work: Callable[..., Any], files: Files | None) -> Callable[[SegmentItem], Any]:
+    """Work on the real disk travels without it."""
+    return work if files is None or isinstance(files, DiskFiles) else functools.partial(work, files=files)
+
+
+def _count(topic: TopicUpgrade, item: SegmentItem, done: Upgraded) -> None:
+    topic.segments += 1
+    topic.segments_after += len(done.bases)
+    topic.records += done.records
+    topic.bytes_before += item.size_bytes
+    topic.bytes_after += done.size_bytes
+    topic.task_seconds += done.seconds
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else default

@@ -1,0 +1,1 @@
+"""Records from where they lie: segment files and brokers, decoded to Arrow."""

@@ -1,0 +1,146 @@
+"""The columns of a chunk of records: their names and types, and building those that are asked for.
+
+Owns what a row means. Offsets are absolute, times epoch milliseconds (-1: none, as in all of v0). Of what the formats
+v0 and v1 lack, producer and leader epoch, the columns say -1, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....protocol.records.batch import BatchHeader
+from ....protocol.records.formats import NEWEST_MAGIC
+from .rows import HeaderSpans, Rows, Spans
+
+HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+        pa.field("timestamp_type", pa.int32(), nullable=False),
+        pa.field("headers", pa.list_(HEADER), nullable=False),
+    ]
+)
+"""What a record is. `timestamp_type`: -1 none (v0), 0 the producer's, 1 the broker's at append. Bytes of a header's key
+that are not UTF-8 become U+FFFD, as in Java."""
+
+METADATA = pa.schema(
+    [
+        pa.field("magic", pa.int8(), nullable=False),
+        pa.field("codec", pa.int8(), nullable=False),
+        pa.field("producer_id", pa.int64(), nullable=False),
+        pa.field("producer_epoch", pa.int16(), nullable=False),
+        pa.field("sequence", pa.int32(), nullable=False),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        pa.field("batch_offset", pa.int64(), nullable=False),
+        pa.field("transactional", pa.bool_(), nullable=False),
+        pa.field("control", pa.bool_(), nullable=False),
+        pa.field("crc_ok", pa.bool_(), nullable=False),
+    ]
+)
+"""What the batch of a record says of it. `batch_offset` is the offset field of its batch or message: the first offset
+of a batch of v2, the last of an old wrapper."""
+
+COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+ALL_COLUMNS: tuple[str, ...] = (*COLUMNS, *METADATA.names)
+
+_FIELDS: dict[str, pa.Field] = {field.name: field for schema in (SCHEMA, METADATA) for field in schema}
+_INT32_MAX = 2**31 - 1
+
+# What is the same for all records of an entry.
+_PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
+    "timestamp_type": lambda header: int(header.log_append_time) if header.magic else -1,
+    "magic": lambda header: header.magic,
+    "codec": lambda header: header.codec,
+    "producer_id": lambda header: header.producer_id,
+    "producer_epoch": lambda header: header.producer_epoch,
+    "leader_epoch": lambda header: header.partition_leader_epoch,
+    "batch_offset": lambda header: header.base_offset,
+    "transactional": lambda header: header.is_transactional,
+    "control": lambda header: header.is_control,
+}
+
+
+def schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
+    """The schema of these columns, in this order. Raises ValueError for a name that is none, or comes twice."""
+    unknown = [name for name in columns if name not in _FIELDS]
+    if unknown or len(set(columns)) != len(columns):
+        raise ValueError(f"columns {', '.join(columns)}: choose each once from {', '.join(ALL_COLUMNS)}")
+    return pa.schema([_FIELDS[name] for name in columns])
+
+
+def record_batch(rows: Rows, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+    """These columns of these rows. Without columns it still has its number of rows. Raises ValueError as `schema`."""
+    wanted = schema(columns)
+    if not columns:
+        empty: Any = pa.Array.from_buffers(pa.struct([]), rows.offsets.size, [None])
+        return pa.RecordBatch.from_struct_array(empty)
+    return pa.RecordBatch.from_arrays([_column(rows, name) for name in columns], schema=wanted)
+
+
+def _column(rows: Rows, name: str) -> pa.Array:
+    if name == "key":
+        return _pieces(rows.payload, rows.keys)
+    if name == "value":
+        return _pieces(rows.payload, rows.values)
+    if name == "offset":
+        return pa.array(rows.offsets)
+    if name == "timestamp":
+        return pa.array(rows.timestamps)
+    if name == "headers":
+        return _headers(rows.payload, rows.headers, rows.offsets.size)
+    if name == "sequence":
+        bases = np.repeat(np.array([header.base_sequence for header in rows.entries], np.int64), rows.counts)
+        # After 2^31 - 1 comes 0.
+        numbered = bases + rows.offset_deltas & _INT32_MAX
+        return pa.array(np.where(bases < 0, -1, numbered).astype(np.int32))
+    told = rows.crc_ok if name == "crc_ok" else [_PER_ENTRY[name](header) for header in rows.entries]
+    kind = _FIELDS[name].type
+    if name == "batch_offset":
+        plain = [header.magic < NEWEST_MAGIC and not header.codec for header in rows.entries]
+        own = np.repeat(np.array(plain, np.bool_), rows.counts)
+        return pa.array(np.where(own, rows.offsets, np.repeat(np.array(told, np.int64), rows.counts)))
+    return pa.array(np.repeat(np.array(told, kind.to_pandas_dtype()), rows.counts), kind)
+
+
+def _pieces(payload: bytes, spans: Spans) -> pa.Array:
+    """A nullable binary array of the pieces: an array over the payload whose every second element is a piece, and its
+    pieces taken from it, so that the copy is one of C++."""
+    count = len(spans.starts)
+    ends = spans.starts + np.maximum(spans.sizes, 0)
+    bounds = np.zeros(2 * count + 1, np.int32)
+    bounds[0 : 2 * count : 2] = spans.starts
+    bounds[1 : 2 * count : 2] = ends
+    if count:
+        bounds[-1] = ends[-1]
+    between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
+    nulls = spans.sizes < 0
+    places = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return between.take(pa.array(places, mask=nulls if nulls.any() else None))
+
+
+def _headers(payload: bytes, found: HeaderSpans | None, count: int) -> pa.Array:
+    kind = _FIELDS["headers"].type
+    bounds = np.zeros(count + 1, np.int32)
+    if found is None:
+        values: pa.Array = pa.array([], HEADER)
+    else:
+        np.cumsum(found.counts, out=bounds[1:])
+        values = pa.StructArray.from_arrays(
+            [_text(_pieces(payload, found.keys)), _pieces(payload, found.values)], fields=list(HEADER)
+        )
+    return pa.ListArray.from_arrays(pa.array(bounds), values, type=kind)
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())

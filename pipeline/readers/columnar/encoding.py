@@ -1,0 +1,366 @@
+"""Arrow record batches to record batches of v2, or to messages of v0 and v1.
+
+Owns how rows are cut into batches and how their bytes are laid out; all records of several megabytes are written
+together, by joins of Arrow over varints made by numpy. Only the CRCs of old messages are computed one by one.
+Raises InvalidRecords for what the format cannot hold, UnsupportedCodec, and ValueError for columns of another type.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as _compute
+from crc32c import crc32c
+
+from ....protocol.records import batch, compression, legacy
+from ....protocol.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
+from ....protocol.records.compression import Codec
+from ....protocol.records.errors import InvalidRecords, UnsupportedCodec
+from .varints import Int64s, checked_difference, zigzag_widths, zigzags
+
+__all__ = ["BATCH_BYTES", "HEAD", "EncodeOptions", "encode", "payloads", "singles"]
+
+# Its functions are made at import, so a type checker does not know them.
+pc: Any = _compute
+
+BATCH_BYTES = 256 * 1024
+_GROUP_BYTES = 32 * 1024 * 1024  # written at once
+_MAX_RECORD_BYTES = 2**30
+_RECORD_OVERHEAD_BYTES = 40  # the most that a record takes besides key, value and headers, and more than a message does
+_HEADER_OVERHEAD_BYTES = 10
+_INT32_MAX = 2**31 - 1
+_EMPTY = pa.scalar(b"", pa.binary())
+
+_V2_HEADER_BYTES_IN_LENGTH = batch.HEADER_BYTES - 12
+_CRC_AT, _CRC_START = 17, 21  # in a batch: its CRC, and what that covers
+HEAD = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("size", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+"""The header of a batch of v2."""
+_PREFIX = np.dtype([("offset", ">i8"), ("size", ">i4"), ("crc", ">u4")])
+_HEADS = (
+    np.dtype([("magic", "i1"), ("attributes", "i1"), ("key", ">i4")]),
+    np.dtype([("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8"), ("key", ">i4")]),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeOptions:
+    """What to write. `batch_bytes` is about what the records of a batch take before they are compressed; a batch ends
+    also where its offsets would span more than 32 bits. The fields of a producer are those of every batch, the
+    sequence that of the first record. Formats v0 and v1 have neither these nor headers, and v0 no timestamps: they are
+    left out."""
+
+    magic: int = 2
+    codec: int = 0
+    level: int | None = None
+    batch_bytes: int = BATCH_BYTES
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    leader_epoch: int = -1
+    transactional: bool = False
+    log_append_time: bool = False
+
+
+class _Table(NamedTuple):
+    """Rows as they are written: nullable binary arrays, their sizes (-1 null), and headers laid out already."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    keys: pa.Array
+    key_sizes: Int64s
+    values: pa.Array
+    value_sizes: Int64s
+    headers: pa.Array | None
+    header_sizes: Int64s
+
+    def part(self, start: int, stop: int) -> _Table:
+        parts: list[Any] = [part if part is None else part[start:stop] for part in self]
+        return _Table(*parts)
+
+
+def encode(rows: pa.RecordBatch, options: EncodeOptions | None = None) -> Iterator[bytes | bytearray]:
+    """Batches of these rows, in their order: each one record batch of v2, one wrapper, or some plain messages.
+
+    `rows` has the columns `offset` (rising), and `timestamp`, `key`, `value` and `headers` or not, of the types of
+    `columns.SCHEMA`; other columns are not looked at. Raises InvalidRecords, UnsupportedCodec, ValueError.
+    """
+    options = options or EncodeOptions()
+    if options.magic not in (0, 1, 2):
+        raise ValueError(f"message format v{options.magic}")
+    if options.codec not in tuple(Codec) or (options.codec == Codec.ZSTD and options.magic < 2):
+        raise UnsupportedCodec(f"codec {options.codec} in format v{options.magic}")
+    if options.batch_bytes < 1:
+        raise ValueError(f"batches of {options.batch_bytes} bytes")
+    try:
+        table = _table(rows, options.magic)
+    except (pa.ArrowException, KeyError) as error:
+        raise ValueError(f"these columns cannot be written: {error}") from None
+    return _encode(table, options)
+
+
+def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray]:
+    sequence = options.base_sequence
+    for start, bounds in _groups(table, options.batch_bytes):
+        part = table.part(start, start + bounds[-1])
+        if options.magic < 2:
+            yield from _old_batches(part, bounds, options)
+            continue
+        data, ends = _bytes_of(_records(part, bounds))
+        for first, stop in pairwise(bounds):
+            header = _header(part, first, stop, sequence, options)
+            if sequence >= 0:
+                sequence = sequence + header.last_offset_delta + 1 & _INT32_MAX
+            payload = data[int(ends[first]) : int(ends[stop])]
+            yield batch.with_payload(header, payload, options.codec, options.level)
+
+
+# --- from columns to a table
+
+
+def _table(rows: pa.RecordBatch, magic: int) -> _Table:
+    count = rows.num_rows
+    names = rows.schema.names
+    offsets = _integers(rows.column("offset"), "offset")
+    if count and (offsets[0] < 0 or (np.diff(offsets) <= 0).any()):
+        raise InvalidRecords("offsets must rise from 0 or more")
+    timed = "timestamp" in names
+    timestamps = _integers(rows.column("timestamp"), "timestamp") if timed else np.full(count, -1, np.int64)
+    keys, key_sizes = _binary(rows.column("key") if "key" in names else pa.nulls(count, pa.binary()))
+    values, value_sizes = _binary(rows.column("value") if "value" in names else pa.nulls(count, pa.binary()))
+    headers, header_sizes = None, np.ones(count, np.int64)
+    if "headers" in names and magic == 2:
+        headers, header_sizes = _headers(rows.column("headers"), header_sizes)
+    return _Table(offsets, timestamps, keys, key_sizes, values, value_sizes, headers, header_sizes)
+
+
+def _integers(column: Any, name: str) -> Int64s:
+    if column.null_count:
+        raise InvalidRecords(f"a record without {name}")
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"{name} is of type {column.type}")
+    return column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _binary(column: Any) -> tuple[pa.Array, Int64s]:
+    """The column as nullable binary with 32-bit offsets, and the bytes of each, -1 for null."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
+    sizes = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return column, sizes
+
+
+def _headers(column: Any, none: Int64s) -> tuple[pa.Array | None, Int64s]:
+    """Each record's headers as they are written, their count included, and the bytes of that."""
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not counts.any():
+        return None, none
+    flat: Any = column.flatten()
+    if not pa.types.is_struct(flat.type):
+        raise ValueError(f"headers is of type {column.type}")
+    children = dict(zip([field.name for field in flat.type], flat.flatten(), strict=True))
+    keys, key_sizes = _binary(children["key"])
+    values, value_sizes = _binary(children["value"])
+    if keys.null_count:
+        raise InvalidRecords("a header's key is null")
+    total = int((np.maximum(value_sizes, 0) + key_sizes + _HEADER_OVERHEAD_BYTES).sum())
+    if total > _INT32_MAX - 10 * counts.size:
+        raise InvalidRecords(f"headers of {total} bytes")
+    written = _joined(_varint_array(key_sizes[:, None]), keys, _varint_array(value_sizes[:, None]), values)
+    _, bounds, data = written.buffers()
+    # The headers of one record are neighbours: an array over their bytes with the bounds of records joins them.
+    places = np.concatenate(([0], np.cumsum(counts)))
+    of_records = np.frombuffer(bounds, np.int32)[: len(written) + 1][places]
+    joined = pa.Array.from_buffers(pa.binary(), counts.size, [None, pa.py_buffer(of_records), data])
+    return _binary(_joined(_varint_array(counts[:, None]), joined))
+
+
+# --- cutting
+
+
+def _groups(table: _Table, batch_bytes: int) -> Iterator[tuple[int, list[int]]]:
+    """(first row, bounds of its batches relative to it) of rows that are written at once."""
+    sizes = np.maximum(table.key_sizes, 0) + np.maximum(table.value_sizes, 0) + table.header_sizes
+    sizes = sizes + _RECORD_OVERHEAD_BYTES
+    if sizes.size and sizes.max() > _MAX_RECORD_BYTES:
+        raise InvalidRecords(f"a record of {sizes.max()} bytes")
+    totals = np.cumsum(sizes)
+    count = sizes.size
+    start, before = 0, 0
+    bounds = [0]
+    while start + bounds[-1] < count:
+        first = start + bounds[-1]
+        done = int(totals[first - 1]) if first else 0
+        stop = int(np.searchsorted(totals, done + batch_bytes, "right"))
+        stop = min(stop, int(np.searchsorted(table.offsets, int(table.offsets[first]) + _INT32_MAX, "right")))
+        stop = max(stop, first + 1)
+        if len(bounds) > 1 and int(totals[stop - 1]) - before > _GROUP_BYTES:
+            yield start, bounds
+            start, before, bounds = first, done, [0]
+        bounds.append(stop - start)
+    if len(bounds) > 1:
+        yield start, bounds
+
+
+# --- format v2
+
+
+def _header(part: _Table, first: int, stop: int, sequence: int, options: EncodeOptions) -> BatchHeader:
+    timestamps = part.timestamps[first:stop]
+    attributes = LOG_APPEND_TIME_BIT if options.log_append_time else 0
+    attributes |= TRANSACTIONAL_BIT if options.transactional else 0
+    base_offset = int(part.offsets[first])
+    return BatchHeader(
+        base_offset,
+        _V2_HEADER_BYTES_IN_LENGTH,
+        options.leader_epoch,
+        batch.MAGIC,
+        0,
+        attributes,
+        int(part.offsets[stop - 1]) - base_offset,
+        int(timestamps[0]),
+        max(int(timestamps.max()), -1),
+        options.producer_id,
+        options.producer_epoch,
+        sequence,
+        stop - first,
+    )
+
+
+def payloads(rows: pa.RecordBatch, bounds: Sequence[int]) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    """The records of batches of these rows, uncompressed, one behind the other, and where each record ends, with a 0
+    before the first. `bounds` are the rows at which batches begin, and where the last one ends. Raises as `encode`."""
+    return _bytes_of(_records(_table(rows, batch.MAGIC), bounds))
+
+
+def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
+    """Each row as a batch of its own, one behind the other, without codec and producer, and where each ends, with a 0
+    before the first. Raises as `encode`."""
+    table, count = _table(rows, batch.MAGIC), rows.num_rows
+    records, sizes = _record_parts(table, range(count + 1))
+    head = np.zeros(count, HEAD)
+    head["base_offset"], head["magic"], head["attributes"] = table.offsets, batch.MAGIC, attributes
+    head["size"] = sizes + _V2_HEADER_BYTES_IN_LENGTH
+    head["base_timestamp"] = head["max_timestamp"] = table.timestamps
+    for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+        head[name] = -1
+    head["record_count"] = 1
+    written, ends = _bytes_of(_joined(_fixed(head), *records))
+    places = ends.tolist()
+    crcs = np.array([crc32c(written[a + _CRC_START : b]) for a, b in pairwise(places)], ">u4")
+    at = ends[:-1, None] + np.arange(_CRC_AT, _CRC_AT + 4)
+    if written.readonly:
+        written = memoryview(bytearray(written))
+    np.frombuffer(written, np.uint8)[at] = crcs.view(np.uint8).reshape(-1, 4)
+    return written, ends.astype(np.int64)
+
+
+def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
+    """The records of these batches as they are written, an element each."""
+    return _joined(*_record_parts(part, bounds)[0])
+
+
+def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64s]:
+    """What the records of these batches are joined from, and the bytes that each takes."""
+    firsts = np.array(bounds[:-1], np.int64)
+    counts = np.diff(np.array(bounds, np.int64))
+    offset_deltas = part.offsets - np.repeat(part.offsets[firsts], counts)
+    bases = np.repeat(part.timestamps[firsts], counts)
+    timestamp_deltas = checked_difference(part.timestamps, bases, "a timestamp's delta")
+    # Length, attributes (0, which is the varint of 0), two deltas, the key's length.
+    head = np.zeros((offset_deltas.size, 5), np.int64)
+    head[:, 2], head[:, 3], head[:, 4] = timestamp_deltas, offset_deltas, part.key_sizes
+    widths = zigzag_widths(head.ravel())[1].reshape(head.shape)[:, 1:].sum(axis=1)
+    widths += zigzag_widths(part.value_sizes)[1] + np.maximum(part.key_sizes, 0) + np.maximum(part.value_sizes, 0)
+    head[:, 0] = widths + part.header_sizes
+    headers = pa.scalar(b"\x00", pa.binary()) if part.headers is None else part.headers
+    values = _varint_array(part.value_sizes[:, None])
+    sizes = head[:, 0] + zigzag_widths(head[:, 0])[1]
+    return [_varint_array(head), part.keys, values, part.values, headers], sizes
+
+
+def _varint_array(values: Int64s) -> pa.Array:
+    """A binary array; an element is a row of the values, as varints."""
+    data, widths = zigzags(values.ravel())
+    bounds = np.zeros(values.shape[0] + 1, np.int32)
+    np.cumsum(widths.reshape(values.shape).sum(axis=1), out=bounds[1:])
+    return pa.Array.from_buffers(pa.binary(), values.shape[0], [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def _joined(*parts: Any) -> pa.Array:
+    """Element by element, one behind the other; null is nothing."""
+    return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement=b"")
+
+
+def _bytes_of(joined: pa.Array) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    _, bounds, data = joined.buffers()
+    ends = np.frombuffer(bounds, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    return memoryview(data) if data is not None else memoryview(b""), ends
+
+
+# --- formats v0 and v1
+
+
+def _old_batches(part: _Table, bounds: list[int], options: EncodeOptions) -> Iterator[bytes | bytearray]:
+    magic, codec = options.magic, options.codec
+    mark = LOG_APPEND_TIME_BIT if options.log_append_time and magic else 0
+    data, ends = _messages(part, bounds, magic, mark, relative=bool(codec and magic))
+    for first, stop in pairwise(bounds):
+        messages = data[int(ends[first]) : int(ends[stop])]
+        if not codec:
+            yield bytes(messages)
+            continue
+        packed = compression.compress(codec, messages, options.level, magic=magic)
+        wrapper = bytearray()
+        newest = int(part.timestamps[first:stop].max())
+        legacy.put_message(wrapper, int(part.offsets[stop - 1]), magic, mark | codec, newest, None, packed)
+        yield wrapper
+
+
+def _messages(
+    part: _Table, bounds: list[int], magic: int, attributes: int, *, relative: bool
+) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    """All rows as messages one behind the other, and where each ends, with a 0 before the first."""
+    head = np.zeros(part.offsets.size, _HEADS[magic])
+    head["magic"], head["attributes"], head["key"] = magic, attributes, part.key_sizes
+    if magic:
+        head["timestamp"] = part.timestamps
+    bodies = _joined(_fixed(head), part.keys, _fixed(part.value_sizes.astype(">i4")), part.values)
+    data, ends = _bytes_of(bodies)
+    places = ends.tolist()
+    prefix = np.zeros(part.offsets.size, _PREFIX)
+    firsts = np.repeat(part.offsets[np.array(bounds[:-1], np.int64)], np.diff(bounds)) if relative else 0
+    prefix["offset"] = part.offsets - firsts
+    prefix["size"] = np.diff(ends) + 4
+    prefix["crc"] = [zlib.crc32(data[a:b]) for a, b in pairwise(places)]
+    return _bytes_of(_joined(_fixed(prefix), bodies))
+
+
+def _fixed(values: npt.NDArray[Any]) -> pa.Array:
+    """A binary array of elements of one size, from the bytes of numpy's."""
+    bounds = np.arange(values.size + 1, dtype=np.int32) * np.int32(values.dtype.itemsize)
+    return pa.Array.from_buffers(pa.binary(), values.size, [None, pa.py_buffer(bounds), pa.py_buffer(values.tobytes())])

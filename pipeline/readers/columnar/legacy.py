@@ -1,0 +1,205 @@
+"""Formats v0 and v1: plain messages and opened wrappers, to the places of their parts.
+
+Owns what the old formats say about a message, with the checks of protocol/records/legacy.py. The sizes are hopped and
+the CRCs inside of wrappers computed message by message, as nothing else could; fixed fields, keys and values are read
+for all messages of a chunk at once. Raises CorruptRecords, InvalidRecords.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from ....protocol.records.batch import CODEC_BITS, BatchHeader
+from ....protocol.records.errors import CorruptRecords, InvalidRecords
+from ....protocol.records.legacy import OVERHEAD_BYTES, read_header
+from .rows import Rows, Spans
+from .varints import PADDING, Bytes, Int64s, checked_sum
+
+_PREFIX_BYTES = 12  # offset and size
+_CRC_START = 16
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 17
+_KEY_AT = np.array([18, 26], np.int64)  # by magic; in v1 the timestamp lies before it
+_TIMESTAMP_AT = 18
+_SIZE_AND_CRC = struct.Struct(">iI")
+_SIZE = struct.Struct(">i")
+_SIZE_TO_ATTRIBUTES = struct.Struct(">iIbb")
+_INT64_MAX = 2**63 - 1
+
+
+def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview], crc_ok: Sequence[bool]) -> Rows:
+    """The records of these entries: a payload is a message, or a run of them (then the header is the first one's), or
+    what a wrapper holds, decompressed.
+
+    Raises CorruptRecords, InvalidRecords.
+    """
+    joined = b"".join((*payloads, PADDING))
+    starts: list[int] = []
+    counts: list[int] = []
+    end = 0
+    for header, payload in zip(headers, payloads, strict=True):
+        before = len(starts)
+        begin, end = end, end + len(payload)
+        if header.codec:
+            _hop(joined, begin, end, header.magic, starts)
+        else:
+            _hop_plain(joined, begin, end, starts)
+        counts.append(len(starts) - before)
+    return rows_at(headers, joined, starts, counts, crc_ok)
+
+
+def rows_at(
+    headers: Sequence[BatchHeader],
+    joined: bytes,
+    starts: Sequence[int] | Int64s,
+    counts: Sequence[int],
+    crc_ok: Sequence[bool],
+) -> Rows:
+    """The same for messages whose places are known, and whose sizes are right. `joined` goes on behind the last of them
+    for as long as `PADDING`."""
+    data = np.frombuffer(joined, np.uint8)
+    begins = np.asarray(starts, np.int64)
+    record_counts = np.array(counts, np.int64)
+    magics = np.repeat(np.array([header.magic for header in headers], np.int64), record_counts)
+    wrapped = np.repeat(np.array([header.codec > 0 for header in headers], np.bool_), record_counts)
+    if (data[begins + _MAGIC_AT] != magics).any():
+        raise InvalidRecords("a message of another format inside of a compressed message")
+    if (data[begins + _ATTRIBUTES_AT][wrapped] & CODEC_BITS).any():
+        raise InvalidRecords("a compressed message inside of a compressed message")
+    stops = begins + _PREFIX_BYTES + _fields(data, begins + 8, ">i4")
+    keys, position = _spans(data, begins + _KEY_AT[magics], stops - 4)
+    values, position = _spans(data, position, stops)
+    if (position != stops).any():
+        raise CorruptRecords("a message's parts and its size differ")
+    offsets = _fields(data, begins, ">i8")
+    shifts = _shifts(headers, record_counts, offsets)
+    timestamps = np.full(begins.size, -1, np.int64)
+    timed = magics > 0
+    timestamps[timed] = _fields(data, begins[timed] + _TIMESTAMP_AT, ">i8")
+    appended = np.array([header.log_append_time and header.codec > 0 for header in headers], np.bool_)
+    times = np.array([header.max_timestamp for header in headers], np.int64)
+    if appended.any():
+        timestamps = np.where(np.repeat(appended, record_counts), np.repeat(times, record_counts), timestamps)
+    return Rows(
+        joined,
+        headers,
+        crc_ok,
+        record_counts,
+        checked_sum(offsets, shifts, "an offset"),
+        timestamps,
+        np.zeros(begins.size, np.int64),
+        keys,
+        values,
+        None,
+        begins,
+        stops,
+    )
+
+
+def plain_rows(data: bytes, places: Sequence[int]) -> Rows:
+    """The records of plain messages of one format, with the same attributes, that begin at `places`, of which the last
+    is where they end; their sizes are right. `data` goes on behind them for as long as `PADDING`.
+
+    Raises CorruptRecords, also for a CRC that does not match.
+    """
+    view, crc32 = memoryview(data), zlib.crc32
+    found = [crc32(view[begin + _CRC_START : end]) for begin, end in pairwise(places)]
+    starts = np.array(places[:-1], np.int64)
+    if (_fields(np.frombuffer(data, np.uint8), starts + _PREFIX_BYTES, ">u4") != np.array(found, np.int64)).any():
+        raise CorruptRecords("a message does not match its CRC")
+    return rows_at([read_header(view, places[0])], data, starts, [len(found)], [True])
+
+
+def run(data: memoryview, position: int, most_bytes: int) -> int:
+    """Where a run of plain messages that begins at `position` ends: of the same format and attributes, whole, with CRCs
+    that match, of at most so many bytes. `position` if there is none."""
+    end = min(len(data), position + most_bytes)
+    if end - position < OVERHEAD_BYTES[0]:
+        return position
+    _, _, magic, attributes = _SIZE_TO_ATTRIBUTES.unpack_from(data, position + 8)
+    if magic not in (0, 1) or attributes & CODEC_BITS:
+        return position
+    least = OVERHEAD_BYTES[magic] - _PREFIX_BYTES
+    unpack, crc32 = _SIZE_TO_ATTRIBUTES.unpack_from, zlib.crc32
+    while end - position >= OVERHEAD_BYTES[0]:
+        size, crc, found, marks = unpack(data, position + 8)
+        stop = position + _PREFIX_BYTES + size
+        if found != magic or marks != attributes or size < least or stop > end:
+            break
+        if crc32(data[position + _CRC_START : stop]) != crc:
+            break
+        position = stop
+    return position
+
+
+def halves(header: BatchHeader, payload: bytes | memoryview) -> list[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, payload) of the two halves of a run of plain messages; nothing where it is one message."""
+    starts: list[int] = []
+    view = memoryview(payload)
+    if header.codec or len(view) == header.size_bytes:
+        return []
+    _hop_plain(bytes(view), 0, len(view), starts)
+    at = starts[len(starts) // 2]
+    return [(0, header, view[:at]), (at, read_header(view, at, whole=False), view[at:])]
+
+
+def _hop_plain(payload: bytes, position: int, end: int, starts: list[int]) -> None:
+    """Appends where each message of a run starts, whose sizes are known to be right."""
+    unpack = _SIZE.unpack_from
+    while position < end:
+        starts.append(position)
+        position += _PREFIX_BYTES + unpack(payload, position + 8)[0]
+
+
+def _hop(payload: bytes, position: int, end: int, magic: int, starts: list[int]) -> None:
+    """Appends where each message of an opened wrapper starts. Raises CorruptRecords, InvalidRecords."""
+    if position == end:
+        raise InvalidRecords("a compressed message without messages inside")
+    least = OVERHEAD_BYTES[magic]
+    view = memoryview(payload)
+    while position < end:
+        if end - position < least:
+            raise CorruptRecords(f"{end - position} bytes where a message takes {least}")
+        size, crc = _SIZE_AND_CRC.unpack_from(payload, position + 8)
+        stop = position + _PREFIX_BYTES + size
+        if size < least - _PREFIX_BYTES or stop > end:
+            raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes where {end - position} are left")
+        if zlib.crc32(view[position + _CRC_START : stop]) != crc:
+            raise CorruptRecords("a message inside of a compressed one does not match its CRC")
+        starts.append(position)
+        position = stop
+
+
+def _shifts(headers: Sequence[BatchHeader], counts: Int64s, offsets: Int64s) -> Int64s:
+    """What to add to the offsets: those inside of a v1 wrapper count from its first, its own is its last one's."""
+    lasts = offsets[np.cumsum(counts) - 1].tolist()
+    shifts = np.zeros(len(headers), np.int64)
+    for index, (header, last) in enumerate(zip(headers, lasts, strict=True)):
+        if header.codec and header.magic:
+            if header.base_offset < last:
+                raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
+            if header.base_offset - last > _INT64_MAX:
+                raise InvalidRecords("an offset does not fit 64 bits")
+            shifts[index] = header.base_offset - last
+    return np.repeat(shifts, counts)
+
+
+def _spans(data: Bytes, position: Int64s, stops: Int64s) -> tuple[Spans, Int64s]:
+    sizes = _fields(data, position, ">i4")
+    position = position + 4
+    if (sizes > np.maximum(stops - position, 0)).any():
+        raise CorruptRecords("a field is longer than its message")
+    return Spans(position, np.maximum(sizes, -1)), position + np.maximum(sizes, 0)
+
+
+def _fields(data: Bytes, positions: Int64s, form: str) -> Int64s:
+    """The big-endian integers at these positions."""
+    kind: npt.DTypeLike = np.dtype(form)
+    found = data[positions[:, None] + np.arange(np.dtype(form).itemsize)]
+    return found.view(kind)[:, 0].astype(np.int64)

@@ -1,0 +1,218 @@
+"""Zigzag varints of many records at once, and the hop from record to record that comes before.
+
+Owns the loops over the bytes of format v2. Where a record starts is known only from the length of the one before: few
+batches are hopped by a Python loop, many of them in step with each other. All else is read for all records of a chunk
+together, byte by byte of the varint: few of them are longer than one or two bytes. Raises InvalidRecords and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ....protocol.records import walk
+from ....protocol.records.errors import InvalidRecords
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+
+PADDING = bytes(64)
+"""Behind a payload: the varints of a record that is cut are read beyond its end by less than this before it shows."""
+
+_INT64_BITS = 64
+
+
+def _hops() -> Int64s:
+    """By the first two bytes of a record, little end first: how far it is to the next one. Where they do not say it, or
+    no record can begin so, it is beyond any payload."""
+    words = np.arange(1 << 16, dtype=np.int64)
+    first, second = words & 255, words >> 8
+    short = first < 128
+    lengths = np.where(short, first, first & 127 | second << 7) >> 1
+    told = (first & 1 == 0) & (short | (second < 128)) & (lengths >= walk.MIN_RECORD_BYTES - 1)
+    return np.where(told, lengths + np.where(short, 1, 2), 1 << 40)
+
+
+_HOPS = _hops()
+
+
+def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
+    """Appends where each of the next `count` records starts; the position after them, which may lie beyond the end."""
+    # The varint is inlined for its first three widths, as in protocol/records/walk.py, which has the constants.
+    add = starts.append
+    try:
+        for _ in range(count):
+            add(position)
+            first = payload[position]
+            if first & 1:
+                raise InvalidRecords("a record has a negative length")
+            if first < 128:
+                if first < 12:
+                    raise InvalidRecords(f"a record of {first >> 1} bytes")
+                position += (first >> 1) + 1
+            else:
+                second = payload[position + 1]
+                if second < 128:
+                    # Two bytes may say what one byte says, so a length below the least is possible here, too.
+                    if second == 0 and first < 140:
+                        raise InvalidRecords(f"a record of {first - 128 >> 1} bytes")
+                    position += (first >> 1) + (second << 6) - 62
+                else:
+                    length, position = walk.varint(payload, position)
+                    if length < walk.MIN_RECORD_BYTES - 1:
+                        raise InvalidRecords(f"a record of {length} bytes")
+                    position += length
+    except IndexError:
+        raise InvalidRecords("the payload ends within a record") from None
+    return position
+
+
+def hop_together(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s:
+    """Where the records of these batches start: a step takes every batch to its next record, as long as `least` batches
+    have one; the rest is hopped alone. Each must end where its last record does. The counts are bounded already."""
+    if (starts := _hop_quickly(payload, begins, ends, counts, least)) is not None:
+        return starts
+    data = np.frombuffer(payload, np.uint8)
+    order = np.argsort(-counts, kind="stable")  # those that have records left come first
+    left = counts[order]
+    at = begins[order]
+    targets = (np.cumsum(counts) - counts)[order]
+    starts = np.empty(int(counts.sum()), np.int64)
+    # How many batches have more than so many records.
+    steps = int(left[least - 1]) if left.size >= least else 0
+    alive = left.size - np.searchsorted(left[::-1], np.arange(steps), "right")
+    try:
+        for step, count in enumerate(alive.tolist()):
+            position = at[:count]
+            starts[targets[:count] + step] = position
+            lengths, after = varints(data, position)
+            if lengths.min() < walk.MIN_RECORD_BYTES - 1:
+                raise InvalidRecords(f"a record of {lengths.min()} bytes")
+            at[:count] = after + lengths
+    except IndexError:
+        raise InvalidRecords("the payload ends within a record") from None
+    for index in np.flatnonzero(left > steps).tolist():
+        alone: list[int] = []
+        at[index] = hop(payload, int(at[index]), int(left[index]) - steps, alone)
+        target = int(targets[index]) + steps
+        starts[target : target + len(alone)] = alone
+    if (at != ends[order]).any():
+        raise InvalidRecords("a batch and its records end at different bytes")
+    return starts
+
+
+def _hop_quickly(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s | None:
+    """The same by a table, where the lengths of all records have at most two bytes, and most steps take as many batches
+    as `least`. None where that is not so, or something is wrong."""
+    steps, total = int(counts.max()), int(counts.sum())
+    if steps * least > total or steps * counts.size > 4 * total:
+        return None
+    words = np.ndarray((len(payload) - 1,), "<u2", payload, strides=(1,))  # one at each byte
+    order = np.argsort(-counts, kind="stable")
+    at = begins[order]
+    alive = at.size - np.searchsorted(counts[order][::-1], np.arange(steps), "right")
+    found = np.empty((steps, at.size), np.int64)
+    try:
+        for step, count in enumerate(alive.tolist()):
+            position = at[:count]
+            found[step, :count] = position
+            position += _HOPS[words[position]]
+    except IndexError:
+        return None
+    if (at != ends[order]).any():
+        return None
+    of_batch = np.empty_like(order)
+    of_batch[order] = np.arange(order.size)
+    return found.T[of_batch][np.arange(steps) < counts[:, None]]
+
+
+def varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """The zigzag int32 at each position, and the positions after them; at most five bytes each."""
+    first = data[positions]
+    values = (first & 127).astype(np.int64)
+    after = positions + 1
+    longer = np.flatnonzero(first > 127)
+    for shift in (7, 14, 21, 28):
+        if not longer.size:
+            break
+        at = after[longer]
+        byte = data[at]
+        values[longer] |= (byte & 127).astype(np.int64) << shift
+        after[longer] = at + 1
+        if shift == 28 and byte.max() > 15:
+            raise InvalidRecords("a varint of more than 5 bytes or 32 bits")
+        longer = longer[byte > 127]
+    return (values >> 1) ^ -(values & 1), after
+
+
+def varlongs(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """The zigzag int64 at each position, and the positions after them; at most ten bytes each."""
+    first = data[positions]
+    values = (first & 127).astype(np.uint64)
+    after = positions + 1
+    longer = np.flatnonzero(first > 127)
+    for shift in range(7, 70, 7):
+        if not longer.size:
+            break
+        at = after[longer]
+        byte = data[at]
+        if shift + 7 > _INT64_BITS and byte.max() > 1:
+            raise InvalidRecords("a varlong of more than 10 bytes or 64 bits")
+        values[longer] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
+        after[longer] = at + 1
+        longer = longer[byte > 127]
+    halves = (values >> np.uint64(1)).astype(np.int64)
+    return halves ^ -(values & np.uint64(1)).astype(np.int64), after
+
+
+def behind_varints(data: Bytes, positions: Int64s) -> Int64s:
+    """The positions behind varints whose values are known to be right already."""
+    after = positions + 1
+    longer = np.flatnonzero(data[positions] > 127)
+    while longer.size:
+        at = after[longer]
+        after[longer] = at + 1
+        longer = longer[data[at] > 127]
+    return after
+
+
+def zigzag_widths(values: Int64s) -> tuple[npt.NDArray[np.uint64], Int64s]:
+    """The zigzag form of each value, and the bytes that it takes as a varint."""
+    codes = ((values << 1) ^ (values >> 63)).astype(np.uint64)
+    widths = np.ones(codes.size, np.int64)
+    rest = codes >> np.uint64(7)
+    while rest.any():
+        widths += rest > 0
+        rest >>= np.uint64(7)
+    return codes, widths
+
+
+def zigzags(values: Int64s) -> tuple[Bytes, Int64s]:
+    """All values as varints one behind the other, and the bytes of each."""
+    codes, widths = zigzag_widths(values)
+    ends = np.cumsum(widths)
+    begins = ends - widths
+    out = np.empty(int(ends[-1]) if ends.size else 0, np.uint8)
+    for index in range(int(widths.max()) if widths.size else 0):
+        reached = np.flatnonzero(widths > index)
+        byte = (codes[reached] >> np.uint64(7 * index) & np.uint64(127)).astype(np.uint8)
+        byte[widths[reached] - 1 > index] |= 128
+        out[begins[reached] + index] = byte
+    return out, widths
+
+
+def checked_sum(left: Int64s, right: Int64s, name: str) -> Int64s:
+    """left + right. Raises InvalidRecords where a sum does not fit 64 bits."""
+    total = left + right  # numpy wraps silently
+    if (((left ^ total) & (right ^ total)) < 0).any():
+        raise InvalidRecords(f"{name} does not fit 64 bits")
+    return total
+
+
+def checked_difference(left: Int64s, right: Int64s, name: str) -> Int64s:
+    """left - right. Raises InvalidRecords where a difference does not fit 64 bits."""
+    difference = left - right
+    if (((left ^ right) & (left ^ difference)) < 0).any():
+        raise InvalidRecords(f"{name} does not fit 64 bits")
+    return difference

@@ -1,0 +1,154 @@
+"""Rows of `ottla_batches`: what the headers of a log's entries say, one row per entry.
+
+Owns reading headers without the records behind them: of large entries nothing else is read, unless CRCs are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ...backend import TopicPartition, Wanted
+from ...columns import BATCH_FIELDS, batch_schema, codec_names, repeated, rows_of, timestamps
+from . import indexes
+from .headers import Bools, Table
+from .indexes import Mark
+from .reading import Reading, matches
+from .windows import Hops, LogFile, Window, Windows
+
+if TYPE_CHECKING:
+    from .pieces import FilePiece
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPiece:
+    """The entries that end within the offsets of a piece of records, and the columns that it names."""
+
+    of: FilePiece
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """A row per entry, in the order of the log, with the columns of `columns.BATCH_FIELDS` that are wanted.
+
+        Control batches are among them. Of damage only what hides the entries behind it counts, an entry that does not
+        match its CRC is a row as any other. ReadError, DataLoss.
+        """
+        piece = self.of
+        return _Reading(piece.folder, piece.key, piece.start, piece.end, piece.wanted).rows(piece.base, piece.anchor)
+
+
+class _Reading(Reading):
+    """One pass over headers."""
+
+    def __init__(self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted) -> None:
+        super().__init__(folder, key, start, end, replace(wanted, control=True))
+
+    def _tables(self, source: Hops | Windows) -> Iterator[tuple[Table, pa.Array | None]]:
+        """The headers, and which entries match their CRC."""
+        for found in source:
+            if isinstance(found, Window):
+                told = pa.array([matches(found, index) for index in range(len(found.table))], pa.bool_())
+                yield found.table, told
+            else:
+                yield found, None
+
+    def _entries_of(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
+        position = anchor.position if anchor is not None else 0
+        while True:
+            with_crc = "crcOk" in self._wanted.columns
+            source = Windows(file, position, self._window_bytes) if with_crc else Hops(file, position)
+            for table, crc_ok in self._tables(source):
+                last = int(table.last_offsets[-1])
+                # By the last offset, which no two entries share: so that each is in one range only, wherever a limit
+                # cuts.
+                chosen = (table.last_offsets >= self._cursor) & (table.last_offsets < self._end) & self._chosen(table)
+                if chosen.any():
+                    yield self._rows(table, chosen, crc_ok)
+                self._previous = last
+                self._cursor = self._claimed = max(self._cursor, min(last + 1, self._end))
+                if last >= self._end - 1:
+                    self._is_done = True
+                    return
+            stop = source.stop
+            if stop.problem is None:
+                return
+            again = indexes.behind_damage(file, self._base, stop.position)
+            yield from self._between(file, stop.position, again, stop.problem)
+            if again is None:
+                self._claimed = self._end
+                return
+            position = again.position
+
+    def _segment(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
+        self._previous = self._base - 1
+        if anchor is not None and not indexes.is_still(file, anchor):
+            anchor = None
+        if anchor is None and self._cursor > self._base:
+            anchor = indexes.before(file, self._base, self._cursor)
+        yield from self._entries_of(file, anchor)
+
+    def _rows(self, table: Table, chosen: Bools, crc_ok: pa.Array | None) -> pa.RecordBatch:
+        everything = bool(chosen.all())
+        count = len(table) if everything else int(chosen.sum())
+        arrays: list[pa.Array] = []
+        for name in self._wanted.columns:
+            kind = BATCH_FIELDS[name].type
+            if name in ("topic", "partition", "file"):
+                constant = {"topic": self._key.topic, "partition": self._key.partition, "file": self._path}[name]
+                arrays.append(repeated(constant, kind, count))
+                continue
+            column = crc_ok if name == "crcOk" else _COLUMNS[name](table)
+            assert column is not None
+            column = column if everything else column.filter(pa.array(chosen))
+            arrays.append(column if column.type == kind else column.cast(kind))
+        return rows_of(arrays, batch_schema(self._wanted.columns), count)
+
+    def _raw_row(self, raw: bytes, told: dict[str, object]) -> pa.RecordBatch:
+        """A row for bytes that hide what entries they are: where they lie."""
+        values = {
+            "topic": self._key.topic,
+            "partition": self._key.partition,
+            "file": self._path,
+            "position": told.get("position"),
+            "lastOffset": told["offset"],
+            "crcOk": False,
+        }
+        arrays = [pa.array([values.get(name)], BATCH_FIELDS[name].type) for name in self._wanted.columns]
+        return rows_of(arrays, batch_schema(self._wanted.columns), 1)
+
+
+def _plain(name: str) -> Callable[[Table], pa.Array]:
+    return lambda table: pa.array(getattr(table, name))
+
+
+def _unless_wrapper(name: str) -> Callable[[Table], pa.Array]:
+    def column(table: Table) -> pa.Array:
+        unknown = table.wrappers
+        return pa.array(getattr(table, name), mask=unknown if unknown.any() else None)
+
+    return column
+
+
+_COLUMNS: dict[str, Callable[[Table], pa.Array]] = {
+    "position": _plain("positions"),
+    "sizeBytes": _plain("sizes"),
+    "baseOffset": _unless_wrapper("base_offsets"),
+    "lastOffset": _plain("last_offsets"),
+    "recordCount": _unless_wrapper("record_counts"),
+    "magic": lambda table: pa.array(table.magics.astype(np.int32)),
+    "codec": lambda table: codec_names(pa.array(table.codecs)),
+    "timestampType": _plain("timestamp_types"),
+    "baseTimestamp": lambda table: timestamps(pa.array(table.base_timestamps)),
+    "maxTimestamp": lambda table: timestamps(pa.array(table.max_timestamps)),
+    "deleteHorizon": _plain("delete_horizons"),
+    "producerId": _plain("producer_ids"),
+    "producerEpoch": _plain("producer_epochs"),
+    "baseSequence": _plain("base_sequences"),
+    "leaderEpoch": _plain("leader_epochs"),
+    "transactional": _plain("transactional"),
+    "control": _plain("control"),
+    "crc": _plain("crcs"),
+}

@@ -1,0 +1,215 @@
+"""Headers of entries, many at once: where entries lie in bytes that were read, and their fields as arrays.
+
+Owns the walk from entry to entry and the layout of the headers of all three formats, as numpy sees it. Checks sizes and
+formats, no CRC; reads no file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ....protocol.records import batch
+from ....protocol.records.formats import MIN_ENTRY_BYTES
+from ..columnar.encoding import HEAD
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PREFIX_BYTES = 12  # offset and size, which the size does not count
+_SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
+_LEAST_SIZES = (26 - PREFIX_BYTES, 34 - PREFIX_BYTES, batch.HEADER_BYTES - PREFIX_BYTES)  # by magic
+
+_OLD = np.dtype(
+    [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8")]
+)
+
+
+class Walk(NamedTuple):
+    """The positions of whole entries, where they end, and why no entry begins there if the bytes do not just end."""
+
+    positions: list[int]
+    end: int
+    problem: str | None
+
+
+def walk(data: bytes | bytearray | memoryview, position: int, end: int) -> Walk:
+    """The whole entries of `data` from a position on, up to `end`."""
+    found: list[int] = []
+    add, unpack = found.append, _SIZE_AND_MAGIC.unpack_from
+    last_start = end - MIN_ENTRY_BYTES
+    while position <= last_start:
+        size, magic = unpack(data, position)
+        if magic > batch.MAGIC or size < _LEAST_SIZES[magic]:
+            return Walk(found, position, f"an entry of {size + PREFIX_BYTES} bytes of format v{magic}")
+        following = position + PREFIX_BYTES + size
+        if following > end:
+            break
+        add(position)
+        position = following
+    return Walk(found, position, None)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headers, one element of each array per entry.
+
+    `data` has the bytes of at least the headers, which begin at `places`; in the file the entries begin at `positions`.
+    An old message has its offset as its first and last one, and the timestamp -1 in v0; what it lacks is -1. Of a
+    wrapper `record_counts` is -1, and its first offset is not known.
+    """
+
+    data: npt.NDArray[np.uint8]
+    places: Int64s
+    positions: Int64s
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview, places: Sequence[int], start: int) -> Table:
+        """The headers at these places of `data`, which is at `start` in its file."""
+        at = np.array(places, np.int64)
+        return cls(np.frombuffer(data, np.uint8), at, at + start)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @cached_property
+    def magics(self) -> npt.NDArray[np.uint8]:
+        return self.data[self.places + 16]
+
+    @cached_property
+    def is_new(self) -> Bools:
+        """Whether format v2."""
+        return self.magics == batch.MAGIC
+
+    @cached_property
+    def _all_new(self) -> bool:
+        return bool(self.is_new.all())
+
+    @cached_property
+    def _news(self) -> Any:
+        places = self.places if self._all_new else self.places[self.is_new]
+        return self.data[places[:, None] + np.arange(HEAD.itemsize)].view(HEAD)[:, 0]
+
+    @cached_property
+    def _olds(self) -> Any:
+        return self.data[self.places[~self.is_new][:, None] + np.arange(_OLD.itemsize)].view(_OLD)[:, 0]
+
+    def _field(self, name: str, old: str | int) -> Int64s:
+        """A field of v2; of the others theirs of that name, or a constant."""
+        new = self._news[name].astype(np.int64)
+        if self._all_new:
+            return new
+        found = np.empty(len(self), np.int64)
+        found[self.is_new] = new
+        found[~self.is_new] = self._olds[old] if isinstance(old, str) else old
+        return found
+
+    @cached_property
+    def sizes(self) -> Int64s:
+        """Bytes of the whole entries."""
+        return self._field("size", "size") + PREFIX_BYTES
+
+    @cached_property
+    def attributes(self) -> Int64s:
+        """As in v2; of the old formats the bits that they have."""
+        found = self._field("attributes", "attributes")
+        if self._all_new:
+            return found
+        known = np.array([batch.CODEC_BITS, batch.CODEC_BITS | batch.LOG_APPEND_TIME_BIT, 0xFFFF], np.int64)
+        return found & known[self.magics]
+
+    @cached_property
+    def codecs(self) -> Int64s:
+        return self.attributes & batch.CODEC_BITS
+
+    @cached_property
+    def wrappers(self) -> Bools:
+        """Whether records lie inside of a compressed v0 or v1 message."""
+        return ~self.is_new & (self.codecs > 0)
+
+    def _has(self, bit: int) -> Bools:
+        return self.attributes & bit != 0
+
+    @cached_property
+    def appended(self) -> Bools:
+        """Whether the time is that of the append."""
+        return self._has(batch.LOG_APPEND_TIME_BIT)
+
+    @cached_property
+    def transactional(self) -> Bools:
+        return self._has(batch.TRANSACTIONAL_BIT) & self.is_new
+
+    @cached_property
+    def control(self) -> Bools:
+        return self._has(batch.CONTROL_BIT) & self.is_new
+
+    @cached_property
+    def delete_horizons(self) -> Bools:
+        return self._has(batch.DELETE_HORIZON_BIT) & self.is_new
+
+    @cached_property
+    def base_offsets(self) -> Int64s:
+        """The offset fields."""
+        return self._field("base_offset", "offset")
+
+    @cached_property
+    def last_offsets(self) -> Int64s:
+        return self.base_offsets + self._field("last_delta", 0)
+
+    @cached_property
+    def base_timestamps(self) -> Int64s:
+        return self._timed(self._field("base_timestamp", "timestamp"))
+
+    @cached_property
+    def max_timestamps(self) -> Int64s:
+        return self._timed(self._field("max_timestamp", "timestamp"))
+
+    def _timed(self, found: Int64s) -> Int64s:
+        return found if self._all_new else np.where(self.magics > 0, found, -1)
+
+    @cached_property
+    def timestamp_types(self) -> Int64s:
+        return np.where(self.magics > 0, self.appended.astype(np.int64), -1)
+
+    @cached_property
+    def producer_ids(self) -> Int64s:
+        return self._field("producer_id", -1)
+
+    @cached_property
+    def producer_epochs(self) -> Int64s:
+        return self._field("producer_epoch", -1)
+
+    @cached_property
+    def base_sequences(self) -> Int64s:
+        return self._field("base_sequence", -1)
+
+    @cached_property
+    def leader_epochs(self) -> Int64s:
+        return self._field("leader_epoch", -1)
+
+    @cached_property
+    def crcs(self) -> Int64s:
+        return self._field("crc", "crc")
+
+    @cached_property
+    def record_counts(self) -> Int64s:
+        found = self._field("record_count", 1)
+        return found if self._all_new else np.where(self.wrappers, -1, found)
+
+    def first_offsets(self, previous: int) -> Int64s:
+        """The first offsets; of a wrapper the least that it can be, behind the entry before it. `previous`: the last
+        offset before all of these."""
+        if self._all_new or not self.wrappers.any():
+            return self.base_offsets
+        before = np.concatenate((np.array([previous], np.int64), self.last_offsets[:-1])) + 1
+        return np.where(self.wrappers, np.minimum(before, self.base_offsets), self.base_offsets)
+
+    def latest_times(self) -> Int64s:
+        """No record of an entry is later than this."""
+        return np.maximum(self.base_timestamps, self.max_timestamps)

@@ -1,0 +1,303 @@
+"""Logs in files as a place to read from: partitions, their ends, and work cut into pieces for tasks.
+
+Owns the cutting: a piece per segment, or per part of a large one, which begins behind an entry that is known. A piece
+is its offsets; where they lie is a hint that is compared with the file when it is read, so that segments may be rolled,
+merged and deleted in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...backend import DataLoss, OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
+from .. import columnar
+from . import catalog, indexes
+from .batches import BatchPiece
+from .catalog import Catalog, Folder, Segment
+from .ends import Ends, is_torn, retried
+from .indexes import Mark
+from .reading import Reading
+from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows
+
+PART_BYTES = 64 << 20
+"""A segment is cut into parts of about this size: some tenths of a second of work."""
+
+PIECES_PLENTY = 512
+JOINED_BYTES = 4 << 20
+"""Where there would be more pieces than these, small segments of a partition that follow each other are one piece of at
+most so many bytes: to begin a task takes Spark longer than to read some kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """The records of some offsets of a partition: those of one segment, as it was when this was planned, or of several
+    small ones.
+
+    `base` is that of the (first) segment, `anchor` an entry of it that ends below `start`. `size_bytes` is an estimate.
+    """
+
+    folder: str
+    key: TopicPartition
+    start: int
+    end: int
+    base: int
+    anchor: Mark | None
+    size_bytes: int
+    wanted: Wanted
+    window_bytes: int = WINDOW_BYTES
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The records, in order of their offsets, with the columns that are wanted. ReadError, DataLoss."""
+        reading = Reading(self.folder, self.key, self.start, self.end, self.wanted, self.window_bytes)
+        return reading.rows(self.base, self.anchor)
+
+
+class FileBackend:
+    """The logs under some paths, see `backend.Backend`.
+
+    Paths are data directories of Ottla or Apache Kafka, or folders of partitions; each may hold several by comma, and
+    wildcards. Nothing is locked or written. Whoever keeps one while the logs grow is answered from how they are now.
+    """
+
+    def __init__(self, paths: Sequence[str], *, part_bytes: int = PART_BYTES, window_bytes: int = WINDOW_BYTES) -> None:
+        self._catalog = Catalog(paths)
+        self._ends = Ends()
+        self._part_bytes = part_bytes
+        self._window_bytes = window_bytes
+        self._marks: dict[str, Mark] = {}  # the newest one of each segment that a piece began with
+
+    def __enter__(self) -> FileBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def partitions(self, selection: Selection) -> list[TopicPartition]:
+        """The partitions that there are now, sorted. A topic that was named and is not there is a ReadError."""
+        return self._catalog.selected(selection)
+
+    def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
+        """The log start offsets."""
+        self._ends.look()
+        found: Offsets = {}
+        for folder in self._there(of):
+            try:
+                found[folder.key] = self._ends.start(folder)
+            except Gone:
+                continue
+        return found
+
+    def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
+        """The high watermarks, or the last stable offsets."""
+        self._ends.look()
+        found: Offsets = {}
+        for folder in self._there(of):
+            try:
+                found[folder.key] = self._latest(folder, committed)
+            except Gone:
+                continue
+        return found
+
+    def _latest(self, folder: Folder, committed: bool) -> int:
+        return self._ends.last_stable(folder) if committed else self._ends.high_watermark(folder)
+
+    def _there(self, of: Iterable[TopicPartition]) -> Iterator[Folder]:
+        for key in of:
+            folder = self._catalog.folder(key)
+            if folder is not None:
+                yield folder
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic, by its first partition that is here; ZERO_UUID where it has none, or is not here."""
+        return self._catalog.topic_id(topic)
+
+    # -- times
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose record is as late as this, or later (epoch milliseconds); None if there is none."""
+        self._ends.look()
+        found: dict[TopicPartition, int | None] = {}
+        for folder in self._there(times):
+            try:
+                start, end = self._ends.start(folder), self._ends.high_watermark(folder)
+                found[folder.key] = retried(lambda f=folder, s=start, e=end: _first_at(f, s, e, times[f.key]))
+            except Gone:
+                continue
+        return found
+
+    # -- pieces
+
+    def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None) -> list[FilePiece]:
+        """Work that covers the ranges, each offset once, in the order of the ranges and their offsets."""
+        listed: dict[str, list[Segment]] = {}
+        by_range = [list(self._by_segment(one, wanted, listed)) for one in ranges]
+        if at_least is None and sum(map(len, by_range)) > PIECES_PLENTY:
+            by_range = [list(joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
+        whole = [piece for of in by_range for piece in of]
+        return [part for piece in whole for part in self._parts(piece, self._bytes_each(whole, at_least))]
+
+    def batch_pieces(
+        self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None
+    ) -> list[BatchPiece]:
+        """The same for rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An entry is
+        in the range in which it ends."""
+        return [BatchPiece(piece) for piece in self.pieces(ranges, wanted, at_least=at_least)]
+
+    def _bytes_each(self, whole: Sequence[FilePiece], at_least: int | None) -> int:
+        if not at_least or at_least <= len(whole):
+            return self._part_bytes
+        total = sum(piece.size_bytes for piece in whole)
+        return max(1, min(self._part_bytes, total // at_least))
+
+    def _by_segment(self, asked: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]) -> Iterator[FilePiece]:
+        """A piece for each segment, with what of it is before `start` estimated away. `listed`: the segments of the
+        folders that were looked at for other ranges already."""
+        folder = self._catalog.folder(asked.key)
+        if folder is None:
+            if wanted.fail_on_loss and asked.size:
+                raise DataLoss(
+                    f"{asked.key} is gone, of which offsets {asked.start} to {asked.end - 1} were to be read"
+                )
+            return
+        start, end = asked.start, asked.end
+        try:
+            if wanted.committed:
+                end = min(end, self._ends.last_stable(folder))
+            if folder.path not in listed:
+                listed[folder.path] = retried(lambda: catalog.segments(folder.path))
+            found = listed[folder.path]
+        except Gone:
+            found = [Segment(0, None, catalog.log_path(folder.path, 0), 0)]  # the task finds what there is
+        first = max(catalog.number_of([segment.base for segment in found], start), 0)
+        for number, segment in enumerate(found[first:], first):
+            if number and segment.base >= end:
+                break
+            low = start if number == 0 else max(start, segment.base)
+            high = end if segment.end is None else min(end, segment.end)
+            if low < high:
+                yield from self._of_segment(folder, segment, low, high, wanted)
+
+    def _of_segment(self, folder: Folder, segment: Segment, low: int, high: int, wanted: Wanted) -> Iterator[FilePiece]:
+        anchor, size_bytes = None, segment.size_bytes
+        try:
+            with LogFile(segment.path) as file:
+                if wanted.from_ms is not None:
+                    earlier = indexes.earlier_up_to(file, segment.base, wanted.from_ms)
+                    low = low if earlier is None else max(low, earlier + 1)
+                    largest = indexes.largest_time(file, segment.base) if low < high else None
+                    if low >= high or (largest is not None and largest < wanted.from_ms):
+                        return
+                if low > segment.base:
+                    anchor = self._before(file, segment, low)
+                if high < (segment.end or high + 1) and segment.size_bytes > self._part_bytes:
+                    last = indexes.floor(file, segment.base, high)
+                    size_bytes = last.end if last is not None else size_bytes
+        except Gone:
+            pass
+        size_bytes = max(0, size_bytes - (anchor.end if anchor is not None else 0))
+        yield FilePiece(
+            folder.path, folder.key, low, high, segment.base, anchor, size_bytes, wanted, self._window_bytes
+        )
+
+    def _before(self, file: LogFile, segment: Segment, offset: int) -> Mark | None:
+        """The entry before an offset. It is remembered: a stream goes on where it was, and an active segment may have
+        no index."""
+        known = self._marks.get(file.path)
+        if known is not None and not indexes.is_still(file, known):
+            known = None
+        mark = indexes.before(file, segment.base, offset, known)
+        if mark is not None:
+            self._marks[file.path] = mark
+        return mark
+
+    def _parts(self, piece: FilePiece, bytes_each: int) -> Iterator[FilePiece]:
+        """A piece in parts of about so many bytes."""
+        count = -(-piece.size_bytes // bytes_each)
+        if count <= 1:
+            yield piece
+            return
+        begin = piece.anchor.end if piece.anchor is not None else 0
+        cuts: list[Mark] = []
+        try:
+            with LogFile(catalog.log_path(piece.folder, piece.base)) as file:
+                entries = indexes.offset_entries(file.path, piece.base)
+                for number in range(1, count):
+                    position = begin + number * piece.size_bytes // count
+                    last = cuts[-1] if cuts else piece.anchor
+                    if last is not None and position <= last.position:
+                        continue
+                    mark = indexes.behind_position(file, piece.base, position, last, entries)
+                    if mark is None or mark.last_offset >= piece.end - 1:
+                        break
+                    if mark.last_offset >= piece.start and (last is None or mark.last_offset > last.last_offset):
+                        cuts.append(mark)
+        except Gone:
+            cuts = []
+        start, anchor = piece.start, piece.anchor
+        size_bytes = piece.size_bytes // (len(cuts) + 1)
+        for mark in cuts:
+            yield replace(piece, start=start, end=mark.last_offset + 1, anchor=anchor, size_bytes=size_bytes)
+            start, anchor = mark.last_offset + 1, mark
+        yield replace(piece, start=start, anchor=anchor, size_bytes=size_bytes)
+
+
+def joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:
+    """The pieces, those of a partition that follow each other without a gap as one, as long as that stays small."""
+    last: FilePiece | None = None
+    for piece in pieces:
+        if last is None:
+            last = piece
+        elif (last.key, last.end) == (piece.key, piece.start) and last.size_bytes + piece.size_bytes <= most_bytes:
+            last = replace(last, end=piece.end, size_bytes=last.size_bytes + piece.size_bytes)
+        else:
+            yield last
+            last = piece
+    if last is not None:
+        yield last
+
+
+def _first_at(folder: Folder, start: int, end: int, time_ms: int) -> int | None:
+    """The first offset between two whose record has this time or a later one. `Gone`."""
+    for segment in catalog.segments(folder.path):
+        if (segment.end is not None and segment.end <= start) or segment.base >= end:
+            continue
+        with LogFile(segment.path) as file:
+            largest = indexes.largest_time(file, segment.base)
+            if largest is not None and largest < time_ms:
+                continue
+            earlier = indexes.earlier_up_to(file, segment.base, time_ms)
+            low = start if earlier is None else max(start, earlier + 1)
+            mark = indexes.before(file, segment.base, low) if low > segment.base else None
+            windows = Windows(file, mark.position if mark is not None else 0)
+            for window in windows:
+                found = _first_in(file, window, low, end, time_ms)
+                if found is not None:
+                    return found if found < end else None
+            stop = windows.stop
+            if stop.problem is not None and (segment.end is not None or not is_torn(file, stop.position)):
+                raise ReadError(f"{file.path} at byte {stop.position}: {stop.problem}")
+    return None
+
+
+def _first_in(file: LogFile, window: Window, start: int, end: int, time_ms: int) -> int | None:
+    """The first such offset in a window; `end` if what follows is not to be looked at."""
+    table = window.table
+    for index in np.flatnonzero((table.latest_times() >= time_ms) & (table.last_offsets >= start)).tolist():
+        if table.is_new[index] and table.base_offsets[index] >= end:
+            return end
+        try:
+            options = columnar.Options(columns=("offset", "timestamp"), control=True)
+            for rows in columnar.decode(window.entry(index), options):
+                offsets, times = rows.column("offset").to_numpy(), rows.column("timestamp").to_numpy()
+                hits = np.flatnonzero((times >= time_ms) & (offsets >= start))
+                if hits.size:
+                    return int(offsets[hits[0]])
+        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+            where = f"{file.path} at byte {table.positions[index]}, offset {table.base_offsets[index]}"
+            raise ReadError(f"{where}: {error}") from error
+    return None

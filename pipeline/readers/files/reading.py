@@ -1,0 +1,479 @@
+"""Reading the records of some offsets out of a partition's folder, in bounded memory: what a piece does in its task.
+
+Owns the way from windows of bytes to rows: which entries are decoded, what is cut off at both ends, and what becomes of
+damage. Entries are decoded together, as many as a window has. If that fails they are halved, until the entry that
+cannot be decoded is alone; so nothing is lost but what is damaged, and plain runs are never looked at one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from ....protocol.records import formats
+from ....protocol.records.batch import BatchHeader
+from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...backend import DataLoss, ReadError, TopicPartition, Wanted
+from ...columns import FIELDS, assemble, decoder_columns, rows_of, schema
+from .. import columnar
+from . import catalog, indexes, transactions
+from .headers import Bools, Int64s, Table
+from .indexes import Mark
+from .transactions import Aborted
+from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows
+
+_log = logging.getLogger(__name__)
+
+_FEW_RUNS = 8  # up to here each run of old messages is decoded by itself, above it with a look at each
+_RAW_BYTES = 1 << 20  # of bytes between entries, which are none, so much is shown
+_OPENINGS = 100
+_SETTLED_NS = 2_000_000_000  # a folder's own time may stand still for as long while it is changed
+_OFFSETS_OF_SEGMENT = 2**31
+_REFUSALS = (CorruptRecords, InvalidRecords, UnsupportedCodec)
+_CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class _Refused(Exception):
+    """Something of what was decoded together is damaged; nothing of it was given yet."""
+
+
+def _refuse(damage: columnar.Damage) -> NoReturn:
+    raise _Refused from damage.error
+
+
+class Reading:
+    """One pass over the offsets from `start` on, up to but without `end`."""
+
+    def __init__(
+        self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted, window_bytes: int = WINDOW_BYTES
+    ) -> None:
+        self._folder = folder
+        self._key = key
+        self._start = start
+        self._end = end
+        self._wanted = wanted
+        self._window_bytes = window_bytes
+        needed = decoder_columns(wanted.columns)
+        self._needed = needed if "offset" in needed else (*needed, "offset")
+        self._cursor = start  # all below was given, or is not there
+        self._claimed = start  # all below was given, or lies in what is damaged
+        self._previous = -1  # the last offset of the entry before
+        self._is_done = False
+        self._aborted: Aborted | None = None
+        self._base = 0
+        self._damaged = 0
+        self._first_damage = ""
+        self._last_is_damaged = False  # the last one of the entries that were just read: its offsets are in doubt
+        self._next: BatchHeader | None = None  # the header behind the window, if there is one
+        self._next_at = 0
+        self._number = 0
+        self._doubt: int | None = None  # where damage began, if nothing sound was met since
+        self._path = ""
+        self._listed: tuple[int, list[int]] | None = None  # the folder's time, and its segments
+
+    def rows(self, base: int, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
+        """The rows, beginning with the segment of this base offset, there behind the entry `anchor`, if it is there.
+
+        Raises ReadError, DataLoss.
+        """
+        missed = 0
+        if self._cursor < base:  # nothing lay before when this was planned
+            base, anchor = self._found_again(), None
+        while self._cursor < self._end:
+            try:
+                with LogFile(catalog.log_path(self._folder, base)) as file:
+                    self._base, self._path = base, file.path
+                    yield from self._segment(file, anchor)
+                missed = 0
+            except Gone:
+                missed += 1
+                if missed > _OPENINGS:
+                    raise ReadError(f"cannot read {self._folder}: segments go faster than they are opened") from None
+                base, anchor = self._found_again(), None
+                continue
+            if self._is_done or self._cursor >= self._end:
+                break
+            following = self._following(base)
+            if following is None:
+                break
+            base, anchor = following, None
+        if self._damaged:
+            _log.warning("%s: %d damaged entries were left out, first %s", self._key, self._damaged, self._first_damage)
+
+    # -- which segment
+
+    def _bases(self) -> list[int]:
+        """The segments that there are now. Of thousands, the folder is not listed again for each one."""
+        try:
+            changed_ns = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return catalog.bases(self._folder)
+        if self._listed is None or self._listed[0] != changed_ns:
+            found = catalog.bases(self._folder)
+            if abs(time.time_ns() - changed_ns) < _SETTLED_NS:
+                return found
+            self._listed = changed_ns, found
+        return self._listed[1]
+
+    def _found_again(self) -> int:
+        """The segment that has the next offset, now that the one that had it is gone: it was deleted, or merged."""
+        try:
+            bases = self._bases()
+        except Gone:
+            self._lost(self._end, "its folder is gone")
+            return 0
+        number = catalog.number_of(bases, self._cursor)
+        if number < 0:
+            self._lost(min(bases[0], self._end), f"the log begins at offset {bases[0]} now")
+        return bases[max(number, 0)]
+
+    def _following(self, base: int) -> int | None:
+        """The segment behind one that ended before the offset that was to be read; None if that was all."""
+        try:
+            bases = self._bases()
+        except Gone:
+            self._lost(self._end, "its folder is gone")
+            return None
+        following = next(iter(bases[bisect_right(bases, base) :][:1]), None)
+        if following is None:
+            self._cursor = max(self._cursor, self._claimed)
+            if self._cursor < self._end:
+                self._lost(self._end, f"the log ends at offset {self._cursor} now")
+            return None
+        self._cursor = max(self._cursor, min(following, self._end))
+        self._claimed = max(self._claimed, self._cursor)
+        return following if self._cursor < self._end else None
+
+    def _lost(self, end: int, why: str) -> None:
+        """Goes on at an offset, because those before it are gone."""
+        what = f"{self._key}: offsets {self._cursor} to {end - 1} are gone: {why}"
+        if self._wanted.fail_on_loss:
+            raise DataLoss(what)
+        _log.warning("%s", what)
+        self._cursor = self._claimed = end
+
+    # -- one segment
+
+    def _segment(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
+        self._previous = self._base - 1
+        self._doubt = None
+        position = 0
+        if anchor is not None and not indexes.is_still(file, anchor):
+            anchor = None
+        if anchor is None and self._cursor > self._base and file.size() > self._window_bytes:
+            anchor = indexes.before(file, self._base, self._cursor)
+        if anchor is not None:
+            position = anchor.position
+        while True:
+            windows = Windows(file, position, self._window_bytes)
+            for window in windows:
+                yield from self._window(file, window)
+                if self._is_done:
+                    return
+            if windows.stop.problem is None:
+                return
+            # The size of a damaged entry may have led astray.
+            doubt = windows.stop.position if self._doubt is None else self._doubt
+            again = indexes.behind_damage(file, self._base, doubt)
+            yield from self._between(file, windows.stop.position, again, windows.stop.problem)
+            if again is None or self._is_done:
+                self._claimed = self._end
+                return
+            position = again.position
+
+    def _between(self, file: LogFile, position: int, again: Mark | None, problem: str) -> Iterator[pa.RecordBatch]:
+        """Bytes in which no entry can be told from the next."""
+        offset = max(self._previous + 1, self._base)
+        self._note(position, offset, problem)
+        end = again.position if again is not None else file.size()
+        if self._wanted.on_corrupt == "emit" and offset < self._end and position < end:
+            raw = file.read(position, min(end - position, _RAW_BYTES))
+            yield self._raw_row(raw, {"offset": max(offset, self._cursor), "position": position})
+
+    # -- one window
+
+    def _window(self, file: LogFile, window: Window) -> Iterator[pa.RecordBatch]:
+        """What of a window is wanted. Sets `_is_done` once the last offset was met."""
+        table, number = window.table, 0
+        # Offsets lie outside of what CRCs cover: that of the next entry tells whether the last one's can be believed.
+        self._next_at = int(table.positions[-1] + table.sizes[-1])
+        self._next = file.header(self._next_at)
+        while number < len(table) and not self._is_done:
+            firsts, lasts = table.first_offsets(self._previous), table.last_offsets
+            if not self._rises(firsts[number:], lasts[number:]):
+                yield from self._one_by_one(file, window, number)
+                number = self._number
+                continue
+            begin = number + int(np.searchsorted(lasts[number:], self._cursor))
+            if begin > number and self._hides(window, begin, firsts):
+                yield from self._one_by_one(file, window, begin - 1)
+                number = self._number
+                continue
+            stop = begin + int(np.searchsorted(lasts[begin:], self._end - 1))
+            is_last = stop < len(table)
+            # The entry that ends at the last offset or behind it: the last one, if it begins before.
+            end = stop + 1 if is_last and firsts[stop] < self._end else stop
+            yield from self._entries(window, np.arange(begin, end))
+            number = end
+            if end:
+                self._previous = int(lasts[end - 1])
+            if self._last_is_damaged:  # how far it reaches is not known: what follows tells
+                self._previous = int(firsts[end - 1])
+                self._claimed = max(self._claimed, int(lasts[end - 1]) + 1)
+                continue
+            if end > begin:
+                self._cursor = max(self._cursor, int(lasts[end - 1]) + 1)
+                self._claimed = max(self._claimed, self._cursor)
+            self._is_done = is_last
+            if not is_last:
+                return
+
+    def _rises(self, firsts: Int64s, lasts: Int64s) -> bool:
+        """Whether offsets rise, as in every sound log."""
+        return bool(
+            firsts[0] > self._previous
+            and firsts[0] >= self._base
+            and lasts[-1] < self._base + _OFFSETS_OF_SEGMENT
+            and (self._next is None or lasts[-1] < self._next.base_offset)
+            and (lasts >= firsts).all()
+            and (firsts[1:] > lasts[:-1]).all()
+        )
+
+    def _hides(self, window: Window, begin: int, firsts: Int64s) -> bool:
+        """Whether the entry before the first one that is wanted may be damaged, and hold what is wanted: how far it
+        reaches is covered by its CRC."""
+        if begin < len(firsts) and int(firsts[begin]) <= self._cursor:
+            return False
+        return not matches(window, begin - 1)
+
+    def _one_by_one(self, file: LogFile, window: Window, number: int) -> Iterator[pa.RecordBatch]:
+        """Entries whose offsets make no sense together: those that can be believed are given, the others damaged.
+
+        Sets `_number`, the first entry that was not looked at: behind all, or where offsets rise again."""
+        table = window.table
+        bases, lasts, wrappers = table.base_offsets.tolist(), table.last_offsets.tolist(), table.wrappers.tolist()
+        is_behind_damage = False
+        for index in range(number, len(table)):
+            self._number = index + 1
+            first = min(self._previous + 1, bases[index]) if wrappers[index] else bases[index]
+            last = lasts[index]
+            problem = self._problem(file, window, index, first, last)
+            if problem is not None:
+                is_behind_damage = True
+                yield from self._damage(window, index, problem)
+                continue
+            if first >= self._end:
+                self._is_done = True
+                return
+            if last >= self._cursor:
+                yield from self._entries(window, np.array([index]))
+                is_behind_damage |= self._last_is_damaged
+                if not self._last_is_damaged:
+                    self._cursor = last + 1
+                    self._claimed = max(self._claimed, self._cursor)
+                    self._is_done = last >= self._end - 1
+            self._previous = first if self._last_is_damaged else last
+            if self._is_done:
+                return
+            if is_behind_damage and not self._last_is_damaged and index + 1 < len(table):
+                firsts = table.first_offsets(self._previous)
+                if self._rises(firsts[index + 1 :], table.last_offsets[index + 1 :]):
+                    return
+                is_behind_damage = False
+
+    def _problem(self, file: LogFile, window: Window, index: int, first: int, last: int) -> str | None:
+        """Why an entry's offsets cannot be believed; None if they can."""
+        if not max(self._previous + 1, self._base) <= first <= last < self._base + _OFFSETS_OF_SEGMENT:
+            return f"it has the offsets {first} to {last} behind {self._previous}"
+        table, following = window.table, self._next
+        if index + 1 < len(table):
+            following = formats.read_header(window.entry(index + 1))
+        if following is not None and self._previous < following.base_offset <= last:
+            is_sound = matches(window, index + 1) if index + 1 < len(table) else file.is_whole(self._next_at, following)
+            if is_sound:
+                return f"it has the offsets {first} to {last} before {following.base_offset}"
+        if self._wanted.on_corrupt == "emit" or matches(window, index):
+            return None
+        return "it does not match its CRC"
+
+    # -- entries
+
+    def _entries(self, window: Window, indices: Int64s) -> Iterator[pa.RecordBatch]:
+        """The rows of these entries, without those that are not wanted."""
+        self._last_is_damaged = False
+        if not len(indices):
+            return
+        last = int(indices[-1])
+        chosen = indices[self._chosen(window.table)[indices]]
+        if self._wanted.on_corrupt == "emit":
+            suspects = [index for index in chosen.tolist() if not matches(window, index)]
+            self._last_is_damaged = suspects[-1:] == [last]
+        else:
+            suspects = []
+        for run in _runs(window.table, chosen, suspects):
+            yield from self._run(window, run, last)
+
+    def _chosen(self, table: Table) -> Bools:
+        wanted = self._wanted
+        chosen = np.ones(len(table), np.bool_)
+        if not wanted.control:
+            chosen &= ~table.control
+        if wanted.from_ms is not None:
+            chosen &= table.latest_times() >= wanted.from_ms
+        if wanted.before_ms is not None:  # else nothing is known of the earliest
+            chosen &= ~(table.appended & (table.max_timestamps >= wanted.before_ms))
+        if wanted.committed and bool((table.transactional & ~table.control).any()):
+            if self._aborted is None:
+                self._aborted = transactions.aborted(self._folder, self._cursor, self._end)
+            chosen &= ~self._aborted.hits(table)
+        return chosen
+
+    def _run(self, window: Window, run: Int64s, last: int) -> Iterator[pa.RecordBatch]:
+        """The rows of some entries of one kind of format, decoded together, or by halves."""
+        table = window.table
+        given = -1
+        try:
+            for found in self._decoded(window, run):
+                if found.num_rows:
+                    offsets = found.column("offset").to_numpy()
+                    given = int(offsets[-1])
+                    rows = self._assembled(found, offsets)
+                    if rows.num_rows:
+                        yield rows
+            self._doubt = None
+            return
+        except (_Refused, *_REFUSALS) as refused:
+            error = refused.__cause__ if isinstance(refused, _Refused) else refused
+        if len(run) == 1:
+            index = int(run[0])
+            self._last_is_damaged |= index == last
+            problem = str(error) if matches(window, index) else "it does not match its CRC"
+            yield from self._damage(window, index, problem)
+            return
+        rest = run[table.last_offsets[run] > given]
+        half = max(len(rest) // 2, 1)
+        for part in (rest[:half], rest[half:]):
+            if len(part):
+                yield from self._run(window, part, last)
+
+    def _decoded(self, window: Window, run: Int64s) -> Iterator[pa.RecordBatch]:
+        table, policy = window.table, self._wanted.on_corrupt
+        first, last = int(run[0]), int(run[-1])
+        begin = int(table.places[first])
+        end = int(table.places[last] + table.sizes[last])
+        places = set((table.places[run] - begin).tolist()) if last - first >= len(run) else None
+        is_new = bool(table.is_new[first])
+        options = columnar.Options(
+            columns=self._needed,
+            control=True,
+            keep=None if places is None else lambda position, header: position in places,
+            check_crc=policy != "emit",
+            # With it nothing of a chunk is given before all of it is decoded. Old formats are so anyway, and quicker
+            # without.
+            on_damage=_refuse if is_new and policy != "fail" else None,
+            max_batch_bytes=self._wanted.max_batch_bytes,
+        )
+        found = columnar.decode(window.data[begin:end], options)
+        if policy != "emit" or len(run) > 1 or matches(window, first):
+            yield from found
+            return
+        # Whatever it decodes to, it must be of its own offsets: else it would be taken for other records.
+        told = list(found)
+        low = int(table.first_offsets(self._previous)[first]) if is_new else -1
+        high = int(table.last_offsets[first])
+        ends = [(int(part.column("offset")[0].as_py()), int(part.column("offset")[-1].as_py())) for part in told]
+        inside = all(low <= one and other <= high for one, other in ends)
+        rising = all(bool((np.diff(part.column("offset").to_numpy()) > 0).all()) for part in told)
+        if not inside or not rising or any(one[1] >= other[0] for one, other in pairwise(ends)):
+            raise CorruptRecords("its records are not those of its offsets")
+        yield from told
+
+    def _assembled(self, found: pa.RecordBatch, offsets: Int64s) -> pa.RecordBatch:
+        """Rows of records, without those that lie before or behind what is wanted."""
+        if offsets[0] < self._start or offsets[-1] >= self._end:
+            begin, end = np.searchsorted(offsets, (self._start, self._end)).tolist()
+            found = found.slice(begin, end - begin)
+        return assemble(found, *self._key, self._wanted.columns, self._path)
+
+    # -- damage
+
+    def _note(self, position: int, offset: int, problem: str) -> None:
+        """Raises, or counts what will be told at the end."""
+        where = f"{self._path} at byte {position}, offset {offset}: {problem}"
+        if self._wanted.on_corrupt == "fail":
+            raise ReadError(where)
+        if not self._damaged:
+            self._first_damage = where
+        self._damaged += 1
+
+    def _damage(self, window: Window, index: int, problem: str) -> Iterator[pa.RecordBatch]:
+        """An entry that cannot be decoded."""
+        table = window.table
+        offset = int(table.base_offsets[index])
+        position = int(table.positions[index])
+        self._note(position, offset, problem)
+        self._doubt = position if self._doubt is None else self._doubt
+        self._claimed = max(self._claimed, min(int(table.last_offsets[index]) + 1, self._end))
+        if self._wanted.on_corrupt == "emit" and self._start <= offset < self._end:
+            codec = int(table.codecs[index])
+            yield self._raw_row(
+                bytes(window.entry(index)),
+                {
+                    "offset": offset,
+                    "timestamp": int(np.clip(table.max_timestamps[index], -(2**53), 2**53)) * 1000,
+                    "timestampType": int(table.timestamp_types[index]),
+                    "magic": int(table.magics[index]),
+                    "codec": _CODEC_NAMES[codec] if codec < len(_CODEC_NAMES) else None,
+                    "producerId": int(table.producer_ids[index]),
+                    "producerEpoch": int(table.producer_epochs[index]),
+                    "sequence": int(table.base_sequences[index]),
+                    "leaderEpoch": int(table.leader_epochs[index]),
+                    "batchOffset": offset,
+                    "transactional": bool(table.transactional[index]),
+                    "control": bool(table.control[index]),
+                },
+            )
+
+    def _raw_row(self, raw: bytes, told: dict[str, object]) -> pa.RecordBatch:
+        """A row that shows bytes as they are."""
+        values = {
+            **told,
+            "value": raw,
+            "topic": self._key.topic,
+            "partition": self._key.partition,
+            "crcOk": False,
+            "file": self._path,
+        }
+        columns = self._wanted.columns
+        arrays = [pa.array([values.get(name)], FIELDS[name].type) for name in columns]
+        return rows_of(arrays, schema(columns), 1)
+
+
+def matches(window: Window, index: int) -> bool:
+    """Whether an entry has the CRC that it claims."""
+    data = window.entry(index)
+    return formats.crc_matches(data, 0, formats.read_header(data))
+
+
+def _runs(table: Table, chosen: Int64s, suspects: Sequence[int]) -> Iterator[Int64s]:
+    """The entries in parts that are decoded together: of one kind of format, suspects alone, and old messages without
+    holes, as long as these are few."""
+    if not len(chosen):
+        return
+    kinds = table.is_new[chosen]
+    breaks = np.diff(kinds.astype(np.int8)) != 0
+    if suspects:
+        alone = np.isin(chosen, np.array(suspects, np.int64))
+        breaks = breaks | alone[1:] | alone[:-1]
+    holes = (np.diff(chosen) > 1) & ~kinds[1:]
+    if int(holes.sum()) < _FEW_RUNS:
+        breaks = breaks | holes
+    yield from np.split(chosen, np.flatnonzero(breaks) + 1)

@@ -1,0 +1,247 @@
+"""Transactions of a log in files: which are open at an offset, and which were aborted.
+
+Owns the reading of producer snapshots, of `.txnindex` files and, where these do not suffice, of the headers of the log.
+Raises ReadError; `Gone` if files go meanwhile that are needed, so that the caller looks anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ....storage.errors import StorageError
+from ....storage.producers import snapshot, txn_index
+from ...backend import ReadError
+from . import broker_lock, catalog, indexes
+from .headers import Bools, Int64s, Table
+from .windows import Gone, Hops, LogFile
+
+_TXN_INDEX = re.compile(r"([0-9]{20})\.txnindex")
+_TRIES = 20
+
+
+class Aborted(NamedTuple):
+    """Aborted transactions: of each the producer, the first offset, and that of its marker."""
+
+    producer_ids: Int64s
+    firsts: Int64s
+    lasts: Int64s
+
+    def hits(self, table: Table) -> Bools:
+        """Which entries belong to one of them."""
+        found = np.zeros(len(table), np.bool_)
+        candidates = table.transactional & ~table.control
+        if not len(self.firsts) or not candidates.any():
+            return found
+        bases, producers = table.base_offsets, table.producer_ids
+        near = (self.lasts >= bases.min()) & (self.firsts <= bases.max())
+        for producer_id, first, last in zip(
+            self.producer_ids[near].tolist(), self.firsts[near].tolist(), self.lasts[near].tolist(), strict=True
+        ):
+            found |= candidates & (producers == producer_id) & (bases >= first) & (bases <= last)
+        return found
+
+
+class Event(NamedTuple):
+    """A batch that begins or goes on with a transaction, or a control batch, which ends one."""
+
+    producer_id: int
+    base_offset: int
+    position: int
+    size: int
+    is_control: bool
+
+
+def events(file: LogFile, base: int, position: int, start: int, end: int) -> Iterator[Event]:
+    """What the batches of a segment from a position on tell of transactions, between two offsets. Damage that hides
+    batches is passed by the offset index, as the reader of records does, who tells of it."""
+    while True:
+        hops = Hops(file, position)
+        for table in hops:
+            bases = table.base_offsets
+            told = (table.transactional | table.control) & (table.producer_ids >= 0) & (bases >= start) & (bases < end)
+            for index in np.flatnonzero(told).tolist():
+                yield Event(
+                    int(table.producer_ids[index]),
+                    int(bases[index]),
+                    int(table.positions[index]),
+                    int(table.sizes[index]),
+                    bool(table.control[index]),
+                )
+            if int(table.last_offsets[-1]) >= end - 1:
+                return
+        again = None
+        if hops.stop.problem is not None:
+            again = indexes.behind_damage(file, base, hops.stop.position)
+        if again is None:
+            return
+        position = again.position
+
+
+def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
+    """Takes the batches between two offsets into the open transactions (first offset by producer). `Gone`."""
+    bases = catalog.bases(folder)
+    for number in range(max(catalog.number_of(bases, start), 0), len(bases)):
+        base = bases[number]
+        if base >= end:
+            return
+        with LogFile(catalog.log_path(folder, base)) as file:
+            mark = indexes.before(file, base, start) if start > base else None
+            for event in events(file, base, mark.position if mark is not None else 0, start, end):
+                if event.is_control:
+                    open_at.pop(event.producer_id, None)
+                else:
+                    open_at.setdefault(event.producer_id, event.base_offset)
+
+
+def open_at(folder: str, offset: int, log_start: int) -> dict[int, int]:
+    """The transactions that are open at an offset: the first offset of each, by producer. `Gone`.
+
+    From the newest good snapshot of producers at or below it, and the batches behind that.
+    """
+    for taken in sorted(_numbers(folder, snapshot.NAME), reverse=True):
+        if not log_start < taken <= offset:
+            continue
+        known = snapshot.parse(_bytes(os.path.join(folder, snapshot.file_name(taken))), taken)
+        if known is None:
+            continue
+        found = {
+            producer_id: producer.transaction_first_offset
+            for producer_id, producer in known.items()
+            if producer.transaction_first_offset >= 0
+        }
+        follow(folder, found, taken, offset)
+        return found
+    found = {}
+    follow(folder, found, log_start, offset)
+    return found
+
+
+def may_have_any(folder: str) -> bool:
+    """Whether a log that was closed can have had transactions: with these it has snapshots, or an index of them."""
+    return bool(_numbers(folder, snapshot.NAME) or _numbers(folder, _TXN_INDEX))
+
+
+def aborted(folder: str, start: int, end: int) -> Aborted:
+    """The aborted transactions of which something lies between two offsets, all below the last stable offset."""
+    for _ in range(_TRIES):
+        try:
+            return _aborted(folder, start, end)
+        except Gone:  # taken away, or replaced, since it was listed
+            continue
+    raise ReadError(f"cannot read {folder}: its transaction indexes go faster than they are read")
+
+
+def _aborted(folder: str, start: int, end: int) -> Aborted:
+    bases = catalog.bases(folder)
+    first_base = bases[max(catalog.number_of(bases, start), 0)]
+    files = [base for base in sorted(_numbers(folder, _TXN_INDEX)) if base >= first_base and base in bases]
+    root = os.path.dirname(folder)
+    was_closed = broker_lock.was_closed(root)
+    found = list(_indexed(folder, files, start, end, may_be_cut=None if was_closed else bases[-1]))
+    # A crash may have kept entries from the files: the log has them all.
+    if not was_closed and not broker_lock.is_in_use(root):
+        found += _decided(folder, start, end)
+    columns = np.array([entry[:3] for entry in found], np.int64).reshape(-1, 3)
+    return Aborted(columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def _indexed(
+    folder: str, files: list[int], start: int, end: int, may_be_cut: int | None
+) -> Iterator[txn_index.AbortedTransaction]:
+    for base in files:
+        for entry in _entries(folder, base, base == may_be_cut):
+            if entry.last_offset >= start and entry.first_offset < end:
+                yield entry
+            if entry.last_stable_offset >= end:
+                return
+
+
+def _decided(folder: str, start: int, end: int) -> Iterator[txn_index.AbortedTransaction]:
+    """The aborted transactions of the batches between two offsets, by their markers there or behind."""
+    begun: dict[int, int] = {}
+    for low, high in ((start, end), (end, 2**63)):
+        if high > end and not begun:
+            return
+        for file, event in _events(folder, low, high):
+            if not event.is_control:
+                if high == end:
+                    begun.setdefault(event.producer_id, event.base_offset)
+                continue
+            first = begun.pop(event.producer_id, None)
+            if first is not None and _is_abort(file, event):
+                yield txn_index.AbortedTransaction(event.producer_id, first, event.base_offset, end)
+            if high > end and not begun:
+                return
+
+
+def _events(folder: str, start: int, end: int) -> Iterator[tuple[LogFile, Event]]:
+    """What the batches that end behind an offset and begin below another tell of transactions."""
+    bases = catalog.bases(folder)
+    for base in bases[max(catalog.number_of(bases, start), 0) :]:
+        if base >= end:
+            return
+        with LogFile(catalog.log_path(folder, base)) as file:
+            mark = indexes.before(file, base, start) if start > base else None
+            first = base if mark is None else mark.last_offset + 1
+            for event in events(file, base, mark.position if mark is not None else 0, first, end):
+                yield file, event
+
+
+def _is_abort(file: LogFile, event: Event) -> bool:
+    header = file.header(event.position)
+    if header is None:
+        return False
+    marker = txn_index.read_marker(file.read(event.position, event.size), 0, header)
+    return marker is not None and marker.kind == txn_index.ABORT
+
+
+def _entries(folder: str, base: int, may_be_cut: bool) -> list[txn_index.AbortedTransaction]:
+    """What the file of a segment says; what the log says where the file is damaged."""
+    data = _bytes(os.path.join(folder, f"{base:020d}{txn_index.SUFFIX}"))
+    if may_be_cut:  # an entry may be being written
+        data = data[: len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES]
+    try:
+        return txn_index.parse(data)
+    except StorageError:
+        return list(_from_log(folder, base))
+
+
+def _from_log(folder: str, base: int) -> Iterator[txn_index.AbortedTransaction]:
+    begun = open_at(folder, base, catalog.bases(folder)[0])
+    with LogFile(catalog.log_path(folder, base)) as file:
+        for event in events(file, base, 0, base, base + 2**31):
+            if not event.is_control:
+                begun.setdefault(event.producer_id, event.base_offset)
+                continue
+            first = begun.pop(event.producer_id, None)
+            header = file.header(event.position)
+            if first is None or header is None:
+                continue
+            marker = txn_index.read_marker(file.read(event.position, event.size), 0, header)
+            if marker is not None and marker.kind == txn_index.ABORT:
+                stable = min(begun.values(), default=header.next_offset)
+                yield txn_index.AbortedTransaction(event.producer_id, first, header.last_offset, stable)
+
+
+def _numbers(folder: str, pattern: re.Pattern[str]) -> list[int]:
+    return [int(match[1]) for match in map(pattern.fullmatch, catalog.names(folder)) if match]
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise Gone(path) from error
+    except OSError as error:
+        raise ReadError(f"cannot read {path}: {error.strerror}") from error
+
+
+def oldest(found: dict[int, int], high_watermark: int) -> int:
+    """The last stable offset: that of the oldest open transaction, else the high watermark."""
+    return min((first for first in found.values() if first < high_watermark), default=high_watermark)

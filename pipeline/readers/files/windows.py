@@ -1,0 +1,246 @@
+"""Segment files as they are read: by positions into memory, window after window.
+
+Owns descriptors and buffers. A file is never mapped: where it is cut meanwhile a mapped page would kill the process,
+and a read gives less. Raises ReadError; `Gone` where there is no such file (any more).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+
+from ....protocol.records import formats
+from ....protocol.records.batch import HEADER_BYTES, BatchHeader
+from ....protocol.records.errors import CorruptRecords
+from ....protocol.records.formats import MIN_ENTRY_BYTES
+from ....storage.check.inspect import ENTRY_BYTES_MAX
+from ...backend import ReadError
+from .headers import PREFIX_BYTES, Table, walk
+
+WINDOW_BYTES = 4 << 20
+"""What is read at once: a chunk of the decoder; more is no quicker, as it does not stay in the processor's cache."""
+
+_HOP_BYTES = 64 << 10  # of which headers only are wanted: so much is read at once,
+_LARGE_ENTRY_BYTES = 16 << 10  # or each header alone where entries are larger than this on the average
+_HEADERS_EACH = 4096  # so many of these are given at once
+
+
+class Gone(Exception):
+    """A file or folder that is not there (any more)."""
+
+
+class Stop(NamedTuple):
+    """Where reading a file ended: at its end, or where no whole entry begins; then `problem` says why not."""
+
+    position: int
+    problem: str | None
+    left_bytes: int
+
+
+class Window(NamedTuple):
+    """Whole entries, one behind the other. `data` and what the table reads are overwritten by the next window."""
+
+    table: Table
+    data: memoryview
+    start: int
+
+    def entry(self, index: int) -> memoryview:
+        """The bytes of an entry."""
+        place = int(self.table.places[index])
+        return self.data[place : place + int(self.table.sizes[index])]
+
+
+class LogFile:
+    """A `.log`, opened for reading; a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Gone(path) from error
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._fd)
+
+    def status(self) -> os.stat_result:
+        try:
+            return os.fstat(self._fd)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def size(self) -> int:
+        return self.status().st_size
+
+    def fill(self, buffer: memoryview, position: int) -> int:
+        """Reads what there is from a position on into the buffer; how many bytes."""
+        done = 0
+        try:
+            while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], position + done)):
+                done += count
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        return done
+
+    def read(self, position: int, length: int) -> bytes:
+        """At most so many bytes; fewer only where the file ends."""
+        try:
+            data = os.pread(self._fd, length, position)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if len(data) == length or not data:
+            return data
+        rest = bytearray(length)
+        return bytes(rest[: self.fill(memoryview(rest), position)])
+
+    def header(self, position: int) -> BatchHeader | None:
+        """The header at a position, nothing but its size and format checked; None if there is none."""
+        data = self.read(position, HEADER_BYTES)
+        try:
+            return formats.read_header(data, whole=False)
+        except CorruptRecords:
+            return None
+
+    def is_whole(self, position: int, header: BatchHeader) -> bool:
+        """Whether the entry is there and matches its CRC."""
+        if header.size_bytes > min(ENTRY_BYTES_MAX, self.size() - position):
+            return False
+        data = self.read(position, header.size_bytes)
+        return len(data) == header.size_bytes and formats.crc_matches(data, 0, header)
+
+    def is_zeros(self, position: int) -> bool:
+        """Whether nothing but zeros lies from a position on, as in a file that was made larger than its log."""
+        while data := self.read(position, _HOP_BYTES):
+            if data.count(0) != len(data):
+                return False
+            position += len(data)
+        return True
+
+
+class Windows:
+    """The entries of a file from a position on, where one begins, in windows; `stop` tells where they ended."""
+
+    def __init__(self, file: LogFile, position: int, window_bytes: int = WINDOW_BYTES) -> None:
+        self._file = file
+        self._position = position
+        self._window_bytes = max(window_bytes, HEADER_BYTES)
+        self.stop = Stop(position, None, 0)
+
+    def __iter__(self) -> Iterator[Window]:
+        file, position = self._file, self._position
+        view = memoryview(bytearray(min(self._window_bytes, max(file.size() - position, HEADER_BYTES) + 1)))
+        while True:
+            count = file.fill(view, position)
+            found = walk(view, 0, count)
+            if found.positions:
+                yield Window(Table.of(view, found.positions, position), view, position)
+            position += found.end
+            left = count - found.end
+            if found.problem is not None or (count < len(view) and left == 0):
+                break
+            if count < len(view):
+                self.stop = Stop(position, f"the file ends inside of an entry, {left} bytes behind its start", left)
+                return
+            if found.positions:
+                continue
+            large = self._large(position, view)
+            if isinstance(large, str):
+                self.stop = Stop(position, large, file.size() - position)
+                return
+            yield large
+            position += len(large.data)
+        self.stop = Stop(position, found.problem, file.size() - position if found.problem else 0)
+
+    def _large(self, position: int, view: memoryview) -> Window | str:
+        """An entry that is larger than a window, or why it cannot be read."""
+        size = PREFIX_BYTES + int.from_bytes(view[8:12], "big", signed=True)
+        if size > ENTRY_BYTES_MAX:
+            return f"an entry of {size} bytes, more than one may have"
+        left = self._file.size() - position
+        if size > left:
+            return f"the file ends inside of an entry of {size} bytes, {left} bytes behind its start"
+        data = memoryview(bytearray(size))
+        if self._file.fill(data, position) < size:
+            return f"the file became shorter than an entry of {size} bytes"
+        return Window(Table.of(data, [0], position), data, position)
+
+
+class Hops:
+    """The headers of a file's entries from a position on, as tables; `stop` tells where they ended.
+
+    Of large entries nothing but the headers is read.
+    """
+
+    def __init__(self, file: LogFile, position: int) -> None:
+        self._file = file
+        self._position = position
+        self.stop = Stop(position, None, 0)
+
+    def __iter__(self) -> Iterator[Table]:
+        position = self._position
+        size = self._file.size()
+        view = memoryview(bytearray(min(_HOP_BYTES, max(size - position, HEADER_BYTES) + 1)))
+        while size - position >= MIN_ENTRY_BYTES:
+            count = min(self._file.fill(view, position), size - position)
+            found = walk(view, 0, count)
+            if found.positions:
+                yield Table.of(view, found.positions, position)
+            position += found.end
+            if found.problem is not None:
+                self.stop = Stop(position, found.problem, size - position)
+                return
+            if found.end <= len(found.positions) * _LARGE_ENTRY_BYTES and found.positions:
+                continue
+            alone = self._alone(position, size)
+            if alone is not None:
+                yield alone
+                position = int(alone.positions[-1] + alone.sizes[-1])
+            elif not found.positions:
+                break
+        left = size - position
+        self.stop = Stop(position, f"the file ends inside of an entry, {left} bytes behind its start", left)
+        if left <= 0:
+            self.stop = Stop(position, None, 0)
+
+    def _alone(self, position: int, size: int) -> Table | None:
+        """Headers that are read one by one; None if no whole entry begins here. It stops where entries are small."""
+        headers = bytearray()
+        positions: list[int] = []
+        start = position
+        while len(positions) < _HEADERS_EACH:
+            data = self._file.read(position, HEADER_BYTES)
+            entry_bytes = _whole_size(data, size - position)
+            if entry_bytes is None:
+                break
+            headers += data.ljust(HEADER_BYTES, b"\0")
+            positions.append(position)
+            position += entry_bytes
+            if position - start < len(positions) * _LARGE_ENTRY_BYTES:
+                break
+        if not positions:
+            return None
+        places = np.arange(len(positions)) * HEADER_BYTES
+        return Table(np.frombuffer(headers, np.uint8), places, np.array(positions, np.int64))
+
+
+def _whole_size(data: bytes, left: int) -> int | None:
+    """The size of the whole entry that begins with these bytes, of which so many are left; None if there is none."""
+    if len(data) < MIN_ENTRY_BYTES:
+        return None
+    size = PREFIX_BYTES + int.from_bytes(data[8:12], "big", signed=True)
+    if size > left or walk(data, 0, len(data)).problem is not None:
+        return None
+    return size
+
+
+def _unreadable(path: str, error: OSError) -> ReadError:
+    return ReadError(f"cannot read {path}: {error.strerror or error}")

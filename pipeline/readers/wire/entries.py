@@ -1,0 +1,120 @@
+"""The entries of one answer to a Fetch by their headers: where the next Fetch begins, what is not to be seen.
+
+Owns the hop from entry to entry, and aborted transactions (KIP-98). No record is decoded but those of markers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ....protocol.records import batch, formats
+from ....protocol.records.errors import CorruptRecords, InvalidRecords
+
+__all__ = ["Extent", "aborted_positions", "begins_damaged", "extent"]
+
+Buffer = bytes | bytearray | memoryview
+
+ABORT = 0  # a control record's type
+_PREFIX_BYTES = 12  # offset and size
+_MAGIC_AT = 16
+_LAST_DELTA_AT = 23  # in v2
+_OFFSET_SIZE, _INT32 = struct.Struct(">qi"), struct.Struct(">i")
+
+
+class Extent(NamedTuple):
+    """`next_offset` is behind the last whole entry, at least what was asked for; entries of the range end at byte
+    `stop`, behind which `needed_bytes` is the size of an entry that is cut, if that is there to be seen. `is_broken`:
+    what is at `stop` cannot be an entry."""
+
+    next_offset: int
+    stop: int
+    needed_bytes: int
+    is_broken: bool
+
+
+def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Extent:
+    """Hops over the entries that a Fetch at `offset` brought, up to those of which all records lie at `end` or behind.
+
+    Then `next_offset` is `end`, or more. `doubting`: a batch may be damaged and is to be passed; so how far it says
+    that it reaches is believed only if its CRC or its number of records agrees, or nothing else leads any further.
+    """
+    position, size, following = 0, len(data), offset
+    claimed = offset
+    unpack, delta_at = _OFFSET_SIZE.unpack_from, _INT32.unpack_from
+    while position + _MAGIC_AT < size:
+        base, length = unpack(data, position)
+        stop = position + _PREFIX_BYTES + length
+        if length < formats.MIN_ENTRY_BYTES - _PREFIX_BYTES:
+            return Extent(following, position, 0, True)
+        magic = data[position + _MAGIC_AT]
+        if stop > size:
+            break
+        if magic < batch.MAGIC:
+            # A wrapper's offset is that of its last record.
+            first, last = base if not data[position + _MAGIC_AT + 1] & batch.CODEC_BITS else following, base
+        elif length >= batch.HEADER_BYTES - _PREFIX_BYTES:
+            first, last = base, base + delta_at(data, position + _LAST_DELTA_AT)[0]
+            claimed = max(claimed, last + 1)
+            if doubting and magic == batch.MAGIC:
+                last = min(last, base + _believed(data, position))
+        else:
+            return Extent(following, position, 0, True)
+        if first >= end:
+            return Extent(max(following, end), position, 0, False)
+        following = max(following, last + 1)
+        position = stop
+        if following >= end:
+            break
+    needed = max(0, _PREFIX_BYTES + unpack(data, position)[1]) if size - position >= _PREFIX_BYTES else 0
+    if following == offset and position == size:
+        following = claimed
+    return Extent(following, position, needed, False)
+
+
+def _believed(data: Buffer, position: int) -> int:
+    """The last offset delta of a v2 batch that may be damaged, as far as it is believed."""
+    header = batch.read_header(data, position)
+    if header.last_offset_delta == header.record_count - 1 or batch.crc_matches(data, position, header):
+        return header.last_offset_delta
+    return max(0, min(header.last_offset_delta, header.record_count - 1))
+
+
+def begins_damaged(data: Buffer) -> bool:
+    """Whether the first entry is a v2 batch that does not match its CRC."""
+    try:
+        return not batch.crc_matches(data, 0, batch.read_header(data))
+    except CorruptRecords:  # of another format
+        return False
+
+
+def aborted_positions(data: Buffer, aborted: Iterable[tuple[int, int]]) -> frozenset[int]:
+    """Where the batches of aborted transactions start: those of (producer id, first offset), each up to its marker.
+
+    A marker that is damaged ends none. Raises CorruptRecords where an entry cannot be told from the next.
+    """
+    waiting = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
+    ids: set[int] = set()
+    found: set[int] = set()
+    for position, header in formats.headers(data):
+        if not header.has_producer:
+            continue
+        while waiting and waiting[-1][0] <= header.last_offset:
+            ids.add(waiting.pop()[1])
+        if header.producer_id not in ids:
+            continue
+        if not header.is_control:
+            if header.is_transactional:
+                found.add(position)
+        elif _is_abort(data, position):
+            ids.discard(header.producer_id)
+    return frozenset(found)
+
+
+def _is_abort(data: Buffer, position: int) -> bool:
+    try:
+        keys = [record.key for record in batch.records(data, position)]
+    except (CorruptRecords, InvalidRecords):
+        return False
+    return any(key is not None and int.from_bytes(key[2:4], "big") == ABORT for key in keys)

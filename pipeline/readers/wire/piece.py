@@ -1,0 +1,68 @@
+"""The work of one task over the wire: a range of one partition, read from its leader."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ....client.net.cluster import Cluster
+from ....protocol.primitives import ZERO_UUID
+from ...backend import OffsetRange, Wanted
+from .config import client_options
+from .connection import open_cluster
+from .decoding import Decoder
+from .event_loop import Loop, loop_here
+from .fetch import RangeFetch
+
+__all__ = ["WirePiece"]
+
+
+@dataclass(frozen=True, slots=True)
+class WirePiece:
+    """Records of a range; can be pickled. `config` are the `kafka.*` options without their prefix, `topic_id` the id
+    that the topic had when the range was planned (ZERO_UUID if it was not told)."""
+
+    config: dict[str, str]
+    range: OffsetRange
+    wanted: Wanted
+    topic_id: bytes = ZERO_UUID
+
+    def read(self) -> Generator[pa.RecordBatch, None, None]:
+        """The records, in order, with the wanted columns. Connects when the first is asked for, closes at the end or
+        when the iterator is closed. Raises ReadError and DataLoss, which name the broker and the offset."""
+        options = client_options(self.config)
+        if not self.range.size:
+            return
+        loop = loop_here()
+        decoder = Decoder(self.wanted, self.range)
+        try:
+            cluster = loop.run(open_cluster(options))
+            try:
+                fetch = RangeFetch(
+                    cluster,
+                    options,
+                    self.range,
+                    committed=self.wanted.committed,
+                    topic_id=self.topic_id,
+                    fail_on_loss=self.wanted.fail_on_loss,
+                    doubting=self.wanted.on_corrupt != "fail",
+                )
+                yield from self._rows(loop, fetch, decoder)
+            finally:
+                loop.run(_closed(cluster))
+        finally:
+            loop.close()
+            decoder.close()
+
+    def _rows(self, loop: Loop, fetch: RangeFetch, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+        while (fetched := loop.run(fetch.next())) is not None:
+            loop.turn()  # sends what asks for the next
+            for found in decoder.rows(fetched):
+                loop.turn()
+                yield found
+
+
+async def _closed(cluster: Cluster) -> None:
+    await cluster.close()

@@ -1,0 +1,493 @@
+"""The task's side: the rows of one partition, sent in order, each once whoever else sends the same.
+
+Owns the requests in flight, their retries, and what an answer means. Every attempt of a task has the same batches with
+the same sequences, so what is in the log is one beginning of them, whoever wrote it:
+
+* First the leader is asked how far that goes (DescribeProducers, since 2.8). What is there is not sent again but for
+  the last batch of it, whose answer comes only when it and all before are replicated.
+* Until a batch is acknowledged it is alone: a broker of 2.5 to 3.5 that knows nothing of a producer takes any sequence
+  as its first, so of two in flight the second could be taken without the first.
+* After a failure all that is unacknowledged is sent once more, in order. A copy of one of the newest five batches is
+  answered as the first was. An older one is out of order (45) or known (46): then another attempt is ahead, and this
+  one goes on behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+
+import pyarrow as pa
+
+from ...client.admin.calls import Calls
+from ...client.admin.logs import LogCalls
+from ...client.net.cluster import NO_NODE, Cluster
+from ...client.net.connection import Connection
+from ...client.net.errors import ClientError, ConnectionLost, KafkaError, UnsupportedVersion
+from ...client.net.options import INT32_MAX
+from ...client.producer.idempotence import last_version
+from ...client.producer.log_tail import LogTail
+from ...client.producer.produce_requests import answers_in
+from ...client.producer.transactions.requests import PRODUCE_OF_V1
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.messages.transactions.describe_producers import DescribeProducersRequest
+from ..readers.columnar.encoding import EncodeOptions
+from .batches import Batch, cut, encoded
+from .coordinator_requests import Asker
+from .errors import SinkError, SinkFenced
+from .options import SinkOptions
+from .transaction import MISSING_ATTEMPTS, Grant
+
+__all__ = ["Sending", "Sent", "TaskSender", "send"]
+
+PRODUCE_OF_1_0 = 5
+"""From here on a broker remembers five batches of a producer; before, one."""
+
+COMPRESSED_HEADROOM = 61
+"""Bytes of a batch besides its records."""
+
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+_NOT_OPEN = (
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+)
+_ELSEWHERE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+
+
+T = TypeVar("T")
+
+
+class Sent(NamedTuple):
+    """What a task's rows became; can be pickled.
+
+    `bytes` is what keys, values and headers take. The offsets are those of the first and the last row, -1 where they
+    are not known, which is so where another attempt had written them, or without rows.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    bytes: int
+    first_offset: int
+    last_offset: int
+
+
+def send(
+    options: SinkOptions,
+    grant: Grant,
+    topic_partition: tuple[str, int],
+    rows: Iterator[pa.RecordBatch],
+    *,
+    timestamp_ms: int = -1,
+) -> Sent:
+    """Writes all rows to the partition, and returns when they are in its log.
+
+    `rows` have the columns of `rows.COLUMNS`, of which `topic` and `partition` are not looked at. A row without a
+    timestamp gets `timestamp_ms`, which must be the same for every attempt of the task. Raises SinkError, SinkFenced.
+    """
+    with TaskSender(options, grant) as sender:
+        return sender.send(topic_partition, rows, timestamp_ms=timestamp_ms)
+
+
+class TaskSender:
+    """What a task sends with that has several partitions: one after the other, over the same connections."""
+
+    def __init__(self, options: SinkOptions, grant: Grant) -> None:
+        self._options = options
+        self._grant = grant
+        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._asker.close()
+
+    def send(self, topic_partition: tuple[str, int], rows: Iterator[pa.RecordBatch], *, timestamp_ms: int = -1) -> Sent:
+        """See the function `send`."""
+        with Sending(self._options, self._grant, topic_partition, self._asker) as sending:
+            for batch in cut(rows, self._options.batch_bytes, timestamp_ms):
+                sending.put(batch)
+            return sending.finish()
+
+
+class _Producers(LogCalls):
+    """What leaders know of producers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._calls = Calls(cluster)
+
+
+class _Trouble(Exception):
+    """What was sent is to be sent again, after a look at how things are."""
+
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Ready(NamedTuple):
+    """A batch with its bytes."""
+
+    batch: Batch
+    data: bytes | bytearray
+
+
+class Sending:
+    """The rows of one partition on their way, over the connections of `asker`."""
+
+    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int], asker: Asker) -> None:
+        self._options = options
+        self._grant = grant
+        self._topic, self._partition = where
+        self._where = f"{where[0]}-{where[1]}"
+        self._asker = asker
+        self._encoding = EncodeOptions(
+            codec=options.codec,
+            level=options.client.compression_level,
+            batch_bytes=INT32_MAX,
+            producer_id=grant.producer_id,
+            producer_epoch=grant.producer_epoch,
+            transactional=grant.transactional_id is not None,
+        )
+        self._waiting: deque[_Ready] = deque()  # not acknowledged, in order
+        self._answers: deque[asyncio.Future[Any]] = deque()  # of the first of them, on the present connection
+        self._connection: Connection | None = None
+        self._version = 0
+        self._is_asked = False
+        self._has_acked = False
+        self._ahead = -1  # the last sequence that is in the log whoever wrote it, as far as is known
+        self._failed_since_s: float | None = None
+        self._attempt = 0
+        self._missing = 0
+        self._records = self._bytes = 0
+        self._first_offset = self._last_offset = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for answer in self._answers:
+            answer.add_done_callback(_seen)
+
+    def put(self, batch: Batch) -> None:
+        """Sends a batch as soon as there is room."""
+        self._check_size(batch)
+        self._records += batch.records
+        self._bytes += batch.content_bytes
+        if not self._is_asked:
+            self._run(self._ask_how_far)
+        if batch.last < self._ahead:
+            return  # it is there
+        self._check_boundary(batch)
+        ready = _Ready(batch, encoded(batch, self._encoding_from(batch.first)))
+        self._run(lambda cluster: self._put(cluster, ready))
+
+    def finish(self) -> Sent:
+        """Returns when all is acknowledged."""
+        if self._waiting:
+            self._run(lambda cluster: self._drain(cluster, 0))
+        if self._ahead >= self._records:
+            raise self._differs()
+        return Sent(self._topic, self._partition, self._records, self._bytes, self._first_offset, self._last_offset)
+
+    def _run(self, work: Any) -> None:
+        try:
+            self._asker.run(work)
+        except UnsupportedVersion as error:
+            raise SinkError(f"{self._where} cannot be written exactly once: {error}") from error
+        except ClientError as error:
+            raise SinkError(f"{self._where} cannot be written: {self._asker.told(error)}") from error
+
+    def _encoding_from(self, sequence: int) -> EncodeOptions:
+        return replace(self._encoding, base_sequence=sequence)
+
+    # -- checks
+
+    def _check_size(self, batch: Batch) -> None:
+        most = self._options.client.max_request_size
+        if batch.size_bytes + COMPRESSED_HEADROOM > most and batch.records == 1:
+            raise SinkError(
+                f"a record of {batch.content_bytes} bytes for {self._where} is larger than kafka.max.request.size"
+                f" allows, {most}"
+            )
+
+    def _check_boundary(self, batch: Batch) -> None:
+        if batch.first <= self._ahead < batch.last:
+            raise self._differs()
+
+    def _differs(self) -> SinkError:
+        return SinkError(
+            f"{self._where} has other rows of this task than this attempt of it: rows and their order must be the same"
+            " whenever they are computed; the micro-batch has to be written from scratch"
+        )
+
+    # -- sending
+
+    async def _put(self, cluster: Cluster, ready: _Ready) -> None:
+        await self._drain(cluster, self._limit() - 1)
+        if ready.batch.last < self._ahead:
+            return  # found out on the way
+        self._check_boundary(ready.batch)
+        self._waiting.append(ready)
+        try:
+            await self._send_waiting(cluster)
+        except (_Trouble, ClientError) as error:
+            await self._recover(cluster, error)
+        await asyncio.sleep(0)  # what was queued leaves
+
+    def _limit(self) -> int:
+        return self._options.in_flight if self._has_acked and self._version >= PRODUCE_OF_1_0 else 1
+
+    async def _drain(self, cluster: Cluster, most: int) -> None:
+        """Returns when at most so many batches are unacknowledged."""
+        while len(self._waiting) > most:
+            try:
+                await self._send_waiting(cluster)
+                await self._take_answer()
+            except (_Trouble, ClientError) as error:
+                await self._recover(cluster, error)
+
+    async def _send_waiting(self, cluster: Cluster) -> None:
+        """Sends what has not been sent on this connection."""
+        if self._connection is None:
+            self._connection = await self._leader(cluster)
+            self._version = self._connection.version_of(ProduceRequest, PRODUCE_OF_V1)
+        elif self._connection.is_closed:
+            raise ConnectionLost(f"{self._where}: the connection to its leader has ended")
+        while len(self._answers) < min(len(self._waiting), self._limit()):
+            ready = self._waiting[len(self._answers)]
+            self._answers.append(self._connection.send(self._request(ready.data), self._version))
+
+    def _request(self, data: bytes | bytearray) -> ProduceRequest:
+        topic = ProduceRequest.TopicProduceData
+        one = topic.PartitionProduceData(index=self._partition, records=data)
+        return ProduceRequest(
+            transactional_id=self._grant.transactional_id,
+            acks=-1,
+            timeout_ms=self._options.client.request_timeout_ms,
+            topic_data=[topic(name=self._topic, partition_data=[one])],
+        )
+
+    async def _leader(self, cluster: Cluster) -> Connection:
+        await cluster.topic(self._topic, self._patience_s())
+        node_id = cluster.leader(self._topic, self._partition)
+        if node_id == NO_NODE:
+            known = cluster.topics[self._topic]
+            self._missing += self._partition not in known.partitions
+            if self._missing >= MISSING_ATTEMPTS:
+                count = len(known.partitions)
+                raise SinkError(f"topic {self._topic!r} has {count} partitions, no {self._partition}")
+            cluster.expire(self._topic)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, self._where)
+        return await cluster.connection(node_id)
+
+    def _patience_s(self) -> float:
+        client = self._options.client
+        return min(client.max_block_ms, client.delivery_timeout_ms) / 1000
+
+    async def _take_answer(self) -> None:
+        """Waits for the answer to the first batch that has none. Raises _Trouble, SinkError, ClientError."""
+        response = await self._answers[0]
+        answer: Any = answers_in(response).get((self._topic, self._partition))
+        self._answers.popleft()
+        if answer is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an answer without the partition")
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            self._acked(answer.base_offset)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._acked(-1)
+        else:
+            error = KafkaError(code, getattr(answer, "error_message", None))
+            if error.retriable or code in _ELSEWHERE:
+                raise _Trouble(error)
+            self._refused(error, self._waiting[0])
+
+    def _acked(self, base_offset: int) -> None:
+        batch = self._waiting.popleft().batch
+        self._has_acked = True
+        self._failed_since_s = None
+        self._attempt = 0
+        if batch.first == 0:
+            self._first_offset = base_offset
+        self._last_offset = base_offset + batch.records - 1 if base_offset >= 0 else -1
+
+    def _refused(self, error: KafkaError, ready: _Ready) -> NoReturn:
+        """An answer that no later try mends."""
+        code, batch = error.number, ready.batch
+        if code in _FENCED:
+            raise self._fenced()
+        if code in _NOT_OPEN:
+            raise SinkError(
+                f"{self._where} knows no open transaction of {self._owner()}: it may have been"
+                f" ended for its age ({error})"
+            )
+        if code in _TOO_LARGE:
+            if batch.records == 1:
+                text = f"a record of {batch.content_bytes} bytes for {self._where} is larger than its topic takes"
+            else:
+                text = (
+                    f"a batch of {len(ready.data)} bytes for {self._where} is larger than its topic takes: give"
+                    " kafka.batch.size below its max.message.bytes"
+                )
+            raise SinkError(f"{text} (max.message.bytes): {error}")
+        if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            raise SinkError(
+                f"{self._where} is kept in an older message format than v2, which holds no producers: {error}"
+            )
+        raise SinkError(f"{self._where} refuses rows {batch.first} to {batch.last} of this task: {error}")
+
+    def _fenced(self) -> SinkFenced:
+        return SinkFenced(
+            f"{self._where} knows a newer owner of {self._owner()}: another query took over, or the transaction was"
+            " ended for its age (kafka.transaction.timeout.ms)"
+        )
+
+    def _owner(self) -> str:
+        grant = self._grant
+        if grant.transactional_id is None:
+            return f"producer id {grant.producer_id}"
+        return f"transactional id {grant.transactional_id!r}"
+
+    # -- after a failure
+
+    async def _recover(self, cluster: Cluster, error: BaseException) -> None:
+        """Waits until nothing is in flight, looks how things are, and lets the waiting batches be sent again. Raises
+        SinkError when that is of no use any more."""
+        cause = error.error if isinstance(error, _Trouble) else error
+        assert isinstance(cause, ClientError)
+        if not cause.retriable and not (isinstance(cause, KafkaError) and cause.code in _ELSEWHERE):
+            raise cause
+        loop = asyncio.get_running_loop()
+        if self._answers:
+            await asyncio.gather(*self._answers, return_exceptions=True)
+            self._answers.clear()
+        self._has_acked = False
+        if self._failed_since_s is None:
+            self._failed_since_s = loop.time()
+        self._attempt += 1
+        delay_s = cluster.retry_backoff_s(self._attempt)
+        if loop.time() + delay_s >= self._deadline_s():
+            raise self._given_up(cause) from cause
+        if isinstance(cause, KafkaError) and cause.code in _ELSEWHERE:
+            await self._find_place(cluster, cause, is_refused=True)
+            if self._attempt == 1:
+                return
+        elif isinstance(cause, ConnectionLost) or (isinstance(cause, KafkaError) and cause.stale_metadata):
+            # Another leader, or the same after a restart: is all there that it has acknowledged?
+            self._connection = None
+            cluster.expire(self._topic)
+            await self._find_place(cluster, cause, is_refused=False)
+        await asyncio.sleep(delay_s)
+
+    def _deadline_s(self) -> float:
+        since_s = self._failed_since_s
+        since_s = asyncio.get_running_loop().time() if since_s is None else since_s
+        return since_s + self._options.client.delivery_timeout_ms / 1000
+
+    def _given_up(self, cause: ClientError) -> SinkError:
+        limit_ms = self._options.client.delivery_timeout_ms
+        return SinkError(
+            f"{self._where} could not be written within kafka.delivery.timeout.ms, {limit_ms} ms:"
+            f" {self._asker.told(cause)}"
+        )
+
+    async def _find_place(self, cluster: Cluster, cause: ClientError, *, is_refused: bool) -> None:
+        """Goes on behind what is there. `is_refused`: the first waiting batch is out of order, so that another attempt
+        is ahead, or what was before it is gone."""
+        last = await self._patiently(cluster, self._last_sequence)
+        if last is None and is_refused:
+            last = await self._patiently(cluster, self._last_in_log)
+        if last is None:
+            return
+        first = self._waiting[0].batch.first
+        if last < first - 1:
+            raise SinkError(
+                f"{self._where} lacks rows of this task that were there, up to {first - 1}, or does not know who wrote"
+                f" them any more: the micro-batch has to be written from scratch ({cause})"
+            ) from cause
+        if last > self._ahead:
+            self._ahead = last
+            self._failed_since_s = None
+        elif is_refused and self._waiting[0].batch.last == last:
+            raise self._differs()  # it is the newest that there is, so a copy of it would not be out of order
+        while self._waiting and self._waiting[0].batch.last < self._ahead:
+            self._waiting.popleft()
+            self._last_offset = -1
+        for ready in self._waiting:
+            self._check_boundary(ready.batch)
+
+    # -- what is there already
+
+    async def _ask_how_far(self, cluster: Cluster) -> None:
+        self._is_asked = True
+        last = await self._patiently(cluster, self._last_sequence)
+        self._ahead = -1 if last is None else last
+
+    async def _patiently(self, cluster: Cluster, ask: Callable[[Cluster], Awaitable[T]]) -> T:
+        """What is asked, tried again as long as a batch is. Raises ClientError, SinkError."""
+        loop = asyncio.get_running_loop()
+        deadline_s = self._deadline_s()
+        attempt = 0
+        while True:
+            try:
+                return await ask(cluster)
+            except ClientError as error:
+                attempt += 1
+                delay_s = cluster.retry_backoff_s(attempt)
+                if not error.retriable:
+                    raise
+                if loop.time() + delay_s >= deadline_s:
+                    raise self._given_up(error) from error
+                cluster.expire(self._topic)
+            await asyncio.sleep(delay_s)
+
+    async def _last_sequence(self, cluster: Cluster) -> int | None:
+        """The last sequence of this grant in the partition, -1 for none; None where that cannot be asked."""
+        connection = await self._leader(cluster)
+        if last_version(connection, DescribeProducersRequest) < 0:
+            return None
+        where = self._topic, self._partition
+        found = (await _Producers(cluster).describe_producers([where], timeout_s=self._patience_s()))[where]
+        if isinstance(found, ClientError):
+            if isinstance(found, KafkaError) and found.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                return None
+            if isinstance(found, UnsupportedVersion):
+                return None
+            raise found
+        for state in found:
+            if state.producer_id == self._grant.producer_id:
+                return self._sequence_of(state.producer_epoch, state.last_sequence)
+        return -1
+
+    def _sequence_of(self, epoch: int, sequence: int) -> int:
+        if epoch > self._grant.producer_epoch:
+            raise self._fenced()
+        return sequence if epoch == self._grant.producer_epoch else -1
+
+    async def _last_in_log(self, cluster: Cluster) -> int:
+        """The same, found in the log: it is near its end, or it is not worth the search."""
+        try:
+            async with asyncio.timeout(self._patience_s()):
+                found = await LogTail(cluster).last_of(self._topic, self._partition, {self._grant.producer_id})
+        except TimeoutError:
+            raise SinkError(f"{self._where}: what this task has written was not found in its log in time") from None
+        return -1 if found is None else self._sequence_of(found.producer_epoch, found.sequence)
+
+
+def _seen(answer: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more, however it comes out."""
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,104 @@
+"""Values of `__cluster_metadata`: metadata records in their frame, and what they say of the configs of topics.
+
+Owns the frame of a record (KIP-631: frame version, record type and record version as varints, then the flexible
+message). Record versions are those of metadata.version 3.9-IV0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..compiler import build, parse
+from ..errors import MalformedMessage
+from ..primitives import varint_bytes
+from ..schema import spec
+from . import metadata_records
+
+TOPIC = "__cluster_metadata"
+FRAME_VERSION = 1
+
+WRITTEN_VERSIONS: dict[type, int] = {
+    metadata_records.TopicRecord: 0,
+    metadata_records.PartitionRecord: 1,
+    metadata_records.PartitionChangeRecord: 1,
+    metadata_records.ConfigRecord: 0,
+    metadata_records.RemoveTopicRecord: 0,
+    metadata_records.ProducerIdsRecord: 0,
+    metadata_records.FeatureLevelRecord: 0,
+    metadata_records.ClientQuotaRecord: 0,
+    metadata_records.AccessControlEntryRecord: 0,
+    metadata_records.RemoveAccessControlEntryRecord: 0,
+    metadata_records.UserScramCredentialRecord: 0,
+    metadata_records.RemoveUserScramCredentialRecord: 0,
+}
+_CLASSES = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
+
+
+def encode(record: Any) -> bytes:
+    """The value bytes of one metadata record."""
+    version = WRITTEN_VERSIONS[type(record)]
+    key = spec(type(record)).api_key
+    return varint_bytes(FRAME_VERSION) + varint_bytes(key) + varint_bytes(version) + build(record, version)
+
+
+def frame_of(value: bytes) -> tuple[int, int, int]:
+    """(type, version, where the message begins) of a value. Raises MalformedMessage."""
+    numbers, position = [], 0
+    for _ in range(3):
+        number = shift = 0
+        while True:
+            if position == len(value) or shift > 28:
+                raise MalformedMessage("metadata record: its frame is cut short")
+            byte = value[position]
+            position += 1
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        numbers.append(number)
+    frame_version, key, version = numbers
+    if frame_version != FRAME_VERSION:
+        raise MalformedMessage(f"metadata record: frame version {frame_version}")
+    return key, version, position
+
+
+def decode(value: bytes) -> Any | None:
+    """The record of a value; None for a type that Ottla does not use. Raises MalformedMessage."""
+    key, version, position = frame_of(value)
+    cls = _CLASSES.get(key)
+    if cls is None:
+        return None
+    if version not in spec(cls).versions:
+        raise MalformedMessage(f"{cls.__name__}: version {version}")
+    return parse(cls, version, value, position)
+
+
+TOPIC_RESOURCE = 2  # KIP-133's number for a topic
+
+Configs = dict[str, dict[str, str]]
+
+
+def topic_configs(values: Iterable[bytes]) -> Configs:
+    """What is set for each topic after these values, oldest first.
+
+    What cannot be read is passed over: a broker may be writing, and other records are no concern of this.
+    """
+    configs: Configs = {}
+    names: dict[bytes, str] = {}
+    for value in values:
+        try:
+            record = decode(value)
+        except MalformedMessage:
+            continue
+        if isinstance(record, metadata_records.TopicRecord):
+            names[record.topic_id] = record.name
+        elif isinstance(record, metadata_records.RemoveTopicRecord):
+            configs.pop(names.pop(record.topic_id, ""), None)
+        elif isinstance(record, metadata_records.ConfigRecord) and record.resource_type == TOPIC_RESOURCE:
+            of_topic = configs.setdefault(record.resource_name, {})
+            if record.value is None:
+                of_topic.pop(record.name, None)
+            else:
+                of_topic[record.name] = record.value
+    return configs

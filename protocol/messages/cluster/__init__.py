@@ -1,0 +1,1 @@
+"""Messages about nodes, log directories, the quorum, features and client telemetry."""

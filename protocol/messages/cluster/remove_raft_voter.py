@@ -1,0 +1,24 @@
+"""RemoveRaftVoter: request and response of API key 81. KIP-853."""
+
+from __future__ import annotations
+
+from ...primitives import Int16, Int32, Text, Uuid
+from ...schema import message
+
+
+@message(api_key=81, versions="0", flexible="0+")
+class RemoveRaftVoterRequest:
+    """Asks that a controller no longer vote on the metadata log."""
+
+    cluster_id: Text | None
+    voter_id: Int32
+    voter_directory_id: Uuid
+
+
+@message(api_key=81, versions="0", flexible="0+")
+class RemoveRaftVoterResponse:
+    """Whether it does so."""
+
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: Text | None

@@ -1,0 +1,22 @@
+"""UnregisterBroker: request and response of API key 64. KIP-500, KIP-631."""
+
+from __future__ import annotations
+
+from ...primitives import Int16, Int32, Text
+from ...schema import message
+
+
+@message(api_key=64, versions="0", flexible="0+")
+class UnregisterBrokerRequest:
+    """Asks that the cluster forget a broker."""
+
+    broker_id: Int32
+
+
+@message(api_key=64, versions="0", flexible="0+")
+class UnregisterBrokerResponse:
+    """Whether it did."""
+
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: Text | None

@@ -1,0 +1,1 @@
+"""Messages of consumer groups and their committed offsets."""

@@ -1,0 +1,1 @@
+"""Messages that write, read, look up and delete records."""

@@ -1,0 +1,1 @@
+"""Messages of access control lists, SCRAM credentials and delegation tokens."""

@@ -1,0 +1,1 @@
+"""Messages of producer ids and transactions."""

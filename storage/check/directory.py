@@ -1,0 +1,225 @@
+"""Whether a data directory, of Ottla or of Apache Kafka, is sound: every partition, and the files beside them.
+
+Owns the order of reading that makes it true beside a running broker (checkpoints before logs, as logs only grow) and
+the comparison of checkpoints and identities with what the logs say. Takes no lock, writes nothing. What is wrong in a
+directory that may be in use is looked at twice: a file that was rolled or replaced meanwhile is no fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...protocol.primitives import ZERO_UUID
+from ..errors import StorageError
+from ..format import checkpoint
+from ..format.partition_metadata import FILE_NAME, decode_id, read_topic_id
+from ..format.properties import parse_properties
+from ..io.files import Files
+from ..log_dir import restore
+from ..log_dir.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
+from . import inspect
+from .partition import LEFTOVERS, Circumstances, Finding, Walk
+
+CHECKPOINTS = (
+    checkpoint.RECOVERY_POINT,
+    checkpoint.LOG_START_OFFSET,
+    checkpoint.REPLICATION_OFFSET,
+    checkpoint.CLEANER_OFFSET,
+)
+REPAIRING = CLEAN_SHUTDOWN + ".repairing"
+COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+_SET_ASIDE = {
+    "-delete": "deleted; whoever opens the directory removes it",
+    "-stray": "set aside; no broker looks at it",
+    "-future": "a replica on its way to another directory",
+}
+
+MayHaveGaps = Callable[[str], bool]
+"""Whether a topic's cleanup policy lets a cleaner take records, or is not known."""
+
+
+@dataclass
+class Report:
+    """What was looked at so far. `walks` are kept only where something was wrong, for whoever repairs it."""
+
+    clean: bool = False
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    walks: dict[str, Walk] = field(default_factory=dict)
+
+
+class Verification:
+    """One look at a data directory. Raises StorageError for what is no data directory, or cannot be read."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        deep: bool = False,
+        may_have_gaps: MayHaveGaps = lambda topic: True,
+        chosen: Callable[[str, int], bool] = lambda topic, partition: True,
+        files: Files = inspect.LOOKING,
+    ) -> None:
+        self.root = os.fspath(directory)
+        self._files = files
+        self.report = Report(clean=files.exists(os.path.join(self.root, CLEAN_SHUTDOWN)))
+        self.folders = inspect.partitions(self.root, files)
+        self._deep = deep
+        self._may_have_gaps = may_have_gaps
+        self._chosen = chosen
+        self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self._ids: dict[tuple[str, int], tuple[str, bytes]] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        """Everything that was found. To be run once."""
+        yield from self.beside()
+        for folder in self.folders:
+            if self._chosen(folder.topic, folder.partition):
+                yield from self._partition(folder)
+        yield from self.identities()
+
+    # -- for whoever walks over the partitions elsewhere: `beside` first, then of each `walk` and `around`, `identities`
+
+    def walk(self, folder: inspect.PartitionFolder) -> Walk:
+        """A walk over a partition as it is now, not begun."""
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = sorted(self._files.list(folder.path))
+        key = (folder.topic, folder.partition)
+        gaps = self._may_have_gaps(folder.topic) or key in self._offsets[checkpoint.CLEANER_OFFSET]
+        gaps = gaps or folder.topic in COMPACTED_TOPICS
+        log_start = self._offsets[checkpoint.LOG_START_OFFSET].get(key, 0)
+        return Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files)
+
+    def around(self, walk: Walk) -> Iterator[Finding]:
+        """What the checkpoints and the partition's own identity say, once it was walked over."""
+        yield from self._checkpoints(walk.folder, walk)
+        topic_id = ZERO_UUID
+        try:
+            topic_id = read_topic_id(self._files, walk.folder.path)
+            if FILE_NAME in walk.names and topic_id == ZERO_UUID and self.report.clean:
+                raise StorageError("no topic id in it")
+        except StorageError as error:
+            name = f"{os.path.basename(walk.folder.path)}/{FILE_NAME}"
+            yield Finding(name, 0, None, str(error), True, "identity")
+        self._ids[walk.folder.topic, walk.folder.partition] = (walk.folder.path, topic_id)
+
+    def forget(self, folder: inspect.PartitionFolder) -> None:
+        """A partition went meanwhile."""
+        self._ids.pop((folder.topic, folder.partition), None)
+
+    def identities(self) -> Iterator[Finding]:
+        """Partitions with another topic id than the others of their topic, among those that were looked at."""
+        counts: dict[str, Counter[bytes]] = {}
+        known = {key: found for key, found in self._ids.items() if found[1] != ZERO_UUID}
+        for (topic, _), (_, topic_id) in known.items():
+            counts.setdefault(topic, Counter())[topic_id] += 1
+        for (topic, _), (path, topic_id) in known.items():
+            if counts[topic].most_common(1)[0][0] != topic_id:
+                what = "another topic id than that of the topic's other partitions"
+                yield Finding(f"{os.path.basename(path)}/{FILE_NAME}", None, None, what, True, "identity")
+
+    # -- the files beside the partitions
+
+    def beside(self) -> Iterator[Finding]:
+        """What lies in the directory itself. Comes before the partitions: logs only grow."""
+        for name in sorted(self._files.list(self.root)):
+            for suffix, what in _SET_ASIDE.items():
+                if name.endswith(suffix) and inspect.is_folder(os.path.join(self.root, name), self._files):
+                    yield Finding(name, None, None, what, False, "leftover")
+            if name.endswith(LEFTOVERS):
+                yield Finding(name, None, None, "a file half written; not used", False, "leftover")
+            if name == RESTORE:
+                yield Finding(name, None, None, restore.described(self._files, self.root) or "", False, "leftover")
+            if name == REPAIRING:
+                yield Finding(name, None, None, "of a repair that did not end: run it again", False, "leftover")
+        for name in CHECKPOINTS:
+            try:
+                self._offsets[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
+            except StorageError as error:
+                self._offsets[name] = {}
+                yield Finding(name, 0, None, str(error), True, "checkpoint")
+            if self.report.clean and name != checkpoint.CLEANER_OFFSET:  # a close writes the others for what is there
+                for topic, partition in self._offsets[name]:
+                    if not inspect.is_folder(os.path.join(self.root, f"{topic}-{partition}"), self._files):
+                        what = f"an offset of {topic}-{partition}, which is not here"
+                        yield Finding(name, None, None, what, True, "checkpoint")
+        try:
+            check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
+        except FileNotFoundError:
+            pass
+        except (StorageError, ValueError, OSError) as error:
+            yield Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
+
+    def _checkpoints(self, folder: inspect.PartitionFolder, walk: Walk) -> Iterator[Finding]:
+        """What the directory's checkpoints say of a partition whose log was walked over."""
+        key = (folder.topic, folder.partition)
+        start, end = walk.folder.segments[0].base_offset, walk.log_end
+        if end is None:
+            return  # the log does not tell where it ended
+        for name in CHECKPOINTS:
+            offset = self._offsets[name].get(key)
+            if offset is None:
+                continue
+            what = None
+            if offset < 0 or offset > end:
+                what = f"{offset} of {folder.topic}-{folder.partition}, whose log ends at {end}"
+            elif name == checkpoint.RECOVERY_POINT and self.report.clean and offset != end:
+                what = f"{offset} of {folder.topic}-{folder.partition}, which was closed at {end}"
+            elif name == checkpoint.REPLICATION_OFFSET and self.report.clean and offset < start:
+                what = f"{offset} of {folder.topic}-{folder.partition}, whose log begins at {start}"
+            if what is not None:
+                yield Finding(name, None, offset, what, True, "checkpoint")
+
+    # -- partitions
+
+    def _partition(self, folder: inspect.PartitionFolder) -> list[Finding]:
+        """A faulty one is looked at again if a broker may have been at work."""
+        self.report.partitions += 1
+        self.report.segments += len(folder.segments)
+        found, walk = self._once(folder)
+        self.report.bytes += walk.bytes_read
+        if any(finding.wrong for finding in found) and not self.report.clean:
+            again = inspect.partition_folder(folder.path, self._files)
+            if again is None:
+                self.forget(folder)
+                return []
+            second, walk = self._once(again)
+            found = seen_twice(found, second)
+        if any(finding.wrong for finding in found):
+            self.report.walks[folder.path] = walk
+        return found
+
+    def _once(self, folder: inspect.PartitionFolder) -> tuple[list[Finding], Walk]:
+        walk = self.walk(folder)
+        found: list[Finding] = []
+        try:
+            found += walk.findings()
+        except StorageError as error:
+            found.append(Finding(os.path.basename(folder.path), None, None, str(error)))
+        found += self.around(walk)
+        return found, walk
+
+
+def seen_twice(first: Sequence[Finding], second: Sequence[Finding]) -> list[Finding]:
+    """What two looks found, where a broker may have been at work between them and meanwhile."""
+    return [finding for finding in second if not finding.wrong or finding in first]
+
+
+def check_properties(files: Files, path: str) -> None:
+    """Raises StorageError or ValueError if meta.properties is not what a broker needs."""
+    found = parse_properties(files.read_bytes(path), path)
+    if not found:
+        raise StorageError(f"{path} is empty")
+    node = found.get("node.id", found.get("broker.id", ""))
+    if not (node.isascii() and node.isdigit() and int(node) < 2**31):
+        raise StorageError(f"{path}: node id {node!r}")
+    if not found.get("cluster.id") and found.get("version") == "1":
+        raise StorageError(f"{path} has no cluster id")
+    if found.get("directory.id"):
+        decode_id(found["directory.id"])

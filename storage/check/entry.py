@@ -1,0 +1,109 @@
+"""Whether one entry of a log can stay where it is: the rules that verify and repair have in common.
+
+Pure but for reading what is to be opened. What a recovery checks, and more: the leader epoch, which lies outside of the
+CRC, and the number of records. Nothing here knows of other files than the `.log`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ...protocol.records import formats
+from ...protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..errors import StorageError
+from ..log.append_plan import MAX_RELATIVE_OFFSET
+from . import inspect
+
+CRC, WRAPPER, OFFSET, TOO_FAR, OVERLAP, COUNT, GAP, EPOCH = (
+    "crc",
+    "wrapper",
+    "offset",
+    "too far",
+    "overlap",
+    "count",
+    "gap",
+    "epoch",
+)
+
+
+class Place(NamedTuple):
+    """Where an entry stands: `expected` is the offset that is next, `next_base` the next segment's, None in the last,
+    `epoch` the latest leader epoch in front of it, 0 if none is known."""
+
+    base_offset: int
+    next_base: int | None
+    expected: int
+    epoch: int
+
+
+def entry_problem(found: inspect.BatchFacts, place: Place) -> tuple[str, str] | None:
+    """What is wrong with an entry: its kind, and in words. A GAP is a fault only where no cleaner works."""
+    header, expected = found.header, place.expected
+    first = found.first_offset if found.is_wrapper else header.base_offset
+    if not found.crc_ok:
+        return CRC, f"CRC {header.crc:#010x} does not match what it covers, {found.size_bytes} bytes"
+    if found.problem is not None:
+        return WRAPPER, f"a compressed message that cannot be opened: {found.problem}"
+    if header.last_offset < expected or 0 <= first < expected or header.last_offset_delta < 0:
+        return OFFSET, f"offsets {header.base_offset}-{header.last_offset} where {expected} is next"
+    if header.last_offset - place.base_offset > MAX_RELATIVE_OFFSET:
+        return TOO_FAR, f"last offset {header.last_offset} is too far from the segment's base"
+    if place.next_base is not None and header.last_offset >= place.next_base:
+        what = f"last offset {header.last_offset} lies in the next segment, which begins at {place.next_base}"
+        return OVERLAP, what
+    if header.magic == 2 and not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return COUNT, f"{header.record_count} records in offsets {header.base_offset}-{header.last_offset}"
+    if first > expected:
+        return GAP, f"offsets {expected}-{first - 1} are missing in front of it"
+    return epoch_problem(header, place.epoch)
+
+
+def epoch_problem(header: BatchHeader, epoch: int) -> tuple[str, str] | None:
+    """Whether its leader epoch is lower than one in front of it."""
+    # A batch that was made of old messages has epoch -1 wherever it lies.
+    if header.magic == 2 and header.partition_leader_epoch != -1 and header.partition_leader_epoch < epoch:
+        return EPOCH, f"leader epoch {header.partition_leader_epoch} does not follow those before it"
+    return None
+
+
+def record_problem(source: inspect.Source, found: inspect.BatchFacts, path: str, gaps: bool) -> str | None:
+    """Opens an entry: are there as many records, at such offsets, as late, as its header says? StorageError.
+
+    `gaps`: records may have been taken from it.
+    """
+    header, count, first, last = found.header, 0, -1, -1
+    largest_ms, what = -1, None
+    try:
+        if found.size_bytes > inspect.ENTRY_BYTES_MAX:
+            raise InvalidRecords(f"{found.size_bytes} bytes are not opened")
+        data = source.read(found.position, found.size_bytes)
+        for record in formats.records(data, 0, max_bytes=MAX_DECOMPRESSED_BYTES):
+            first = record.offset if not count else first
+            count += 1
+            if record.offset <= last:
+                what = what or f"record offset {record.offset} behind {last}"
+            last = record.offset
+            largest_ms = max(largest_ms, record.timestamp)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        return what or f"its records cannot be read: {error}"
+    except OSError as error:
+        raise StorageError(f"cannot read {os.path.basename(path)}: {error.strerror}") from error
+    return what or _against_header(header, count, (first, last), largest_ms, gaps)
+
+
+def _against_header(
+    header: BatchHeader, count: int, offsets: tuple[int, int], largest_ms: int, gaps: bool
+) -> str | None:
+    first, last = offsets
+    if 0 <= header.record_count != count:
+        return f"{count} records where its header says {header.record_count}"
+    if last > header.last_offset or (count and last < header.last_offset and not gaps):
+        return f"its last record has offset {last}, by its header {header.last_offset}"
+    if header.magic == 2 and count and (first < header.base_offset or (first > header.base_offset and not gaps)):
+        return f"its first record has offset {first}, by its header {header.base_offset}"
+    is_create_time = header.magic > 0 and not header.attributes & 8
+    if header.magic == 2 and count and is_create_time and largest_ms != header.max_timestamp and not gaps:
+        return f"its latest record is of {largest_ms}, by its header of {header.max_timestamp}"
+    return None

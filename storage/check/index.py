@@ -1,0 +1,189 @@
+"""The two indexes of a segment, read along with its log: does each entry say what the log says?
+
+Owns the comparison and nothing else. Entries are read in pieces, so memory is bounded whatever the files' sizes. Apache
+Kafka preallocates the indexes of its active segment: zeros behind the last entry are no fault where it was not closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from typing import Self
+
+from ...protocol.records.batch import BatchHeader
+from ..errors import StorageError
+from ..format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from ..io.files import Files
+from . import inspect
+
+_PIECE_ENTRIES = 4096
+
+Problem = tuple[int, str, bool]
+"""Byte of the index, what, and whether it is wrong."""
+
+
+class _Entries:
+    """Entries one after the other; `next` is the one that is waited for, None behind the last."""
+
+    layout: struct.Struct
+
+    def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
+        self.path = path
+        self.exists = source is not None
+        self._source = source
+        self._base_offset = base_offset
+        self._may_have_zeros = may_have_zeros
+        self._problems: list[Problem] = []
+        self._reader = self._read()
+        self._at = -self.layout.size
+        self.next: tuple[int, int] | None = None
+        self._advance()
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.LOOKING) -> Iterator[Self]:
+        """The entries of a file, none if it is missing. StorageError if it cannot be opened."""
+        try:
+            source = inspect.FileSource(path, files)
+        except StorageError:
+            if files.exists(path):
+                raise
+            yield cls(path, None, base_offset, may_have_zeros)
+            return
+        with source:
+            yield cls(path, source, base_offset, may_have_zeros)
+
+    def _read(self) -> Iterator[tuple[int, int]]:
+        source, size = self._source, self.layout.size
+        position = 0
+        while source is not None and position < source.size:
+            data = source.read(position, _PIECE_ENTRIES * size)
+            whole = len(data) - len(data) % size
+            for at, entry in zip(range(0, whole, size), self.layout.iter_unpack(data[:whole]), strict=True):
+                if self._may_have_zeros and not any(entry) and inspect.all_zeros(source, position + at):
+                    return
+                yield entry
+            position += len(data)
+            if whole < len(data):
+                left = len(data) - whole
+                self._problem(f"{left} bytes where an entry begins", position - left)
+                return
+
+    def _advance(self) -> None:
+        try:
+            self.next = next(self._reader, None)
+        except OSError as error:
+            self._problem(f"cannot be read: {error.strerror}")
+            self.next = None
+        self._at += self.layout.size
+
+    def _problem(self, what: str, at: int | None = None) -> None:
+        """Notes the first one; the rest of the file is not looked at."""
+        if not self._problems:
+            self._problems.append((max(self._at, 0) if at is None else at, what, True))
+
+    def _stop(self, what: str) -> None:
+        self._problem(what)
+        self.next = None
+
+
+class OffsetEntries(_Entries):
+    """`.index`: (relative offset, position). An entry of a set that was appended at once may name its last offset."""
+
+    layout = struct.Struct(">ii")
+
+    def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
+        self._owed = -1  # an offset that a batch behind the entry's must end with
+        self._last = -1
+        super().__init__(path, source, base_offset, may_have_zeros)
+
+    def take(self, position: int, last_offset: int) -> None:
+        """The next entry of the log."""
+        entry = self.next
+        if entry is not None and position >= entry[1]:
+            relative, at = entry
+            if at != position:
+                return self._stop(f"position {at}, where no entry of the log begins")
+            if relative <= self._last or self._owed >= 0:
+                return self._stop(f"relative offset {relative} at position {at} does not follow {self._last}")
+            self._last = relative
+            self._owed = self._base_offset + relative
+            self._advance()
+        if self._owed >= 0:
+            if last_offset > self._owed:
+                what = f"relative offset {self._owed - self._base_offset}: no entry of the log ends with it there"
+                self._owed = -1
+                self._at -= self.layout.size
+                return self._stop(what)
+            if last_offset == self._owed:
+                self._owed = -1
+        return None
+
+    def pass_over(self, position: int) -> None:
+        """An entry of the log that is not believed: an index entry at its position may say what it will."""
+        self._owed = -1
+        while self.next is not None and self.next[1] <= position:
+            if self.next[1] < position:
+                return self._stop(f"position {self.next[1]}, where no entry of the log begins")
+            self._last = max(self._last, self.next[0])
+            self._advance()
+        return None
+
+    def end(self, log_bytes: int) -> list[Problem]:
+        """What was found, once the log is at its end."""
+        if self._owed >= 0:
+            self._at -= self.layout.size
+            self._problem(f"relative offset {self._owed - self._base_offset} lies behind the log's end")
+        elif self.next is not None:
+            self._problem(f"position {self.next[1]}, where the log has {log_bytes} bytes")
+        return self._problems
+
+
+class TimeEntries(_Entries):
+    """`.timeindex`: (largest timestamp so far, relative offset of the batch that brought it)."""
+
+    layout = struct.Struct(">qi")
+
+    def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
+        self._largest_ms = self._last_ms = -1
+        self._passed_over = False
+        super().__init__(path, source, base_offset, may_have_zeros)
+
+    def take(self, header: BatchHeader) -> None:
+        """The next entry of the log."""
+        if self._passed_over:
+            self._passed_over = False
+            while self.next is not None and self._base_offset + self.next[1] < header.base_offset:
+                self._last_ms = max(self._last_ms, self.next[0])
+                self._advance()
+        while self.next is not None and header.last_offset >= self._base_offset + self.next[1]:
+            timestamp_ms, relative = self.next
+            offset = self._base_offset + relative
+            if timestamp_ms <= self._last_ms:
+                return self._stop(f"timestamp {timestamp_ms} behind {self._last_ms}")
+            if header.max_timestamp != timestamp_ms or (header.magic == 2 and offset < header.base_offset):
+                return self._stop(f"timestamp {timestamp_ms} at offset {offset}, by the log {header.max_timestamp}")
+            if self._largest_ms > timestamp_ms:
+                return self._stop(f"timestamp {timestamp_ms} at offset {offset}, where {self._largest_ms} came before")
+            self._last_ms = timestamp_ms
+            self._advance()
+        self._largest_ms = max(self._largest_ms, header.max_timestamp)
+        return None
+
+    def pass_over(self) -> None:
+        """An entry of the log that is not believed: index entries of its offsets may say what they will."""
+        self._passed_over = True
+
+    def end(self, largest_ms: int) -> list[Problem]:
+        """What was found, once the log is at its end. `largest_ms` is what it must end with, -1 if it need not."""
+        if self._passed_over:
+            return self._problems
+        if self.next is not None:
+            self._problem(f"relative offset {self.next[1]} lies behind the log's end")
+        elif self.exists and largest_ms > self._last_ms:
+            self._problem(f"ends with timestamp {self._last_ms}, the log's largest is {largest_ms}")
+        return self._problems
+
+
+assert OffsetEntries.layout.size == OFFSET_ENTRY_BYTES and TimeEntries.layout.size == TIME_ENTRY_BYTES

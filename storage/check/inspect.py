@@ -1,0 +1,385 @@
+"""Facts about what lies in a data directory or a segment file, for those who only look: dump, formats, verify, audits.
+
+Owns reading without disturbing: no lock, nothing written, no index used, no file mapped (a mapped page whose file is
+cut kills the process, and a broker may be running). Entries of all three formats are read, in bounded memory. Damage is
+a value with its position, so that whoever counts or prints can say how far it got. `repair`, which has the directory
+for itself, looks through other `Files`: at what it would leave behind, and in tests at a disk that is none.
+
+A file is looked at as long as it was when it was opened; what a running broker appends afterwards is not seen. Raises
+StorageError when a file or folder cannot be opened, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from ...protocol.records import formats
+from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..errors import StorageError
+from ..format import checkpoint
+from ..io.files import DiskFiles, File, Files
+from ..log_dir import restore
+from ..log_dir.file_names import RESTORE
+
+WINDOW_BYTES = 1 << 20
+ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not opened; no broker takes one
+
+_LOG_NAME = re.compile(r"([0-9]{20})\.log")
+_PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_DIRECTORY_FILES = {
+    "meta.properties",
+    checkpoint.RECOVERY_POINT,
+    checkpoint.LOG_START_OFFSET,
+    checkpoint.REPLICATION_OFFSET,
+}
+_SIZE_FIELDS = struct.Struct(">qi")  # offset, bytes behind the size field
+_MAGIC_POSITION = 16
+_CRC_START = {0: 16, 1: 16, 2: 21}  # where what the CRC covers begins
+_HEADER_BYTES = {0: 26, 1: 34, 2: HEADER_BYTES}  # the least that an entry of a format takes
+
+
+class BatchFacts(NamedTuple):
+    """One entry of a segment: a v2 batch, or a v0/v1 message, which with a codec is a wrapper around others.
+
+    `header` has the fields of all formats, as `legacy.read_header` fills them for v0 and v1. `crc_ok` is None where it
+    was not checked. `first_offset` and `record_count` are -1 for a wrapper that was not opened, or could not be: then
+    `problem` says why.
+    """
+
+    position: int
+    header: BatchHeader
+    crc_ok: bool | None
+    first_offset: int
+    record_count: int
+    problem: str | None
+
+    @property
+    def magic(self) -> int:
+        return self.header.magic
+
+    @property
+    def size_bytes(self) -> int:
+        return self.header.size_bytes
+
+    @property
+    def codec(self) -> int:
+        return self.header.codec
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.last_offset
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether records lie inside a compressed v0 or v1 message."""
+        return self.header.magic < 2 and self.header.codec != 0
+
+
+class Damage(NamedTuple):
+    """Where reading ended: no entry begins at `position`, and `left_bytes` follow.
+
+    `is_tail`: the file ends inside an entry, or has nothing but zeros from here on. A write under way looks like that,
+    and so does what a crash leaves behind.
+    """
+
+    position: int
+    left_bytes: int
+    reason: str
+    is_tail: bool
+
+
+class Source(Protocol):
+    """Bytes at positions from 0 to `size`."""
+
+    size: int
+
+    def read(self, position: int, length: int) -> bytes:
+        """At most `length` bytes; fewer only where they end. OSError."""
+        ...
+
+
+class BytesSource:
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, position: int, length: int) -> bytes:
+        return self._data[position : position + length]
+
+
+class _LookedAt:
+    """A file of `LookingFiles`. Reads give less where the file became shorter."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        raise OSError(errno.EROFS, "opened for reading")
+
+    def truncate(self, size: int) -> None:
+        raise OSError(errno.EROFS, "opened for reading")
+
+    def sync(self) -> None:
+        raise OSError(errno.EROFS, "opened for reading")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LookingFiles(DiskFiles):
+    """The real disk for who only looks: files are opened for reading, and never mapped."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return _LookedAt(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+LOOKING = LookingFiles()
+
+
+class FileSource:
+    """A file, opened for reading; a context manager. Raises StorageError if it cannot be opened."""
+
+    def __init__(self, path: str | os.PathLike[str], files: Files = LOOKING) -> None:
+        try:
+            self._file = files.open(os.fspath(path))
+            self.size = self._file.size()
+        except OSError as error:
+            raise StorageError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+
+    def read(self, position: int, length: int) -> bytes:
+        length = min(length, self.size - position)
+        return bytes(self._file.read(position, length)) if length > 0 else b""
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+
+# -- entries
+
+
+def entries(
+    source: Source, *, check_crc: bool = True, open_wrappers: bool = False, position: int = 0
+) -> Iterator[BatchFacts | Damage]:
+    """Every entry from the start on, or from a position where one begins; a Damage, if there is one, comes last.
+
+    A wrong CRC ends nothing: the entry's size is trusted as long as the next header makes sense. `open_wrappers` tells
+    how many records a v0 or v1 wrapper holds, and the offset of the first one.
+    """
+    start = position
+    window = b""
+    while position < source.size:
+        try:
+            if start + len(window) - position < HEADER_BYTES:
+                start, window = position, source.read(position, WINDOW_BYTES)
+            found = _entry(source, window, position - start, position)
+            if isinstance(found, Damage):
+                yield found
+                return
+            size = found.size_bytes
+            crc_ok = None
+            if check_crc:
+                if position + size > start + len(window) and size <= WINDOW_BYTES:
+                    start, window = position, source.read(position, WINDOW_BYTES)
+                crc_ok = _crc_matches(source, window, position - start, position, found)
+            yield _facts(source, position, found, crc_ok, open_wrappers)
+        except OSError as error:
+            yield Damage(position, source.size - position, f"cannot be read: {error.strerror}", False)
+            return
+        position += size
+
+
+def entry_at(source: Source, position: int, *, open_wrappers: bool = False) -> BatchFacts | Damage:
+    """The entry at a position, its CRC checked, or why there is none."""
+    return next(entries(source, open_wrappers=open_wrappers, position=position), None) or Damage(
+        position, 0, "the end", True
+    )
+
+
+def segment(
+    path: str | os.PathLike[str], *, check_crc: bool = True, open_wrappers: bool = False, files: Files = LOOKING
+) -> Iterator[BatchFacts | Damage]:
+    """The `entries` of a file. StorageError if it cannot be opened."""
+    with FileSource(path, files) as source:
+        yield from entries(source, check_crc=check_crc, open_wrappers=open_wrappers)
+
+
+def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader | Damage:
+    """The header at a place of the window, or why there is none."""
+    left = source.size - position
+    if len(window) - at < min(left, HEADER_BYTES):
+        return Damage(position, left, "the file became shorter", True)
+    try:
+        if left <= _MAGIC_POSITION or left < _HEADER_BYTES.get(window[at + _MAGIC_POSITION], 0):
+            raise CorruptRecords(f"{left} bytes where an entry begins")
+        header = formats.read_header(window, at, whole=False)
+        if header.size_bytes > left:
+            return Damage(position, left, f"an entry of {header.size_bytes} bytes where {left} are left", True)
+        return header
+    except CorruptRecords as error:
+        if all_zeros(source, position):
+            return Damage(position, left, f"{left} bytes of zeros", True)
+        return Damage(position, left, str(error), left < HEADER_BYTES and _may_go_on(window[at:], left))
+
+
+def _may_go_on(data: bytes, left: int) -> bool:
+    """Whether these few bytes are the beginning of an entry that goes on behind the file's end."""
+    if left < _SIZE_FIELDS.size:
+        return True
+    _, size = _SIZE_FIELDS.unpack_from(data)
+    return _SIZE_FIELDS.size + size > left and (left <= _MAGIC_POSITION or data[_MAGIC_POSITION] in _HEADER_BYTES)
+
+
+def all_zeros(source: Source, position: int) -> bool:
+    """Whether nothing but zeros lies from a position on. OSError."""
+    while position < source.size:
+        data = source.read(position, WINDOW_BYTES)
+        if not data or data.count(0) != len(data):
+            return False
+        position += len(data)
+    return True
+
+
+def _crc_matches(source: Source, window: bytes, at: int, position: int, header: BatchHeader) -> bool:
+    end = position + header.size_bytes
+    if at + header.size_bytes <= len(window):
+        return formats.crc_matches(window, at, header)
+    crc = 0
+    checked = position + _CRC_START[header.magic]
+    while checked < end:
+        data = source.read(checked, min(WINDOW_BYTES, end - checked))
+        if not data:
+            return False
+        crc = crc32c(data, crc) if header.magic == 2 else zlib.crc32(data, crc)
+        checked += len(data)
+    return crc == header.crc
+
+
+def _facts(source: Source, position: int, header: BatchHeader, crc_ok: bool | None, open_wrappers: bool) -> BatchFacts:
+    if header.magic == 2 or header.codec == 0:
+        return BatchFacts(position, header, crc_ok, header.base_offset, header.record_count, None)
+    if not open_wrappers:
+        return BatchFacts(position, header, crc_ok, -1, -1, None)
+    try:
+        if header.size_bytes > ENTRY_BYTES_MAX:
+            raise InvalidRecords(f"a wrapper of {header.size_bytes} bytes is not opened")
+        data = source.read(position, header.size_bytes)
+        offsets = [record.offset for record in formats.records(data, 0, max_bytes=MAX_DECOMPRESSED_BYTES)]
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        return BatchFacts(position, header, crc_ok, -1, -1, str(error))
+    return BatchFacts(position, header, crc_ok, offsets[0], len(offsets), None)
+
+
+# -- directories
+
+
+class SegmentFile(NamedTuple):
+    """A `.log` of a partition."""
+
+    base_offset: int
+    path: str
+    size_bytes: int
+
+
+class PartitionFolder(NamedTuple):
+    """A partition's folder and its segments, oldest first; what is being deleted or swapped is left out."""
+
+    topic: str
+    partition: int
+    path: str
+    segments: tuple[SegmentFile, ...]
+
+
+def partition_of(folder_name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a folder by its name; None for a folder that is set aside, and for any other."""
+    match = _PARTITION_NAME.fullmatch(folder_name)
+    return (match[1], int(match[2])) if match and int(match[2]) < 2**31 else None
+
+
+def followed(path: str) -> str:
+    """A path made absolute, and where it is a link of some other name to a partition's folder, that folder's."""
+    path = os.path.abspath(path)
+    if partition_of(os.path.basename(path)) is None:
+        there = os.path.realpath(path)
+        return there if partition_folder(there) is not None else path
+    return path
+
+
+def is_folder(path: str, files: Files = LOOKING) -> bool:
+    """Whether something can be listed at a path."""
+    try:
+        files.list(path)
+    except OSError:
+        return False
+    return True
+
+
+def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> list[PartitionFolder]:
+    """The partitions of a data directory of Ottla or of Apache Kafka, by topic and number.
+
+    Raises StorageError for a path that is no such directory: it has neither a partition nor any of the files beside.
+    So it does where a partition's folder cannot be read: to leave it out would be to say that it is not there. It does
+    so as well where a restore of a snapshot has replaced a part of the directory.
+    """
+    root = os.fspath(directory)
+    try:
+        names = files.list(root)
+    except OSError as error:
+        raise StorageError(f"cannot read {root}: {error.strerror}") from error
+    if RESTORE in names and restore.is_divided(files, root):
+        raise StorageError(f"{root}: {restore.described(files, root)}")
+    found: list[PartitionFolder] = []
+    for name in names:
+        key = partition_of(name)
+        path = os.path.join(root, name)
+        if key is not None and (segments := _segments(path, files)):
+            found.append(PartitionFolder(*key, path, segments))
+    if not found and not _DIRECTORY_FILES & set(names):
+        raise StorageError(f"{root} is no data directory: it has no partition")
+    return sorted(found)
+
+
+def partition_folder(path: str, files: Files = LOOKING) -> PartitionFolder | None:
+    """One partition's folder as it is now; None if it is gone, or has no segment. StorageError if it cannot be read."""
+    key = partition_of(os.path.basename(path))
+    segments = _segments(path, files) if key is not None else ()
+    return PartitionFolder(*key, path, segments) if key is not None and segments else None
+
+
+def _segments(folder: str, files: Files) -> tuple[SegmentFile, ...]:
+    """The segments in a folder; none if it is no folder, or was deleted meanwhile. One that may not be read is no
+    folder without segments: StorageError."""
+    found: list[SegmentFile] = []
+    try:
+        for name in files.list(folder):
+            match = _LOG_NAME.fullmatch(name)
+            path = os.path.join(folder, name)
+            if match:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(SegmentFile(int(match[1]), path, files.size(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
+    return tuple(sorted(found))

@@ -1,0 +1,151 @@
+"""The batches of a segment's producers, joined to runs while their sequences follow each other.
+
+Owns when a run ends: at a marker, at another epoch, where sequences do not follow, where asked to. A producer's first
+batch in a segment, in a transaction or behind a break is a run of its own, told at once: what comes after it may be
+joined across those of others, as these begin no transaction.
+"""
+
+from __future__ import annotations
+
+from ...protocol.records.batch import BatchHeader
+from ..producers import txn_index
+from ..producers.producer_state import SEQUENCE_SPACE, at_or_below
+from . import inspect
+from .facts import NO_MARKER, OTHER_CONTROL, Events, Run
+
+_MAX_SEQUENCE = SEQUENCE_SPACE - 1
+
+
+class _Known:
+    """A producer in this segment: its epoch, the newest sequence and the last one, and the run that may go on.
+
+    `is_again`: the last one was written before, so what follows it need not be new.
+    """
+
+    __slots__ = (
+        "count",
+        "epoch",
+        "first",
+        "is_again",
+        "last",
+        "last_header",
+        "missing",
+        "newest",
+        "position",
+        "records",
+        "transactional",
+    )
+
+    def __init__(self, header: BatchHeader, is_again: bool, newest: int) -> None:
+        self.epoch = header.producer_epoch
+        self.transactional = header.is_transactional
+        self.last = header.last_sequence
+        self.newest = newest
+        self.is_again = is_again
+        self.first: BatchHeader | None = None
+        self.last_header = header
+        self.count = self.records = self.position = self.missing = 0
+
+
+class OpenRuns:
+    """Feed `take` with each sound batch of a producer; `close` ends all runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def close(self) -> Events:
+        for known in self._known.values():
+            if known.first is not None:
+                yield _run(known)
+                known.first = None
+
+    def take(self, found: inspect.BatchFacts, log: inspect.Source, missing: int) -> Events:
+        """One batch more; the runs that it ends, and its own if that is known already."""
+        header = found.header
+        known = self._known.get(header.producer_id)
+        if header.is_control:
+            if known is not None:
+                if known.first is not None:
+                    yield _run(known)
+                del self._known[header.producer_id]
+            yield _single(found, missing, *_marker(log, found))
+            return
+        first = header.base_sequence
+        is_again, newest, follows = False, header.last_sequence, False
+        if known is not None and known.epoch == header.producer_epoch and (first >= 0) == (known.last >= 0):
+            if first < 0:
+                follows, newest = True, -1
+            else:
+                following = (known.newest + 1) & _MAX_SEQUENCE
+                follows = first == (known.last + 1) & _MAX_SEQUENCE and not (known.is_again and first == following)
+                is_again = known.is_again if follows else first != following and at_or_below(first, known.newest)
+                newest = known.newest if at_or_below(newest, known.newest) else newest
+            follows = follows and known.transactional == header.is_transactional
+            if follows:
+                if known.first is None:
+                    known.first, known.position, known.missing = header, found.position, missing
+                    known.count = known.records = 0
+                known.count += 1
+                known.records += header.record_count
+                known.last_header, known.last, known.newest = header, header.last_sequence, newest
+                return
+        if known is not None and known.first is not None:
+            yield _run(known)
+        self._known[header.producer_id] = _Known(header, is_again, newest)
+        yield _single(found, missing)
+
+
+def _run(known: _Known) -> Run:
+    first, last = known.first, known.last_header
+    assert first is not None
+    return Run(
+        known.position,
+        first.base_offset,
+        last.last_offset,
+        known.count,
+        known.records,
+        last.producer_id,
+        known.epoch,
+        first.base_sequence,
+        last.last_sequence,
+        last.base_offset,
+        last.base_sequence,
+        first.base_timestamp,
+        last.max_timestamp,
+        known.transactional,
+        NO_MARKER,
+        -1,
+        known.missing,
+    )
+
+
+def _single(found: inspect.BatchFacts, missing: int, marker: int = NO_MARKER, coordinator_epoch: int = -1) -> Run:
+    header = found.header
+    return Run(
+        found.position,
+        header.base_offset,
+        header.last_offset,
+        1,
+        header.record_count,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.base_offset,
+        header.base_sequence,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.is_transactional,
+        marker,
+        coordinator_epoch,
+        missing,
+    )
+
+
+def _marker(log: inspect.Source, found: inspect.BatchFacts) -> tuple[int, int]:
+    """(kind, epoch of the coordinator) of a control batch."""
+    if found.size_bytes <= inspect.WINDOW_BYTES:
+        marker = txn_index.read_marker(log.read(found.position, found.size_bytes), 0, found.header)
+        if marker is not None:
+            return marker.kind, marker.coordinator_epoch
+    return OTHER_CONTROL, -1

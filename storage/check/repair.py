@@ -1,0 +1,495 @@
+"""Putting right what verify finds in a data directory, or in one partition of it, without losing a byte.
+
+Owns what is done with each kind of finding, and the order. The log decides: of it only goes what cannot stay (see
+`repair_log`), all else is made anew from it or taken away:
+
+1. The marker of a clean shutdown goes before the first change, and does not come back: the next start recovers from
+   the recovery points. While a repair is under way the marker has another name, by which a repair that goes on after a
+   crash knows that the directory had been closed. In one that had not, what every opening recovers is left to it, but
+   for the unfinished end of a log.
+2. Per partition: leftovers are completed or removed as an opening does. Then the log; then indexes, transaction indexes
+   and leader epochs, from the log; producer snapshots which it contradicts are removed. It is walked over again each
+   time, so a repair ends with a look that finds nothing, or says what it cannot mend.
+3. Topic ids that are malformed: that of the owner (the metadata log), else that of the topic's other partitions.
+4. Everything that was changed is synced; then the checkpoints, whose offsets must lie within the logs.
+5. What lies beside: deleted folders, files half written.
+
+Everything goes through `SavingFiles`, so what is removed is in the backup first. Each step leaves a directory from
+which a new repair comes to the same end. Nothing is changed where nothing is wrong. `repair` knows no lock: its caller
+has it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from ...protocol.primitives import ZERO_UUID
+from ..errors import StorageError
+from ..format import checkpoint
+from ..format.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
+from ..io.copy_on_write import Overlay
+from ..io.files import Files, write_atomically
+from ..io.undo_journal import Backup, SavingFiles
+from ..log.retention import epochs_from
+from ..log_dir import restore
+from ..log_dir.file_names import CLEAN_SHUTDOWN, META_PROPERTIES
+from ..producers import txn_index
+from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
+from ..segments.swap import SEGMENT_FILE, finish_leftovers
+from . import inspect
+from .directory import CHECKPOINTS, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
+from .partition import LEFTOVERS, Aborted, Circumstances, Finding, Walk
+from .repair_log import apply_plan, plan_log
+
+_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
+_LINE = re.compile(r"([a-zA-Z0-9._-]{1,249}) (0|[1-9][0-9]{0,9}) (0|[1-9][0-9]{0,18})")
+_ROUNDS_MAX = 8  # each one mends something, or is the last
+_REASONS_MAX = 5  # for one line of the manifest
+
+TopicPartition = tuple[str, int]
+
+
+class Step(NamedTuple):
+    """One thing that is done, or that cannot be: `finding` is why, `does` what, in words; `mends` is False if the
+    finding stays."""
+
+    finding: Finding
+    does: str
+    mends: bool = True
+
+
+class Options(NamedTuple):
+    """keep_sound: damaged stretches are left out of a log, else it ends there. may_have_gaps, topic_ids and
+    index_interval_bytes tell of topics, as far as that is known."""
+
+    keep_sound: bool = False
+    may_have_gaps: MayHaveGaps = lambda topic: True
+    topic_ids: Mapping[str, bytes] = {}
+    index_interval_bytes: Callable[[str], int] = lambda topic: 4096
+
+
+class Repair:
+    """One repair. `root` is the data directory; with `only` one partition of it (by its folder's name) is looked at.
+
+    Raises StorageError for what cannot be read at all.
+    """
+
+    def __init__(
+        self, files: Files, root: str, backup: Backup, options: Options | None = None, only: str | None = None
+    ) -> None:
+        self.root = root
+        self.was_clean = any(files.exists(os.path.join(root, name)) for name in (CLEAN_SHUTDOWN, REPAIRING))
+        self.changed = False
+        self._met_error = False
+        self._files = files
+        self._saving = SavingFiles(files, root, backup, self._before_first)
+        self._options = options or Options()
+        self._only = only
+        inspect.partitions(root, files)  # or it is no data directory
+        if restore.is_planned(files, root):  # what is repaired may be about to be replaced
+            raise StorageError(f"{root}: {restore.described(files, root)}")
+        self._ends: dict[TopicPartition, int] = {}  # of the logs that are sound
+        self._untold: set[TopicPartition] = set()  # those of which the end is not known
+        self._stored: dict[str, dict[TopicPartition, int] | None] = {}  # None: malformed
+
+    def run(self) -> Iterator[Step]:
+        """Does everything; each step is told before it is done. To be run once, and to its end."""
+        for name in CHECKPOINTS:
+            try:
+                self._stored[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
+            except StorageError:
+                self._stored[name] = None
+        for name in sorted(self._files.list(self.root)):
+            key = inspect.partition_of(name)
+            if key and self._only in (None, name):
+                self._untold.add(key)
+                yield from self._guarded(name, self._partition(os.path.join(self.root, name), key))
+        yield from self._guarded(FILE_NAME, self._identities())
+        self._settle()
+        for name in CHECKPOINTS:
+            yield from self._guarded(name, self._checkpoint(name))
+        if self._only is None:
+            yield from self._guarded(META_PROPERTIES, self._beside())
+        self._settle()
+        yield from self._guarded(REPAIRING, self._end())
+        self._settle()
+
+    def _guarded(self, name: str, steps: Iterator[Step]) -> Iterator[Step]:
+        """An error of the disk ends the work on one thing."""
+        try:
+            yield from steps
+        except (StorageError, OSError) as error:
+            self._met_error = True
+            yield Step(Finding(name, None, None, str(error)), "cannot be mended", False)
+
+    def _before_first(self) -> None:
+        self.changed = True
+        path = os.path.join(self.root, CLEAN_SHUTDOWN)
+        if self._files.exists(path):
+            why, self._saving.why = self._saving.why, "a directory that is being repaired is not clean"
+            self._saving.replace(path, os.path.join(self.root, REPAIRING))
+            self._saving.sync_directory(self.root)
+            self._saving.why = why
+
+    def _end(self) -> Iterator[Step]:
+        """Takes the marker's other name away."""
+        path = os.path.join(self.root, REPAIRING)
+        if self._files.exists(path) and not self._met_error:
+            if not self.changed:
+                finding = Finding(REPAIRING, None, None, "of a repair that did not end", False, "leftover")
+                yield self._step(finding, "remove it")
+            self._saving.why = "the repair ended"
+            self._saving.remove(path)
+
+    def _settle(self) -> None:
+        try:
+            self._saving.settle()
+        except OSError as error:
+            raise StorageError(f"cannot sync {self.root}: {error}") from error
+
+    def _step(self, finding: Finding, does: str) -> Step:
+        self._saving.why = f"{finding.what}: {does}"
+        return Step(finding, does)
+
+    # -- a partition
+
+    def _partition(self, path: str, key: TopicPartition) -> Iterator[Step]:
+        label = os.path.basename(path)
+        if not inspect.is_folder(path, self._files):
+            self._untold.discard(key)
+            return
+        yield from self._leftovers(path, label)
+        log_start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
+        for _ in range(_ROUNDS_MAX):
+            folder = inspect.partition_folder(path, self._files)
+            if folder is None:
+                if log_start > 0 and self._files.list(path):
+                    finding = Finding(label, None, log_start, "no segment")
+                    yield self._step(finding, f"make an empty segment at the log start {log_start}")
+                    self._saving.open(os.path.join(path, file_name(log_start)), create=True).close()
+                    continue
+                self._untold.discard(key)
+                return
+            walk, findings = self._walk(folder, key, log_start)
+            findings = [one for one in findings if one.part != "leftover"]
+            reached = not findings and self._must_be_empty(key, walk.end_offset)
+            if not findings and not reached:
+                self._ends[key] = walk.end_offset
+                self._untold.discard(key)
+                return
+            unmended: list[Step] = []
+            done = False
+            for step in self._empty(folder, walk, log_start) if reached else self._mend(folder, walk, findings):
+                if step.mends:
+                    done = True
+                    yield step
+                else:  # what was mended may be the cause
+                    unmended.append(step)
+            if not done:
+                yield from unmended
+                return
+        yield Step(Finding(label, None, None, "still not sound"), "cannot be mended", False)
+
+    def _leftovers(self, path: str, label: str) -> Iterator[Step]:
+        names = self._files.list(path)
+        found = [name for name in names if name.endswith(LEFTOVERS)]
+        for name in sorted(found):
+            does = "complete or undo the swap, as an opening does" if name.endswith(".swap") else "remove it"
+            yield self._step(Finding(f"{label}/{name}", None, None, "left over", False, "leftover"), does)
+        if found:
+            self._saving.why = "what an opening completes or removes"
+            try:
+                finish_leftovers(self._saving, path, names)
+            except StorageError as error:  # no opening gets over it
+                yield self._step(Finding(label, None, None, str(error)), "complete the swap up to the damage")
+                finish_leftovers(self._saving, path, self._files.list(path), up_to_damage=True)
+            self._saving.sync_directory(path)
+            names = self._files.list(path)
+        for name in sorted(names):
+            match = SEGMENT_FILE.fullmatch(name)
+            if match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in names:
+                finding = Finding(f"{label}/{name}", None, None, "an index without a log", False, "leftover")
+                yield self._step(finding, "remove it")
+                self._saving.remove(os.path.join(path, name))
+
+    def _gaps(self, key: TopicPartition) -> bool:
+        cleaned = self._stored[checkpoint.CLEANER_OFFSET]
+        by_cleaner = cleaned is None or key in cleaned  # what is malformed may have told of it
+        return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
+
+    def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
+        circumstances = Circumstances(self.was_clean, self._gaps(key), False, log_start)
+        walk = Walk(folder, self._files.list(folder.path), circumstances, self._files)
+        return walk, list(walk.findings())
+
+    def _mend(self, folder: inspect.PartitionFolder, walk: Walk, findings: list[Finding]) -> Iterator[Step]:
+        """The log, or if that is sound what follows from it."""
+        if any(finding.part == "log" for finding in findings):
+            yield from self._mend_log(folder, findings)
+            return
+        by_file: dict[str, Finding] = {}
+        for finding in findings:
+            by_file.setdefault(os.path.splitext(finding.file)[0] + finding.part, finding)
+        for finding in by_file.values():
+            path = os.path.join(os.path.dirname(folder.path), finding.file)
+            if finding.part == "index":
+                yield self._step(finding, "make both indexes anew from the log")
+                self._make_indexes(folder, path)
+            elif finding.part == "transactions":
+                yield self._step(finding, "make it anew from the markers in the log")
+                self._make_transactions(folder, walk, path)
+            elif finding.part == "snapshot":
+                yield self._step(finding, "remove it")
+                self._saving.remove(path)
+            elif finding.part == "epochs":
+                yield self._step(finding, "make it anew from the batches")
+                first = max(walk.circumstances.log_start_offset, walk.first_offset)
+                checkpoint.write_epochs(self._saving, path, epochs_from(walk.epochs, first))
+            else:
+                yield Step(finding, "cannot be mended", False)
+
+    def _mend_log(self, folder: inspect.PartitionFolder, findings: list[Finding]) -> Iterator[Step]:
+        key = (folder.topic, folder.partition)
+        plan = plan_log(self._files, folder, gaps=self._gaps(key), keep=self._options.keep_sound)
+        if plan.is_empty():
+            for finding in findings:
+                yield Step(finding, "cannot be mended", False)
+            return
+        label = os.path.basename(folder.path)
+        at = {(finding.file, finding.byte): finding for finding in findings}
+        told: set[Finding] = set()
+        reasons: list[str] = []
+        for path, byte, offset, does in plan.notes:
+            name = f"{label}/{os.path.basename(path)}"
+            finding = at.get((name, byte)) or Finding(name, byte, offset, "follows from what is wrong there")
+            told.add(finding)
+            reasons.append(f"{finding.what}: {does}")
+            yield self._step(finding, does)
+        if plan.lost_bytes and not self._options.keep_sound:
+            kept = plan_log(self._files, folder, gaps=self._gaps(key), keep=True).kept_entries - plan.kept_entries
+            if kept > 0:
+                what = f"{kept} sound batches or messages lie behind the damage"
+                finding = Finding(label, None, None, what, False)
+                yield self._step(finding, "remove them as well, as a recovery does; --skip keeps them")
+        for finding in findings:
+            if finding not in told and finding.part == "log":
+                yield self._step(finding, "goes or is put right with the others")
+        self._saving.why = "; ".join(reasons[:_REASONS_MAX])
+        apply_plan(self._saving, plan, self._files.list(folder.path))
+
+    # -- made anew
+
+    def _make_indexes(self, folder: inspect.PartitionFolder, path: str) -> None:
+        base_offset = int(os.path.basename(path)[:20])
+        found = next(segment for segment in folder.segments if segment.base_offset == base_offset)
+        interval = self._options.index_interval_bytes(folder.topic)
+        with Overlay(self._saving) as aside:
+            segment = Segment(aside, folder.path, base_offset, found.size_bytes, interval)
+            try:
+                segment.rebuild()
+                segment.save_indexes()
+            finally:
+                segment.close()
+            made = {segment.path(suffix): b"" for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
+            made = {name: aside.read_bytes(name) for name in made}
+        # The one that is known to be wrong comes last: as long as it is, a repair comes back here.
+        for name in sorted(made, key=lambda name: name == path):
+            if not self._files.exists(name) or self._files.read_bytes(name) != made[name]:
+                write_atomically(self._saving, name, made[name])
+
+    def _make_transactions(self, folder: inspect.PartitionFolder, walk: Walk, path: str) -> None:
+        """From the markers; where these no longer tell where a transaction began, from the old file."""
+        stored: dict[tuple[int, int], Aborted] = {}
+        if self._files.exists(path):
+            data = self._files.read_bytes(path)
+            whole = len(data) - len(data) % txn_index.ENTRY.size
+            for version, *fields in txn_index.ENTRY.iter_unpack(data[:whole]):
+                told = Aborted(*fields)
+                if version == 0 and 0 <= told.first_offset <= told.last_offset >= told.last_stable_offset - 1:
+                    stored[told.producer_id, told.last_offset] = told
+        made = b""
+        for aborted in walk.aborted.get(path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX, []):
+            old = stored.get((aborted.producer_id, aborted.last_offset))
+            if aborted.first_offset < 0:
+                chosen = old
+            else:
+                chosen = (
+                    old
+                    if old is not None and aborted.agrees(old, walk.first_offset, walk.circumstances.log_start_offset)
+                    else aborted
+                )
+            if chosen is not None:
+                made += txn_index.ENTRY.pack(0, *chosen)
+        if made:
+            write_atomically(self._saving, path, made)
+        else:
+            self._saving.remove(path)
+
+    def _must_be_empty(self, key: TopicPartition, end_offset: int) -> bool:
+        """Whether the log start lies behind the log's end, and the log once reached there: then its offsets are used,
+        and an opening makes an empty log at the log start."""
+        start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
+        others = (self._stored[name] or {} for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET))
+        return end_offset < start <= max(known.get(key, 0) for known in others)
+
+    def _empty(self, folder: inspect.PartitionFolder, walk: Walk, log_start: int) -> Iterator[Step]:
+        label = os.path.basename(folder.path)
+        finding = Finding(label, None, walk.end_offset, f"the log ends in front of its start {log_start}")
+        yield self._step(finding, "remove all segments, which were deleted, and go on at the log start")
+        for segment in reversed(folder.segments):
+            stem = segment.path.removesuffix(LOG_SUFFIX)
+            for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
+                if self._files.exists(stem + suffix):
+                    self._saving.remove(stem + suffix)
+        self._saving.open(os.path.join(folder.path, file_name(log_start)), create=True).close()
+
+    # -- topic ids
+
+    def _identities(self) -> Iterator[Step]:
+        ids: dict[str, Counter[bytes]] = {}
+        found: list[tuple[inspect.PartitionFolder, bytes | None, str]] = []
+        for folder in inspect.partitions(self.root, self._files):
+            what = "no topic id in it"
+            topic_id: bytes | None = None
+            try:
+                topic_id = read_topic_id(self._files, folder.path)
+            except StorageError as error:
+                what = str(error)
+            if topic_id not in (None, ZERO_UUID):
+                ids.setdefault(folder.topic, Counter())[topic_id] += 1
+            found.append((folder, topic_id, what))
+        for folder, topic_id, what in found:
+            label = os.path.basename(folder.path)
+            if self._only not in (None, label) or not self._files.exists(os.path.join(folder.path, FILE_NAME)):
+                continue
+            counted = ids.get(folder.topic, Counter()).most_common(2)
+            finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
+            if topic_id not in (None, ZERO_UUID):
+                if topic_id != counted[0][0]:  # the records may be those of a topic that was deleted
+                    finding = finding._replace(what="another topic id than that of the topic's other partitions")
+                    yield Step(finding, "cannot be mended: remove the folder, or this file if it is the topic's", False)
+                continue
+            true = self._options.topic_ids.get(folder.topic)
+            if true is None and counted and (len(counted) == 1 or counted[0][1] > counted[1][1]):
+                true = counted[0][0]
+            if true is not None:
+                yield self._step(finding, "write the topic's id")
+                write_topic_id(self._saving, folder.path, true)
+            elif (
+                topic_id is None or self.was_clean
+            ):  # an empty file is left by a power loss, and its owner knows the id
+                yield Step(finding, "cannot be mended: the topic's id is not known", False)
+
+    # -- checkpoints
+
+    def _checkpoint(self, name: str) -> Iterator[Step]:
+        path = os.path.join(self.root, name)
+        stored = self._stored[name]
+        wanted = dict(stored or {})
+        if stored is None:
+            if self._only is not None or self._untold:
+                finding = Finding(name, 0, None, "malformed", True, "checkpoint")
+                yield Step(finding, "can be mended only when all partitions are sound", False)
+                return
+            wanted = self._salvaged(name, path)
+            try:
+                checkpoint.read_offsets(self._files, path)
+            except StorageError as error:
+                does = f"write it anew: {len(wanted)} offsets that the logs or its own lines tell"
+                yield self._step(Finding(name, 0, None, str(error), True, "checkpoint"), does)
+        for key in sorted(wanted):
+            offset, right = wanted[key], self._right_offset(name, key, wanted[key])
+            if right == offset:
+                continue
+            finding = Finding(name, None, offset, f"{offset} of {key[0]}-{key[1]}", True, "checkpoint")
+            if right is None:
+                del wanted[key]
+                yield self._step(finding, "take it out")
+            else:
+                wanted[key] = right
+                yield self._step(finding, f"write {right}, by the log")
+        if wanted != stored:
+            checkpoint.write_offsets(self._saving, path, wanted)
+            self._stored[name] = wanted
+
+    def _right_offset(self, name: str, key: TopicPartition, offset: int) -> int | None:
+        """What a checkpoint must say of a partition; None for nothing."""
+        label = f"{key[0]}-{key[1]}"
+        if key not in self._ends:
+            known = self._only not in (None, label) or inspect.is_folder(os.path.join(self.root, label), self._files)
+            return offset if known or name == checkpoint.CLEANER_OFFSET or not self.was_clean else None
+        folder = inspect.partition_folder(os.path.join(self.root, label), self._files)
+        start, end = folder.segments[0].base_offset if folder else 0, self._ends[key]
+        if name == checkpoint.RECOVERY_POINT:
+            return offset if 0 <= offset <= end and not (self.was_clean and offset != end) else end
+        if name == checkpoint.REPLICATION_OFFSET:
+            return end if offset < 0 or offset > end else max(offset, start if self.was_clean else 0)
+        if 0 <= offset <= end:
+            return offset
+        return start if name == checkpoint.CLEANER_OFFSET else None
+
+    def _salvaged(self, name: str, path: str) -> dict[TopicPartition, int]:
+        """What a malformed checkpoint told, or the logs tell."""
+        if name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
+            if name == checkpoint.RECOVERY_POINT and not self.was_clean:
+                return {}  # what is durable is not known
+            return dict(self._ends)
+        found: dict[TopicPartition, int] = {}
+        for line in self._files.read_bytes(path).decode(errors="replace").splitlines()[2:]:
+            match = _LINE.fullmatch(line)
+            key = (match[1], int(match[2])) if match else None
+            if match and key in self._ends and int(match[3]) <= self._ends[key]:
+                found[key] = int(match[3])
+        return found
+
+    # -- beside
+
+    def _beside(self) -> Iterator[Step]:
+        for name in sorted(self._files.list(self.root)):
+            path = os.path.join(self.root, name)
+            if name.endswith(LEFTOVERS):
+                finding = Finding(name, None, None, "a file half written; not used", False, "leftover")
+                yield self._step(finding, "remove it")
+                self._saving.remove(path)
+            elif _DELETED_FOLDER.fullmatch(name) and inspect.is_folder(path, self._files):
+                yield self._step(Finding(name, None, None, "deleted", False, "leftover"), "remove it")
+                for inside in sorted(self._files.list(path)):
+                    self._saving.remove(os.path.join(path, inside))
+                self._saving.remove_directory(path)
+        try:
+            check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
+        except FileNotFoundError:
+            pass
+        except (StorageError, ValueError, OSError) as error:
+            finding = Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
+            yield Step(finding, "cannot be mended: nothing else knows these ids", False)
+
+
+def place_of(path: str, files: Files = inspect.LOOKING) -> tuple[str, str | None]:
+    """(data directory, None) or, for a path that is a partition's folder, (the directory that it lies in, its name)."""
+    full = os.path.abspath(path)
+    names = files.list(full) if inspect.is_folder(full, files) else []
+    if inspect.partition_of(os.path.basename(full)) and any(SEGMENT_FILE.fullmatch(name) for name in names):
+        return os.path.dirname(full), os.path.basename(full)
+    return full, None
+
+
+def is_data_directory(path: str, files: Files = inspect.LOOKING) -> bool:
+    """Whether a broker may use a directory: then it has a lock, and nothing foreign must lie in it."""
+    beside = (META_PROPERTIES, CLEAN_SHUTDOWN, *CHECKPOINTS)
+    return any(files.exists(os.path.join(path, name)) for name in beside)
+
+
+def backup_place(path: str, files: Files = inspect.LOOKING) -> str:
+    """Where a backup of a directory, or of a partition's folder, goes: beside it, but in no data directory."""
+    beside = os.path.dirname(os.path.abspath(path))
+    while is_data_directory(beside, files) and os.path.dirname(beside) != beside:
+        beside = os.path.dirname(beside)
+    number = 1
+    while files.exists(os.path.join(beside, f"ottla-repair-{number}")):
+        number += 1
+    return os.path.join(beside, f"ottla-repair-{number}")

@@ -1,0 +1,320 @@
+"""One segment, looked over: each entry for itself and after the one before, and both indexes against them.
+
+Owns what can be said of a segment without knowing the others. What needs these (producers, transactions, leader epochs,
+offsets between segments) is told in few words, see verify_facts.py, and judged by verify_log.py. Memory grows with the
+number of producers, not with that of batches.
+
+One fault is one finding: an entry that is bad says nothing more, neither of what follows nor of the indexes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from ..io.files import Files
+from ..log.append_plan import MAX_RELATIVE_OFFSET
+from . import inspect
+from .entry import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
+from .facts import Bad, End, EpochStretch, Events, Finding, First, SegmentTask, SnapshotDue
+from .index import OffsetEntries, TimeEntries
+from .producer_runs import OpenRuns
+
+BAD_STRETCHES_MAX = 1000
+_MAGIC_POSITION = 16
+
+Entries = Iterator[inspect.BatchFacts | inspect.Damage]
+Opened = Iterator[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
+Opener = Callable[[inspect.Source, Entries, SegmentTask], Opened]
+"""Opens entries: gives each on, with what is wrong with its records; of old compressed messages it tells how many there
+are, and the first one's offset."""
+
+
+def one_by_one(source: inspect.Source, entries: Entries, task: SegmentTask) -> Opened:
+    """Each entry for itself, in plain Python. The entries must have been opened by who found them. StorageError."""
+    for found in entries:
+        what = None
+        if isinstance(found, inspect.BatchFacts) and found.crc_ok and found.problem is None:
+            what = record_problem(source, found, task.segment.path, task.gaps)
+        yield found, what
+
+
+def look(task: SegmentTask, files: Files = inspect.LOOKING, opener: Opener | None = None) -> Events:
+    """All that there is to say of a segment; an End comes last. Without an opener entries are opened one by one.
+
+    Raises StorageError if a file cannot be read.
+    """
+    stem = task.segment.path.removesuffix(".log")
+    with contextlib.ExitStack() as stack:
+        # The indexes first: what is appended meanwhile may be in the log and not in them, never the other way.
+        base, zeros = task.segment.base_offset, not task.clean
+        offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros, files))
+        times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros, files))
+        log = stack.enter_context(inspect.FileSource(task.segment.path, files))
+        entries = inspect.entries(log, open_wrappers=task.deep and opener is None)
+        opened: Opened = ((found, None) for found in entries)
+        if task.deep:
+            opened = (opener or one_by_one)(log, entries, task)
+        yield from _Looking(task, log, offsets, times).events(opened)
+
+
+class _Looking:
+    """The state of one look."""
+
+    def __init__(self, task: SegmentTask, log: inspect.FileSource, offsets: OffsetEntries, times: TimeEntries) -> None:
+        self._task = task
+        self._log = log
+        self._offsets = offsets
+        self._times = times
+        self._file = f"{task.label}/{os.path.basename(task.segment.path)}"
+        self._cuts = [offset for offset in task.cuts if offset > task.segment.base_offset]
+        self._expected = task.segment.base_offset
+        self._place = Place(task.segment.base_offset, task.next_base, self._expected, 0)
+        self._sound_end: int | None = None  # once something is bad
+        self._bad_before = False  # the entry before is bad: what comes next is not known
+        self._held: Finding | None = None  # about that one, which may be to blame for what follows
+        self._held_next = -1  # what follows if it and those before it were written again
+        self._jump: tuple[int, inspect.BatchFacts, bool] | None = None  # from where, the entry before, told?
+        self._pending: inspect.BatchFacts | None = None  # the entry before, not yet believed: offsets are missing there
+        self._compared = True  # the indexes, which count on the order
+        self._is_cut = False
+        self._doubt = task.segment.base_offset
+        self._missing = self._holes = self._seen = self._entries = self._records = 0
+        self._bad: list[tuple[int, int | None]] = []
+        self._largest_ms = -1
+        self._read_bytes = log.size
+        self._producers = OpenRuns()
+        self._stretch: EpochStretch | None = None
+
+    def events(self, opened: Opened) -> Events:
+        for found, what in opened:
+            if isinstance(found, inspect.Damage):
+                yield from self._damage(found)
+                break
+            plain = found.header.base_offset == self._expected and self._pending is None
+            if not plain or not self._is_plain(found, what):
+                yield from self._entry(found, what)
+            else:
+                yield from self._adopt(found)
+            self._seen += 1
+        yield from self._believe_pending()
+        yield from self._tell_held()
+        yield from self._producers.close()
+        yield from self._end_stretch()
+        if self._compared and not self._is_cut:
+            yield from self._index_findings()
+        yield End(
+            self._read_bytes,
+            None if self._is_cut or self._bad_before else self._expected,
+            self._expected if self._sound_end is None else self._sound_end,
+            self._missing,
+            self._doubt,
+            self._holes,
+            tuple(self._bad[:BAD_STRETCHES_MAX]),
+            self._is_cut,
+            self._entries,
+            self._records,
+            self._largest_ms,
+        )
+
+    def _is_plain(self, found: inspect.BatchFacts, what: str | None) -> bool:
+        """Whether a batch at the offset that is next is one of which there is nothing to say; most are."""
+        header = found.header
+        delta, base, following = header.last_offset_delta, self._place.base_offset, self._place.next_base
+        return (
+            header.magic == 2
+            and found.crc_ok is True
+            and what is None
+            and self._entries > 0
+            and not self._bad_before
+            and 0 <= header.record_count <= delta + 1
+            and header.base_offset + delta - base <= MAX_RELATIVE_OFFSET
+            and (following is None or header.base_offset + delta < following)
+            and header.partition_leader_epoch >= -1
+        )
+
+    def _index_findings(self) -> Events:
+        task = self._task
+        largest = self._largest_ms if task.clean else -1
+        both = ((self._offsets, self._offsets.end(self._log.size)), (self._times, self._times.end(largest)))
+        for index, problems in both:
+            name = f"{task.label}/{os.path.basename(index.path)}"
+            for at, what, wrong in problems:
+                yield Finding(name, at, None, what, wrong, "index")
+        for index, _ in both:
+            if task.clean and not index.exists:
+                name = f"{task.label}/{os.path.basename(index.path)}"
+                yield Finding(name, None, None, "missing; it is rebuilt", False, "index")
+
+    def _damage(self, damage: inspect.Damage) -> Events:
+        task = self._task
+        yield from self._believe_pending()
+        self._read_bytes = damage.position
+        unfinished = damage.is_tail and task.next_base is None and not task.clean
+        end = ": unfinished, or being written" if unfinished else ""
+        what = f"no entry begins here{end}: {damage.reason}; {damage.left_bytes} bytes"
+        if unfinished:
+            self._compared = False
+        else:
+            self._is_cut = True
+            self._bad.append((self._expected, task.next_base))
+            if self._held is not None and not self._may_begin(damage.position):
+                # Its size is as doubtful as the rest of it, so what is found where it should end is no second fault.
+                more = f"; {damage.left_bytes} bytes behind it are not read: no entry begins at byte {damage.position}"
+                self._held = self._held._replace(what=self._held.what + more)
+                return
+        yield from self._tell_held()
+        finding = Finding(self._file, damage.position, self._expected, what, not unfinished)
+        if not unfinished:
+            yield from self._bad_from_here(finding)
+        else:
+            yield finding
+
+    def _may_begin(self, position: int) -> bool:
+        """Whether the bytes at a position look like the beginning of an entry that goes on with the offsets."""
+        try:
+            data = self._log.read(position, _MAGIC_POSITION + 1)
+        except OSError:
+            return False
+        offset = int.from_bytes(data[:8], "big")
+        near = len(data) >= 8 and self._expected <= offset <= self._expected + MAX_RELATIVE_OFFSET
+        return near and (len(data) <= _MAGIC_POSITION or data[_MAGIC_POSITION] <= 2)
+
+    # -- one entry
+
+    def _entry(self, found: inspect.BatchFacts, what: str | None) -> Events:
+        header = found.header
+        problem = entry_problem(found, self._place._replace(expected=self._expected))
+        kind, words = problem if problem is not None else (None, "")
+        if kind == OFFSET:
+            if self._jump is not None and header.base_offset >= self._jump[0]:
+                self._pending = None
+                yield from self._blame_the_jump(found, *self._jump)
+                kind = None
+            elif self._held is not None and header.base_offset == self._held_next:
+                self._held_next = header.next_offset  # more of what was written again
+                return
+        yield from self._believe_pending()
+        yield from self._tell_held()
+        if kind is not None and kind != GAP:
+            self._compared = self._compared and kind not in (OFFSET, TOO_FAR, OVERLAP)
+            yield from self._put_aside(found, words, kind == OFFSET)
+            return
+        if what is not None and kind is None:
+            yield from self._put_aside(found, what)
+            return
+        yield from self._hole(found, kind == GAP)
+        if what is not None:
+            yield from self._put_aside(found, what)
+            return
+        if self._jump is None:
+            yield from self._adopt(found)
+        else:
+            self._pending = found
+            self._expected = header.next_offset
+
+    def _believe_pending(self) -> Events:
+        found, self._pending = self._pending, None
+        if found is not None:
+            yield from self._adopt(found)
+
+    def _hole(self, found: inspect.BatchFacts, is_gap: bool) -> Events:
+        """Offsets in front of a sound entry that are in none; some perhaps in a bad one."""
+        header, expected = found.header, self._expected
+        first = found.first_offset if found.is_wrapper else header.base_offset
+        if self._entries == 0:
+            yield First(found.position, first if first >= 0 else expected, self._seen == 0)
+        if first < 0:  # a wrapper, unopened: what lies before it is not known
+            self._jump = None
+            if self._task.gaps or self._bad_before:
+                self._doubt = header.last_offset
+            self._bad_before = False
+            return
+        jump = first - expected
+        # The first one is judged by who knows the segment before; the indexes speak of what is missing, too.
+        self._compared = self._compared and (self._seen > 0 or not is_gap or self._task.gaps)
+        is_gap = is_gap and self._seen > 0 and not self._bad_before
+        if jump > 0 or self._bad_before:
+            self._missing += max(jump, 1)
+            self._doubt = first
+        if jump > 0:
+            self._holes += 1
+        if self._bad_before and self._bad and self._bad[-1][1] is None:
+            self._bad[-1] = (self._bad[-1][0], first)
+        self._jump = (expected, found, is_gap and not self._task.gaps) if jump > 0 and not self._bad_before else None
+        self._bad_before = False
+        if is_gap and not self._task.gaps:
+            self._compared = False
+            self._bad.append((expected, first))
+            what = f"offsets {expected}-{first - 1} are missing in front of it"
+            yield from self._bad_from_here(Finding(self._file, found.position, header.base_offset, what))
+
+    def _blame_the_jump(
+        self, found: inspect.BatchFacts, expected: int, jumper: inspect.BatchFacts, is_told: bool
+    ) -> Events:
+        """This one goes on where the one before jumped away from: that has a wrong offset."""
+        header, other = found.header, jumper.header
+        self._compared = False
+        self._expected = header.base_offset
+        self._bad_before = True
+        self._jump = None
+        if not is_told:
+            what = f"offsets {other.base_offset}-{other.last_offset} between {expected} and {header.base_offset}"
+            self._bad.append((expected, None))
+            yield from self._bad_from_here(Finding(self._file, jumper.position, other.base_offset, what), expected)
+
+    def _put_aside(self, found: inspect.BatchFacts, what: str, is_again: bool = False) -> Events:
+        """A bad entry. Nothing that it says is believed, but for its size."""
+        header = found.header
+        self._held = Finding(self._file, found.position, header.base_offset, what)
+        self._held_next = header.next_offset if is_again else -1
+        if not self._bad_before:
+            self._bad.append((self._expected, None))
+        self._bad_before = True
+        self._jump = None
+        self._offsets.pass_over(found.position)
+        self._times.pass_over()
+        yield from ()
+
+    def _tell_held(self) -> Events:
+        finding, self._held = self._held, None
+        if finding is not None:
+            yield from self._bad_from_here(finding)
+
+    def _bad_from_here(self, finding: Finding, sound_end: int | None = None) -> Events:
+        if self._sound_end is None:
+            self._sound_end = self._expected if sound_end is None else sound_end
+        yield from self._end_stretch()
+        yield Bad(finding)
+
+    def _adopt(self, found: inspect.BatchFacts) -> Events:
+        """A sound entry: what it tells of epochs and producers; goes behind it."""
+        header = found.header
+        if self._cuts and self._cuts[0] <= header.base_offset:
+            yield from self._producers.close()
+            while self._cuts and self._cuts[0] <= header.base_offset:
+                yield SnapshotDue(self._cuts.pop(0), self._doubt)
+        epoch = header.partition_leader_epoch if header.magic == 2 else None
+        if self._stretch is None or self._stretch.epoch != epoch:
+            yield from self._end_stretch()
+            self._stretch = EpochStretch(epoch, found.position, header.base_offset, 0)
+            self._stretch_from = self._entries
+        if header.magic == 2 and header.producer_id >= 0:
+            yield from self._producers.take(found, self._log, self._missing)
+        elif not header.record_count and header.magic == 2:  # in the place of what was lost, as a repair puts it
+            self._missing += header.last_offset_delta + 1
+            self._holes += 1
+        self._expected = header.base_offset + header.last_offset_delta + 1
+        if header.max_timestamp > self._largest_ms:
+            self._largest_ms = header.max_timestamp
+        self._entries += 1
+        self._records += max(found.record_count, 0)
+        if self._compared:
+            self._offsets.take(found.position, self._expected - 1)
+            self._times.take(header)
+
+    def _end_stretch(self) -> Events:
+        if self._stretch is not None:
+            yield self._stretch._replace(entries=self._entries - self._stretch_from)
+            self._stretch = None

@@ -1,0 +1,1 @@
+"""Compaction of logs: which records stay, and segments without the others."""

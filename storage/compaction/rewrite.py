@@ -1,0 +1,528 @@
+"""Rewriting segments: entries of any message format in, v2 batches at the same offsets out, with both indexes.
+
+Owns how one entry becomes another, and where an output ends and the next begins. Why it is called is the caller's: a
+`Choose` says of every entry what is to stay of it, by default all. Blocking, without a clock; memory is bounded by one
+entry and a buffer. Reads its sources and writes new files beside them; `swap.swap_in` puts these in their place.
+
+v2 batches are copied byte for byte. Of those that lose records the offsets, sequences, producer and epochs stay, as an
+idempotent producer and the offsets of consumers hang on them. Entries of v0 and v1 are converted as Kafka 4.0's cleaner
+does (KIP-724, KAFKA-13093): a plain message becomes a batch of one record, so that replicas which convert at different
+times stay aligned, a compressed wrapper one batch with the same codec; v0 has no timestamps (-1), the time that the
+broker of a v1 wrapper gave to it stays. Converted messages are larger than before, so that an output may have to end
+before its source does: then it goes on in a further segment. With `keep_old` entries stay in their format, as the
+cleaner left them up to Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ...protocol.records import batch, convert, filtering, formats, legacy
+from ...protocol.records.batch import BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.filtering import Keep
+from ...protocol.records.steps import run
+from ..errors import StorageError
+from ..io.files import Files
+from ..producers import txn_index
+from ..segments.scan import entries
+from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from ..segments.swap import CLEANED
+
+_LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: where its marker lies
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # in all formats
+_LEAST_BYTES = 14  # behind offset and length: a v0 message with null key and value
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_WRITE_BYTES = 1 << 20  # written, and reported, at once
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (bytes read so far, records converted so far)."""
+
+
+class Source(NamedTuple):
+    """A segment to read: the path of its `.log`, and how many bytes of the file belong to the log."""
+
+    log_path: str
+    size_bytes: int
+
+
+class Rewritten(NamedTuple):
+    """A segment that was written. `converted` counts the records that were in an older format before, `records` all
+    (1 for an old wrapper that stays one and was not opened)."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    converted: int
+    records: int = 0
+
+
+class Run(NamedTuple):
+    """Batches of v2 one behind the other, as they are to be written: what a `Read` has made of a stretch of a source.
+
+    A batch lies in `data` from its element of `bounds` to the next one; the other sequences have one element for each,
+    `counts` is None where each has one record. The offsets rise. `converted`: they were of an older format before.
+    """
+
+    data: bytes | bytearray | memoryview
+    bounds: Sequence[int]
+    base_offsets: Sequence[int]
+    last_offsets: Sequence[int]
+    max_timestamps: Sequence[int]
+    counts: Sequence[int] | None
+    converted: bool
+    source_bytes: int
+
+    def records(self, first: int, stop: int) -> int:
+        """The records of some of the batches."""
+        return stop - first if self.counts is None else sum(self.counts[first:stop])
+
+
+class Limits(NamedTuple):
+    """Where an output must end: Kafka's hard bound for positions, and segment.index.bytes for each index."""
+
+    segment_bytes: int = 2**31 - 1
+    index_bytes: int = 10 * 1024 * 1024
+
+
+LIMITS = Limits()
+
+
+def every(offset: int, key: bytes | None, has_value: bool) -> bool:
+    """Keeps a record; as a verdict's `keep` it lets an entry pass unread."""
+    return True
+
+
+def none(offset: int, key: bytes | None, has_value: bool) -> bool:
+    """Drops a record; as a verdict's `keep` it drops an entry unread."""
+    return False
+
+
+class Verdict(NamedTuple):
+    """What stays of an entry: the records for which `keep` is true, by offset, key and whether they have a value.
+
+    `keep_empty`: of a v2 batch that loses all records the header stays, as for the last batch of a producer that is
+    still active. `delete_horizon_ms` (KIP-534) is noted in a batch that has none, if it is a control batch or a record
+    without a value stays in it.
+    """
+
+    keep: Keep = every
+    keep_empty: bool = False
+    delete_horizon_ms: int | None = None
+
+
+KEEP = Verdict()
+
+Choose = Callable[[BatchHeader, memoryview], Verdict]
+"""The verdict on an entry by its header and its bytes; of a wrapper in v0 or v1 the header has only the last offset."""
+
+
+Read = Callable[[Files, str, int], Iterator[tuple[memoryview, BatchHeader] | Run]]
+"""Walks the first bytes of a log: its entries as `stream.entries` gives them, or runs of what stays, converted
+already and checked as `rewritten` does it. Raises as `stream.entries`."""
+
+
+class Stays(NamedTuple):
+    """What stays of an entry, or None, and how many records that are (-1: all of a wrapper, which was not opened)."""
+
+    entry: bytes | bytearray | memoryview | None
+    records: int
+
+
+NOTHING = Stays(None, 0)
+
+
+def holds_old_formats(files: Files, source: Source) -> bool:
+    """Whether a segment has an entry that is not v2, by a walk over the headers. Raises StorageError if these are
+    damaged."""
+    if source.size_bytes == 0:
+        return False
+    try:
+        file = files.open(source.log_path)
+        try:
+            data = memoryview(file.read(0, source.size_bytes))
+        finally:
+            file.close()
+    except OSError as error:
+        raise StorageError(f"cannot read {source.log_path}: {error}") from error
+    position, last = 0, source.size_bytes - _LEAST_BYTES - 12
+    header_of = _LENGTH_AND_MAGIC.unpack_from
+    while position <= last:
+        length, magic = header_of(data, position)
+        if magic != batch.MAGIC:
+            if magic in (0, 1):
+                return True
+            raise StorageError(f"{source.log_path} at byte {position}: message format v{magic} is unknown")
+        if length < _LEAST_BYTES:
+            break
+        position += 12 + length
+    if position != source.size_bytes:
+        raise StorageError(f"{source.log_path} at byte {position}: not a whole batch")
+    return False
+
+
+def rewrite(
+    files: Files,
+    sources: Sequence[Source],
+    directory: str,
+    base_offset: int,
+    *,
+    index_interval_bytes: int,
+    end_offset: int = 2**63 - 1,
+    limits: Limits = LIMITS,
+    choose: Choose | None = None,
+    keep_old: bool = False,
+    aborted: list[bytes] | None = None,
+    suffix: str = CLEANED,
+    on_progress: Progress | None = None,
+    read: Read = entries,
+) -> list[Rewritten]:
+    """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
+
+    There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`, and
+    all offsets have to lie below `end_offset`. Their names end with `suffix`. All files are synced and have the time of
+    the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction indexes that
+    the new ones get, complete when the last entry was chosen; by default those of the sources. Of a `read` that gives
+    runs all of them stay, `choose` is asked about what it gives besides. Raises StorageError, and what `on_progress`
+    raises; then nothing that was made is left, unless the disk refuses that too.
+    """
+    writer = _Writer(files, directory, (base_offset, end_offset), index_interval_bytes, limits, suffix, on_progress)
+    if aborted is not None:
+        writer.aborted = aborted
+    try:
+        for source in sources:
+            if aborted is None:
+                writer.aborted += _aborted_of(files, source)
+            _rewrite_one(files, source, writer, choose, keep_old, read)
+        writer.finish(files.modified_ns(sources[-1].log_path))
+    except OSError as error:
+        writer.discard()
+        raise StorageError(f"cannot rewrite {sources[0].log_path}: {error}") from error
+    except BaseException:  # also when the process is told to stop
+        writer.discard()
+        raise
+    return [
+        Rewritten(out.base_offset, out.next_offset, out.size_bytes, out.converted, out.records)
+        for out in writer.outputs
+    ]
+
+
+def _aborted_of(files: Files, source: Source) -> list[bytes]:
+    """The aborted transactions of a source. Their offsets stay what they are; what is cut at the end is dropped."""
+    data = b""
+    with contextlib.suppress(FileNotFoundError):
+        data = files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX)
+    whole = len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES
+    return [data[at : at + txn_index.ENTRY_BYTES] for at in range(0, whole, txn_index.ENTRY_BYTES)]
+
+
+def _rewrite_one(
+    files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool, read: Read
+) -> None:
+    position = 0
+    try:
+        for found in read(files, source.log_path, source.size_bytes):
+            if isinstance(found, Run):
+                writer.add_run(found)
+                position += found.source_bytes
+                writer.read(found.source_bytes)
+                continue
+            data, header = found
+            stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old)
+            if stays.entry is not None:
+                after = formats.read_header(stays.entry)
+                converted = 0 if keep_old or header.magic == batch.MAGIC else after.record_count
+                writer.add(stays.entry, after, converted or stays.records, converted)
+            position += len(data)
+            writer.read(len(data))
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        raise StorageError(f"{source.log_path} at byte {position}: {error}") from error
+
+
+def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False) -> Stays:
+    """What one entry becomes: a v2 batch, or with `keep_old` an entry of its format; `data` itself if nothing changes.
+
+    Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
+    a sound checksum.
+    """
+    keep, keep_empty, delete_horizon_ms = verdict
+    if header.magic != batch.MAGIC:
+        return _old(data, header, keep, delete_horizon_ms, keep_old)
+    if keep is every and delete_horizon_ms is None:
+        return Stays(data, header.record_count)
+    if not batch.crc_matches(data, 0, header):
+        raise CorruptRecords("the checksum does not match")
+    if keep is not none and header.record_count:
+        payload = bytes(batch.payload(data, 0, header))
+        made, count = filtering.thinned(payload, header, None if keep is every else keep, delete_horizon_ms)
+        if count:
+            return Stays(data if made is None else made, count)
+    return Stays(_emptied(header), 0) if keep_empty else NOTHING
+
+
+def _old(data: memoryview, header: BatchHeader, keep: Keep, delete_horizon_ms: int | None, keep_old: bool) -> Stays:
+    """What an entry in v0 or v1 becomes. Of a wrapper a batch goes from the first record that stays to the last."""
+    if keep is none:
+        return NOTHING
+    if keep is every:
+        made, count = data if keep_old else None, header.record_count
+    else:
+        if not formats.crc_matches(data, 0, header):
+            raise CorruptRecords("the checksum does not match")
+        records = list(formats.records(data))
+        kept = [record for record in records if keep(record.offset, record.key, record.value is not None)]
+        made, count = None, len(kept)
+        append_time = header.log_append_time
+        if not kept:
+            return NOTHING
+        if keep_old:
+            made = data
+            if count < len(records):
+                made = legacy.build(kept, magic=header.magic, codec=header.codec, log_append_time=append_time)
+        elif count < len(records):
+            made = batch.build(
+                kept,
+                base_offset=kept[0].offset,
+                codec=header.codec,
+                log_append_time=append_time,
+                max_timestamp=kept[0].timestamp if append_time else None,
+            )
+    if made is None:
+        made = run(convert.up_entry(data, 0, header))  # which compares the checksum
+    if keep_old or delete_horizon_ms is None:
+        return Stays(made, count)
+    converted = batch.read_header(made)
+    return rewritten(memoryview(made), converted, Verdict(delete_horizon_ms=delete_horizon_ms))
+
+
+def _emptied(header: BatchHeader) -> bytearray:
+    """The batch without records, as Kafka leaves it: without codec, base timestamp and horizon."""
+    return batch.build(
+        [],
+        base_offset=header.base_offset,
+        log_append_time=header.log_append_time,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        leader_epoch=header.partition_leader_epoch,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp=header.max_timestamp,
+    )
+
+
+class _Output(Segment):
+    """A segment that is being written, under names of its own; counts its indexes as every segment does."""
+
+    __slots__ = ("_pending", "_suffix", "converted", "records")
+
+    def __init__(self, files: Files, directory: str, base_offset: int, index_interval_bytes: int, suffix: str):
+        super().__init__(files, directory, base_offset, 0, index_interval_bytes)
+        self._suffix = suffix
+        self._pending = bytearray()
+        self.converted = self.records = 0
+        self.reset()  # its index files are to be written, even if they stay empty
+        self._file = log = files.open(self.path(LOG_SUFFIX), create=True)
+        if log.size():
+            log.truncate(0)
+
+    def path(self, suffix: str) -> str:
+        return super().path(suffix) + self._suffix
+
+    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, records: int, converted: int) -> None:
+        """Takes a batch behind the others; it is written with many others. OSError."""
+        self.count(header, self.size_bytes)
+        self._pending += entry
+        self.size_bytes += len(entry)
+        self.converted += converted
+        self.records += abs(records)
+        if len(self._pending) >= _WRITE_BYTES:
+            self.write_pending()
+
+    def add_run(self, run: Run, first: int, stop: int, index_bytes: int) -> int:
+        """Takes the batches of a run from `first` on, up to `stop` or to the one with which an index is full; behind
+        the last that it took. OSError."""
+        stop = self._count_run(run, first, stop, index_bytes)
+        begin, end = run.bounds[first], run.bounds[stop]
+        self._pending += memoryview(run.data)[begin:end]
+        self.size_bytes += end - begin
+        records = run.records(first, stop)
+        self.converted += records if run.converted else 0
+        self.records += records
+        if len(self._pending) >= _WRITE_BYTES:
+            self.write_pending()
+        return stop
+
+    def _count_run(self, run: Run, first: int, stop: int, index_bytes: int) -> int:
+        """As `count` for each of these batches, by looking at those alone that get an entry of the indexes."""
+        bounds, times = run.bounds, run.max_timestamps
+        if self.size_bytes == 0:
+            self.first_timestamp_ms = times[first]
+        done, since_bytes = first, self._since_index_bytes
+        while done < stop:
+            # The batch before which more than the interval lies, counted from the one that has the last entry.
+            due = bisect_right(bounds, bounds[done] + self._index_interval_bytes - since_bytes, done, stop)
+            until = min(due + 1, stop)
+            latest = max(times[done:until])
+            if latest > self.max_timestamp_ms:
+                self.max_timestamp_ms = latest
+                self.max_timestamp_offset = run.last_offsets[times.index(latest, done, until)]
+            since_bytes += bounds[until] - bounds[done]
+            done = until
+            if due < stop:
+                position = self.size_bytes + bounds[due] - bounds[first]
+                self._offset_index.append(run.last_offsets[due] - self.base_offset, position)
+                self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+                since_bytes = bounds[due + 1] - bounds[due]
+                if self.is_index_full(index_bytes):
+                    break
+        self._since_index_bytes = since_bytes
+        self.next_offset = run.last_offsets[done - 1] + 1
+        return done
+
+    def write_pending(self) -> None:
+        """Brings everything into the file. OSError."""
+        if self._pending:
+            self._opened().write(self.size_bytes - len(self._pending), self._pending)
+            self._pending = bytearray()
+
+    def finish(self, aborted: bytes, modified_ns: int) -> None:
+        """Writes the rest and the indexes, and makes all of it durable. OSError."""
+        self.write_pending()
+        self.save_indexes()
+        if aborted:
+            file = self._files.open(self.path(txn_index.SUFFIX), create=True)
+            try:
+                file.truncate(0)
+                file.write(0, aborted)
+                file.sync()
+            finally:
+                file.close()
+        self._files.set_modified_ns(self.path(LOG_SUFFIX), modified_ns)
+        self.doubt_files()
+        self.sync()
+        self.close()
+
+
+class _Writer:
+    """The outputs of one rewriting, of which the last is being written."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        offsets: tuple[int, int],
+        index_interval_bytes: int,
+        limits: Limits,
+        suffix: str,
+        on_progress: Progress | None,
+    ):
+        self._files = files
+        self._directory = directory
+        self._base_offset, self._end_offset = offsets
+        self._interval_bytes = index_interval_bytes
+        self._limits = limits
+        self._suffix = suffix
+        self._on_progress = on_progress
+        self._converted = 0
+        self._read_bytes = 0
+        self._reported_bytes = 0
+        self.aborted: list[bytes] = []
+        self.outputs: list[_Output] = []
+
+    def read(self, size_bytes: int) -> None:
+        """So much more was read, and done with."""
+        self._read_bytes += size_bytes
+        if self._on_progress is not None and self._read_bytes - self._reported_bytes >= _WRITE_BYTES:
+            self._report()
+
+    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, records: int, converted: int) -> None:
+        """Takes the next batch. Raises OSError, InvalidRecords for offsets that do not rise."""
+        out = self._current()
+        if header.base_offset < out.next_offset or header.last_offset_delta < 0:
+            raise InvalidRecords(f"offset {header.base_offset} where {out.next_offset} is next")
+        if header.last_offset >= self._end_offset:
+            raise InvalidRecords(f"offset {header.last_offset} where {self._end_offset} is the end")
+        if out.size_bytes and (
+            out.size_bytes + len(entry) > self._limits.segment_bytes
+            or header.last_offset - out.base_offset > _MAX_RELATIVE_OFFSET
+            or out.is_index_full(self._limits.index_bytes)
+        ):
+            out = self._next(header.base_offset, header.last_offset)
+        out.add(entry, header, records, converted)
+        self._converted += converted
+
+    def add_run(self, run: Run) -> None:
+        """The same for the batches of a run, which go to as many outputs as they need."""
+        out, done, count = self._current(), 0, len(run.last_offsets)
+        if run.base_offsets[0] < out.next_offset:
+            raise InvalidRecords(f"offset {run.base_offsets[0]} where {out.next_offset} is next")
+        if run.last_offsets[-1] >= self._end_offset:
+            raise InvalidRecords(f"offset {run.last_offsets[-1]} where {self._end_offset} is the end")
+        while done < count:
+            stop = self._fitting(out, run, done)
+            if stop == done:
+                out = self._next(run.base_offsets[done], run.last_offsets[done])
+                continue
+            begin, done = done, out.add_run(run, done, stop, self._limits.index_bytes)
+            if run.converted:
+                self._converted += run.records(begin, done)
+
+    def _fitting(self, out: _Output, run: Run, first: int) -> int:
+        """Behind the last of the batches from `first` on that an output has room for. An empty one takes any."""
+        least = first if out.size_bytes else first + 1
+        if out.is_index_full(self._limits.index_bytes):
+            return least
+        room = self._limits.segment_bytes - out.size_bytes
+        by_size = bisect_right(run.bounds, run.bounds[first] + room, first) - 1
+        by_offset = bisect_right(run.last_offsets, out.base_offset + _MAX_RELATIVE_OFFSET, first)
+        return max(min(by_size, by_offset), least)
+
+    def _current(self) -> _Output:
+        return self.outputs[-1] if self.outputs else self._begin(self._base_offset)
+
+    def _begin(self, base_offset: int) -> _Output:
+        out = _Output(self._files, self._directory, base_offset, self._interval_bytes, self._suffix)
+        self.outputs.append(out)
+        return out
+
+    def _next(self, base_offset: int, last_offset: int) -> _Output:
+        """A further output. It begins where the last one ends: a hole between segments would look like lost data."""
+        self.outputs[-1].write_pending()
+        end = self.outputs[-1].next_offset
+        return self._begin(end if last_offset - end <= _MAX_RELATIVE_OFFSET else base_offset)
+
+    def finish(self, modified_ns: int) -> None:
+        """Completes all outputs. OSError."""
+        self._current()
+        for number, out in enumerate(self.outputs):
+            is_last = number == len(self.outputs) - 1
+            # A transaction belongs where its marker lies.
+            aborted = [
+                entry
+                for entry in self.aborted
+                if (number == 0 or _LAST_OFFSET.unpack_from(entry)[0] >= out.base_offset)
+                and (is_last or _LAST_OFFSET.unpack_from(entry)[0] < self.outputs[number + 1].base_offset)
+            ]
+            out.finish(b"".join(aborted), modified_ns)
+        if self._on_progress is not None:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported_bytes = self._read_bytes
+        if self._on_progress is not None:
+            self._on_progress(self._read_bytes, self._converted)
+
+    def discard(self) -> None:
+        """Removes what was made, as far as the disk lets us."""
+        for out in self.outputs:
+            with contextlib.suppress(OSError):
+                out.close()
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, txn_index.SUFFIX):
+                with contextlib.suppress(OSError):
+                    self._files.remove(out.path(kind))

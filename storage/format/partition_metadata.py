@@ -1,0 +1,91 @@
+"""The file `partition.metadata`, which binds a partition folder to its topic id.
+
+Two lines, without a newline at the end: `version: 0` and `topic_id: ` with the 16 bytes in url-safe base64 (22
+characters).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import re
+
+from ...protocol.primitives import ZERO_UUID
+from ..errors import StorageError
+from ..io.files import Files, write_atomically
+
+FILE_NAME = "partition.metadata"
+_USUAL = b"version: 0\ntopic_id: "
+
+
+def encode_id(value: bytes) -> str:
+    """16 bytes as Kafka writes ids: url-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def decode_id(text: str) -> bytes:
+    """The 16 bytes of an id; ValueError if it is none."""
+    try:
+        value = base64.b64decode(text + "==", altchars=b"-_", validate=True) if len(text) == 22 else b""
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not a base64 id") from error
+    if len(value) != 16 or encode_id(value) != text:  # Python takes bits behind the 16 bytes
+        raise ValueError(f"{text!r} is not an id of 22 characters")
+    return value
+
+
+def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
+    """Writes the file; its folder is not synced yet: the broker's metadata log is where topics really live.
+
+    So after a power loss there may be none, but never one with another id, which would put the folder aside.
+    StorageError.
+    """
+    try:
+        data = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
+        write_atomically(files, os.path.join(directory, FILE_NAME), data, sync_directory=False)
+    except OSError as error:
+        raise StorageError(f"cannot write {FILE_NAME} in {directory}: {error}") from error
+
+
+def read_topic_id(files: Files, directory: str) -> bytes:
+    """The topic id of a folder; zeros if it has none, as before Kafka 2.8. StorageError if the file is malformed."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        data = files.read_bytes(path)
+        if data.startswith(_USUAL) and len(data) == len(_USUAL) + 22:  # thousands are read at a start
+            return decode_id(data[len(_USUAL) :].decode())
+        text = data.decode()
+        if not text:  # a power loss before the bytes reached the disk
+            return ZERO_UUID
+        fields = dict(re.split(r":\s+", line, maxsplit=1) for line in text.splitlines() if line.strip())
+        if int(fields["version"]) < 0:
+            raise ValueError(f"version {fields['version']}")
+        return decode_id(fields["topic_id"].strip())
+    except FileNotFoundError:
+        return ZERO_UUID
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error}") from error
+    except (ValueError, KeyError) as error:
+        raise StorageError(f"malformed {path}: {error}") from error
+
+
+def make_folder(files: Files, directory: str, topic_id: bytes, was_clean: bool) -> bytes:
+    """Makes a partition's folder unless it is there, and returns the topic id in its file, or zeros.
+
+    Zeros for `topic_id` stand for any. Raises StorageError where the folder belongs to another topic, or the file is
+    malformed.
+    """
+    try:
+        files.make_directory(directory)
+        has_file = files.exists(os.path.join(directory, FILE_NAME))
+    except OSError as error:
+        raise StorageError(f"cannot open {directory}: {error}") from error
+    found = ZERO_UUID
+    # A power loss may have left a part of the file; its owner knows the id.
+    with contextlib.suppress(*(() if was_clean or topic_id == ZERO_UUID else (StorageError,))):
+        found = read_topic_id(files, directory) if has_file else ZERO_UUID
+    if ZERO_UUID not in (topic_id, found) and topic_id != found:
+        raise StorageError(f"{directory} belongs to another topic of that name: {found.hex()}, not {topic_id.hex()}")
+    return found

@@ -1,0 +1,47 @@
+"""The small binary files beside a segment, described with construct: what `ottla dump` shows of them.
+
+Owns the description only. What reads and writes them is `index` and those that keep producers and transactions; a
+test holds both equal. All of them are Apache Kafka's layouts. Reading with these raises MalformedMessage.
+
+    .index      offset index entries, until the file ends
+    .timeindex  time index entries, until the file ends
+    .txnindex   aborted transactions, until the file ends
+    .snapshot   one producer snapshot (version 1 is the only one)
+"""
+
+from __future__ import annotations
+
+from construct import Struct
+
+from ...protocol.primitives import int16, int32, int64, uint32
+from ...protocol.records.schemas import ItemArray
+
+OFFSET_ENTRY = Struct("relative_offset" / int32, "position" / int32)
+
+TIME_ENTRY = Struct("timestamp" / int64, "relative_offset" / int32)
+
+ABORTED_TRANSACTION = Struct(
+    "version" / int16,
+    "producer_id" / int64,
+    "first_offset" / int64,
+    "last_offset" / int64,
+    "last_stable_offset" / int64,
+)
+
+PRODUCER_ENTRY = Struct(
+    "producer_id" / int64,
+    "epoch" / int16,
+    "last_sequence" / int32,
+    "last_offset" / int64,
+    "offset_delta" / int32,
+    "timestamp" / int64,
+    "coordinator_epoch" / int32,
+    "current_transaction_first_offset" / int64,
+)
+
+PRODUCER_SNAPSHOT = Struct("version" / int16, "crc" / uint32, "entries" / ItemArray(int32, PRODUCER_ENTRY, 46))
+"""`crc` is the CRC-32C of all behind itself."""
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+ABORTED_TRANSACTION_BYTES = 34

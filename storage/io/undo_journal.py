@@ -1,0 +1,529 @@
+"""A file system that loses nothing: before bytes go, they are in a backup, and the backup says where they were.
+
+Owns the backup's folder and its manifest; knows nothing of logs. Whoever changes files through `SavingFiles` has every
+byte that he removes, cuts or writes over saved and synced before the change, whatever code it is that does it. The
+folder lies outside of the data directory, where no opening looks.
+
+    manifest.jsonl                a JSON object a line: first the directory, then each change, synced before it is made
+    <folder>/<file>.<from>-<to>   the bytes that were there, from one position up to another
+
+    does      created | removed | replaced | renamed (to) | cut | written | rewritten | folder removed
+    file, from, to, saved, why; size and modified_ns as they were
+
+`put_back` undoes the changes of a manifest, newest first; a repair that was interrupted can be undone as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..errors import StorageError
+from .files import File, Files, Lock
+
+MANIFEST = "manifest.jsonl"
+VERSION = 1
+TEMPORARY = ".tmp"  # what an opening removes
+_COPY_BYTES = 1 << 20
+
+Part = tuple[int, int] | bytes
+"""Of a file that is rewritten: a range of the old one, or bytes that are new."""
+
+
+class Backup:
+    """The folder of one repair; made when the first change is saved. Raises OSError."""
+
+    def __init__(self, files: Files, path: str, root: str) -> None:
+        self.path = path
+        self._files = files
+        self._root = root
+        self._manifest: File | None = None
+        self._end = 0
+        self._is_broken = False
+        self._names: set[str] = set()
+        self.saved_bytes = 0
+
+    def name_for(self, file: str, start: int, end: int) -> str:
+        """A name in the folder that is not used yet."""
+        name = wanted = f"{file}.{start}-{end}"
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{wanted}.{number}"
+        self._names.add(name)
+        return name
+
+    @contextlib.contextmanager
+    def _made(self) -> Iterator[File]:
+        """The manifest, made at first. After an error nothing is saved any more, so nothing may be changed: what the
+        backup holds up to there is true."""
+        if self._is_broken:
+            raise OSError(errno.EIO, "an error ended this backup", self.path)
+        try:
+            if self._manifest is None:
+                self._files.make_directory(self.path)
+                self._files.sync_directory(os.path.dirname(self.path))
+                self._manifest = self._files.open(os.path.join(self.path, MANIFEST), create=True)
+                self._append(self._manifest, {"version": VERSION, "directory": self._root})
+                self._files.sync_directory(self.path)
+            yield self._manifest
+        except OSError:
+            self._is_broken = True
+            raise
+
+    def _append(self, manifest: File, line: dict[str, Any]) -> None:
+        data = json.dumps(line).encode() + b"\n"
+        manifest.write(self._end, data)
+        manifest.sync()
+        self._end += len(data)
+
+    def note(self, line: dict[str, Any]) -> None:
+        """Writes a line of the manifest, durably."""
+        with self._made() as manifest:
+            self._append(manifest, line)
+
+    def save(self, source: File, name: str, start: int, end: int) -> None:
+        """Copies a part of a file into the folder, durably."""
+        target = os.path.join(self.path, name)
+        with self._made():
+            self._files.make_directory(os.path.dirname(target))
+            copy = self._files.open(target, create=True)
+            try:
+                copy.truncate(0)
+                _copy(source, start, end, copy, 0)
+                copy.sync()
+            finally:
+                copy.close()
+            self._files.sync_directory(os.path.dirname(target))
+            self._files.sync_directory(self.path)
+        self.saved_bytes += end - start
+
+    def take(self, path: str, name: str) -> None:
+        """Moves a whole file into the folder, durably."""
+        target = os.path.join(self.path, name)
+        file = self._files.open(path)
+        try:
+            size = file.size()
+            with self._made():
+                file.sync()
+                self._files.make_directory(os.path.dirname(target))
+                self._files.sync_directory(self.path)
+            try:
+                self._files.replace(path, target)
+                self.saved_bytes += size
+            except OSError as error:
+                if error.errno != errno.EXDEV:  # else the backup lies on another disk
+                    raise
+                self.save(file, name, 0, size)
+                self._files.remove(path)
+        finally:
+            file.close()
+        self._files.sync_directory(os.path.dirname(target))
+        self._files.sync_directory(os.path.dirname(path))
+
+    def close(self) -> None:
+        if self._manifest is not None:
+            self._manifest.close()
+            self._manifest = None
+
+
+class NoBackup(Backup):
+    """Counts what would be saved; for a run on an `Overlay`."""
+
+    def note(self, line: dict[str, Any]) -> None:
+        pass
+
+    def save(self, source: File, name: str, start: int, end: int) -> None:
+        self.saved_bytes += end - start
+
+    def take(self, path: str, name: str) -> None:
+        self.saved_bytes += self._files.size(path)
+        self._files.remove(path)
+
+
+class _SavingFile:
+    """An open file; see `files.File`."""
+
+    def __init__(self, saving: SavingFiles, path: str, file: File) -> None:
+        self._saving, self._path, self._file = saving, path, file
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        return self._file.read(position, length)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        if not self._saving.is_own(self._path):
+            size = self._file.size()
+            end = min(position + len(data), size)
+            if end == position + len(data) and bytes(self._file.read(position, len(data))) == bytes(data):
+                return
+            self._saving.save_range(self._path, self._file, "written", min(position, size), max(position, end))
+        self._file.write(position, data)
+
+    def truncate(self, size: int) -> None:
+        if not self._saving.is_own(self._path):
+            was = self._file.size()
+            if size != was:
+                self._saving.save_range(self._path, self._file, "cut", min(size, was), was)
+        self._file.truncate(size)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class SavingFiles:
+    """See the module; a `Files`. `why` goes into the manifest with what is changed; `before_first` is called once,
+    before anything is changed."""
+
+    def __init__(
+        self, files: Files, root: str, backup: Backup, before_first: Callable[[], None] = lambda: None
+    ) -> None:
+        self.backup = backup
+        self.why = ""
+        self._files = files
+        self._root = root
+        self._own: set[str] = set()
+        self._touched: list[str] = []
+        self._settled = 0
+        self._before_first: Callable[[], None] | None = before_first
+
+    # -- keeping
+
+    def is_own(self, path: str) -> bool:
+        """Whether all of a file was made here: nothing of it has to be kept."""
+        return path in self._own
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self._root)
+
+    def _begin(self, path: str) -> None:
+        if self._before_first is not None:
+            first, self._before_first = self._before_first, None
+            first()
+        self._touched.append(path)
+
+    def _note(self, does: str, path: str, **more: Any) -> None:
+        self.backup.note({"does": does, "file": self._relative(path), **more, "why": self.why})
+
+    def save_range(self, path: str, file: File, does: str, start: int, end: int) -> None:
+        """Saves what a change of a file takes away, and says so."""
+        self._begin(path)
+        saved = None
+        if end > start:
+            saved = self.backup.name_for(self._relative(path), start, end)
+            self.backup.save(file, saved, start, end)
+        times = {"size": file.size(), "modified_ns": self._files.modified_ns(path)}
+        self._note(does, path, **{"from": start, "to": end, "saved": saved, **times})
+
+    def _save_whole(self, path: str, does: str) -> None:
+        file = self._files.open(path)
+        try:
+            self.save_range(path, file, does, 0, file.size())
+        finally:
+            file.close()
+
+    def rewrite(self, path: str, parts: Sequence[Part]) -> None:
+        """Replaces a file by parts of itself and new bytes, in one step and durably. Only what is left out is saved."""
+        self._begin(path)
+        file = self._files.open(path)
+        try:
+            modified_ns = self._files.modified_ns(path)
+            file.sync()  # what is noted of it must hold after a power loss
+            if self._files.exists(path + TEMPORARY):
+                self.remove(path + TEMPORARY)
+            self._note("created", path + TEMPORARY)
+            if path in self._own:
+                _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
+                return
+            size, dropped, at = file.size(), [], 0
+            for start, end in [*(part for part in parts if isinstance(part, tuple)), (file.size(), file.size())]:
+                if start > at:
+                    saved = self.backup.name_for(self._relative(path), at, start)
+                    self.backup.save(file, saved, at, start)
+                    dropped.append([at, start, saved])
+                at = max(at, end)
+            told = [list(part) if isinstance(part, tuple) else len(part) for part in parts]
+            self._note("rewritten", path, parts=told, dropped=dropped, size=size, modified_ns=modified_ns)
+            _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
+        finally:
+            file.close()
+
+    def settle(self) -> None:
+        """Makes everything durable that was changed, and tells the manifest what it looks like. OSError."""
+        if self._settled == len(self._touched):
+            return
+        folders: set[str] = set()
+        told: dict[str, list[int]] = {}
+        for path in sorted(set(self._touched)):
+            folders.add(os.path.dirname(path))
+            if self._files.exists(path):
+                file = self._files.open(path)
+                try:
+                    file.sync()
+                    told[self._relative(path)] = [file.size(), self._files.modified_ns(path)]
+                finally:
+                    file.close()
+        for folder in sorted(folders):
+            if self._files.exists(folder):
+                self._files.sync_directory(folder)
+        self.backup.note({"does": "ends", "files": told})
+        self._settled = len(self._touched)
+
+    # -- Files
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and not self._files.exists(path):
+            self._begin(path)
+            self._note("created", path)
+            self._own.add(path)
+        return _SavingFile(self, path, self._files.open(path, create=create))
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._files.read_bytes(path)
+
+    def size(self, path: str) -> int:
+        return self._files.size(path)
+
+    def exists(self, path: str) -> bool:
+        return self._files.exists(path)
+
+    def modified_ns(self, path: str) -> int:
+        return self._files.modified_ns(path)
+
+    def set_modified_ns(self, path: str, modified_ns: int) -> None:
+        self._files.set_modified_ns(path, modified_ns)
+
+    def copy_mode(self, source: str, target: str) -> bool:
+        return self._files.copy_mode(source, target)
+
+    def list(self, path: str) -> list[str]:
+        return self._files.list(path)
+
+    def make_directory(self, path: str) -> None:
+        self._files.make_directory(path)
+
+    def replace(self, source: str, target: str) -> None:
+        self._files.size(source)  # FileNotFoundError, before anything is noted
+        if self._files.exists(target):
+            self._save_whole(target, "replaced")
+        elif source in self._own:
+            self._begin(target)
+            self._note("created", target)
+        is_own = source in self._own
+        if not is_own:
+            self._begin(source)
+            self._note("renamed", source, to_file=self._relative(target))
+        self._own.discard(source)
+        (self._own.add if is_own else self._own.discard)(target)
+        self._touched.append(target)
+        self._files.replace(source, target)
+        if not is_own:  # else, the power lost, a file made later under the old name is taken for this one
+            for folder in {os.path.dirname(source), os.path.dirname(target)}:
+                self._files.sync_directory(folder)
+
+    def remove(self, path: str) -> None:
+        if path in self._own:
+            self._own.discard(path)
+            self._files.remove(path)
+            return
+        size = self._files.size(path)  # FileNotFoundError, before anything is noted
+        self._begin(path)
+        saved = self.backup.name_for(self._relative(path), 0, size)
+        times = {"size": size, "modified_ns": self._files.modified_ns(path)}
+        self._note("removed", path, **{"from": 0, "to": size, "saved": saved, **times})
+        self.backup.take(path, saved)
+
+    def remove_directory(self, path: str) -> None:
+        self._begin(path)
+        self._note("folder removed", path)
+        self._files.remove_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._files.sync_directory(path)
+
+    def lock(self, path: str) -> Lock:
+        return self._files.lock(path)
+
+
+def _copy(source: File, start: int, end: int, target: File, at: int) -> None:
+    while start < end:
+        length = min(_COPY_BYTES, end - start)
+        target.write(at, bytes(source.read(start, length)))
+        start, at = start + length, at + length
+
+
+def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], modified_ns: int) -> None:
+    """Puts a file in the place of another, in one step and durably."""
+    temporary = path + TEMPORARY
+    target, at = files.open(temporary, create=True), 0
+    try:
+        target.truncate(0)
+        for source, part in parts:
+            if isinstance(part, tuple):
+                _copy(source, *part, target, at)
+                at += part[1] - part[0]
+            else:
+                target.write(at, part)
+                at += len(part)
+        if files.exists(path):
+            files.copy_mode(path, temporary)
+        target.sync()
+    finally:
+        target.close()
+    files.set_modified_ns(temporary, modified_ns)
+    files.replace(temporary, path)
+    files.sync_directory(os.path.dirname(path))
+
+
+# -- putting back
+
+
+def read_manifest(files: Files, backup: str) -> list[dict[str, Any]]:
+    """The lines of a backup's manifest, up to one that was being written when the power was lost: what it tells of was
+    not done. Raises StorageError."""
+    path = os.path.join(backup, MANIFEST)
+    lines: list[dict[str, Any]] = []
+    try:
+        for line in files.read_bytes(path).splitlines(keepends=True):
+            told = json.loads(line) if line.endswith(b"\n") else None
+            if not isinstance(told, dict):
+                break
+            lines.append(told)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error}") from error
+    except ValueError:
+        pass
+    if not lines or lines[0].get("version") != VERSION:
+        raise StorageError(f"{path} is no manifest of a repair")
+    return lines
+
+
+def put_back(files: Files, root: str, backup: str) -> int:
+    """Undoes what a manifest tells, newest change first; how many changes it had.
+
+    May be interrupted and run again. Raises StorageError if a file is not as the repair left it: what was written there
+    since would be lost.
+    """
+    lines = read_manifest(files, backup)
+    if os.path.realpath(lines[0]["directory"]) != os.path.realpath(root):
+        raise StorageError(f"{backup} is of {lines[0]['directory']}")
+    undone = [line["change"] for line in lines if line.get("does") == "undone"]
+    changes = [line for line in lines[1:] if line["does"] not in ("ends", "undone")]
+    left = min(undone, default=len(changes))
+    try:
+        if lines[-1].get("does") == "ends":
+            _check_unchanged(files, root, lines[-1]["files"])
+        manifest = files.open(os.path.join(backup, MANIFEST))
+        try:
+            end = sum(len(json.dumps(line)) + 1 for line in lines)
+            for number in reversed(range(left)):
+                path = os.path.join(root, changes[number]["file"])
+                _undo(files, path, changes[number], root, backup)
+                if files.exists(os.path.dirname(path)):
+                    files.sync_directory(os.path.dirname(path))
+                # Each can be undone twice, but not two of them one after the other: so it is noted how far this came.
+                data = json.dumps({"does": "undone", "change": number}).encode() + b"\n"
+                manifest.truncate(end)
+                manifest.write(end, data)
+                manifest.sync()
+                end += len(data)
+        finally:
+            manifest.close()
+    except OSError as error:
+        raise StorageError(f"cannot put back {backup}: {error}") from error
+    return len(changes)
+
+
+def _check_unchanged(files: Files, root: str, told: dict[str, list[int]]) -> None:
+    for name, (size, modified_ns) in told.items():
+        path = os.path.join(root, name)
+        if not files.exists(path) or files.size(path) != size or files.modified_ns(path) != modified_ns:
+            raise StorageError(f"{name} was changed since the repair: it is not put back")
+
+
+def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str) -> None:
+    does = line["does"]
+    if does == "created":
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(path)
+    elif does == "folder removed":
+        files.make_directory(path)
+    elif does == "renamed":
+        if not files.exists(path):
+            files.replace(os.path.join(root, line["to_file"]), path)
+    elif does == "rewritten":
+        _undo_rewrite(files, path, line, backup)
+    elif does == "removed" and files.exists(path):
+        return  # it was not removed, or is put back
+    elif does in ("removed", "replaced"):
+        with contextlib.ExitStack() as stack:
+            parts: list[tuple[File, Part]] = []
+            if line["saved"]:
+                saved = files.open(os.path.join(backup, line["saved"]))
+                stack.callback(saved.close)
+                parts.append((saved, (0, line["size"])))
+            files.make_directory(os.path.dirname(path))
+            _write_parts(files, path, parts, line["modified_ns"])
+    elif does in ("cut", "written"):
+        file = files.open(path)
+        try:
+            if line["saved"]:
+                saved = files.open(os.path.join(backup, line["saved"]))
+                try:
+                    _copy(saved, 0, line["to"] - line["from"], file, line["from"])
+                finally:
+                    saved.close()
+            if file.size() != line["size"]:
+                file.truncate(line["size"])
+            file.sync()
+        finally:
+            file.close()
+        files.set_modified_ns(path, line["modified_ns"])
+    else:
+        raise StorageError(f"{backup}: {does!r} is not known")
+
+
+def _undo_rewrite(files: Files, path: str, line: dict[str, Any], backup: str) -> None:
+    """Puts what was left out between what was kept."""
+    new_size = sum(part if isinstance(part, int) else part[1] - part[0] for part in line["parts"])
+    with contextlib.ExitStack() as stack:
+
+        def opened(name: str) -> File:
+            file = files.open(name)
+            stack.callback(file.close)
+            return file
+
+        file = opened(path)
+        saved = [(start, end, opened(os.path.join(backup, name))) for start, end, name in line["dropped"]]
+        is_old = file.size() == line["size"] and all(_same(file, start, end, of) for start, end, of in saved)
+        if is_old and (saved or file.size() != new_size):
+            return  # it was not rewritten, or is put back
+        if file.size() != new_size:
+            raise OSError(errno.EIO, f"{file.size()} bytes where the repair left {new_size}", path)
+        pieces: list[tuple[int, File, tuple[int, int]]] = [(start, of, (0, end - start)) for start, end, of in saved]
+        at = 0
+        for part in line["parts"]:
+            if isinstance(part, int):
+                at += part
+            else:
+                pieces.append((part[0], file, (at, at + part[1] - part[0])))
+                at += part[1] - part[0]
+        pieces.sort(key=lambda piece: piece[0])
+        _write_parts(files, path, [(of, span) for _, of, span in pieces], line["modified_ns"])
+
+
+def _same(file: File, start: int, end: int, saved: File) -> bool:
+    for at in range(start, end, _COPY_BYTES):
+        length = min(_COPY_BYTES, end - at)
+        if bytes(file.read(at, length)) != bytes(saved.read(at - start, length)):
+            return False
+    return True

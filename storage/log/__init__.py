@@ -1,0 +1,1 @@
+"""The parts of a partition log: opening, appending, reading, flushing, retention."""

@@ -1,0 +1,162 @@
+"""What of a partition is not durable yet, and how it becomes so: one flush at a time, in any thread.
+
+Owns the lists of what was written since the last flush, the recovery point and, once a sync has failed, the reason why
+nothing is known to be durable any more. The owner of the log notes what it writes while another thread may be syncing:
+a flush vouches for what was noted before it began and for nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterable
+
+from ..errors import StorageError
+from ..io.files import Files
+from ..segments.segment import Segment
+
+
+class Flusher:
+    """See the module. `end_offset` tells where the log ends; it rises only after what it covers was noted."""
+
+    __slots__ = (
+        "_closed",
+        "_directory",
+        "_directory_changed",
+        "_end_offset",
+        "_files",
+        "_lock",
+        "_names",
+        "_segments",
+        "_turn",
+        "failure",
+        "recovery_point",
+        "since_ms",
+    )
+
+    def __init__(self, files: Files, directory: str, recovery_point: int, end_offset: Callable[[], int]) -> None:
+        self._files = files
+        self._directory = directory
+        self._end_offset = end_offset
+        self._turn = threading.Lock()  # held through a flush
+        self._lock = threading.Lock()  # for the lists, never held while the disk works
+        self._segments: list[Segment] = []
+        self._names: dict[str, None] = {}  # of files; a set takes three times as much, and each log has one
+        self._directory_changed = False
+        self._closed = False
+        self.since_ms: int | None = None
+        """When the first append was noted that no flush has taken up."""
+        self.recovery_point = recovery_point
+        """All below this offset is durable."""
+        self.failure: str | None = None
+        """Why nothing can be made durable any more: after a failed sync a second one would not tell what is lost."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was noted is durable."""
+        return not (self._segments or self._names or self._directory_changed)
+
+    def wrote(self, segment: Segment, now_ms: int) -> None:
+        """Notes a segment that was appended to, before the end of the log rises."""
+        with self._lock:
+            if self.since_ms is None:
+                self.since_ms = now_ms
+            if not self._segments or self._segments[-1] is not segment:
+                self._segments.append(segment)
+
+    def wrote_indexes(self, segment: Segment) -> None:
+        """Notes a segment whose index files were written."""
+        with self._lock:
+            if segment not in self._segments:
+                self._segments.append(segment)
+                self._directory_changed = True
+
+    def cover_indexes(self, segment: Segment) -> None:
+        """Makes the index files of a segment that is complete durable, if the recovery point has reached its end: a
+        recovery would not look at them any more. OSError."""
+        with self._turn:
+            if self.recovery_point >= segment.next_offset and self.failure is None:
+                try:
+                    segment.sync()
+                except OSError as error:
+                    self._undone(error, [], {}, False)
+                    raise
+
+    def wrote_all(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
+        """Notes what a recovery left: segments, and small files of the folder by name."""
+        with self._lock:
+            for segment in segments:
+                segment.doubt_files()
+                self._segments.append(segment)
+            self._names.update(dict.fromkeys(names))
+            self._directory_changed = bool(self._segments) or self._directory_changed
+
+    def wrote_file(self, name: str) -> None:
+        """Notes a small file of the folder."""
+        with self._lock:
+            self._names[name] = None
+
+    def changed_directory(self) -> None:
+        """Notes that a file was made, renamed or removed."""
+        with self._lock:
+            self._directory_changed = True
+
+    def forget(self, segments: Iterable[Segment]) -> None:
+        """Takes back segments that are no part of the log any more."""
+        gone = set(map(id, segments))
+        with self._lock:
+            self._segments = [segment for segment in self._segments if id(segment) not in gone]
+            self._directory_changed = True
+
+    def flush(self) -> int:
+        """Makes durable what was noted; the new recovery point. A second caller waits for the first.
+
+        Where no descriptor was free for a file, nothing is lost and a later flush tries again. Raises StorageError.
+        """
+        with self._turn:
+            with self._lock:
+                if self.failure is not None:
+                    raise StorageError(f"{self._directory} cannot be synced: {self.failure}")
+                end_offset = self._end_offset()
+                segments, self._segments = self._segments, []
+                names, self._names = self._names, {}
+                since_ms, self.since_ms = self.since_ms, None
+                directory_changed, self._directory_changed = self._directory_changed or bool(names), False
+            try:
+                self._sync(segments, names, directory_changed)
+            except OSError as error:
+                if not self._closed:
+                    self._undone(error, segments, names, directory_changed)
+                    self.since_ms = self.since_ms if since_ms is None else since_ms
+                raise StorageError(f"cannot sync {self._directory}: {error}") from error
+            self.recovery_point = max(self.recovery_point, end_offset)
+            return self.recovery_point
+
+    def _sync(self, segments: list[Segment], names: Iterable[str], directory_changed: bool) -> None:
+        for segment in segments:
+            segment.sync()
+        for name in sorted(names):
+            with contextlib.suppress(FileNotFoundError):  # a damaged snapshot is removed when it is read
+                file = self._files.open(os.path.join(self._directory, name))
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        if directory_changed:
+            self._files.sync_directory(self._directory)
+
+    def _undone(self, error: OSError, segments: list[Segment], names: dict[str, None], directory_changed: bool) -> None:
+        """Takes back what a flush was about to make durable, or gives up."""
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            self.failure = f"a sync failed: {error}"
+            return
+        with self._lock:
+            self._segments = [*segments, *(segment for segment in self._segments if segment not in segments)]
+            self._names.update(names)
+            self._directory_changed = self._directory_changed or directory_changed
+
+    def close(self) -> None:
+        """The files are given back: a sync that is under way may fail and nothing follows from it."""
+        self._closed = True

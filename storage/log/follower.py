@@ -1,0 +1,156 @@
+"""A partition log that is written as a follower writes it: what was fetched, as it is (KIP-724: nothing is converted).
+
+Owns the check of fetched batches, and where a run of them ends for a new segment. Offsets and leader epochs are the
+leader's; offsets may be missing where the leader's cleaner took them. Producers, transactions and indexes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...protocol.records.batch import MAGIC, BatchHeader
+from ...protocol.records.errors import CorruptRecords
+from ...protocol.records.formats import crc_matches, read_header
+from ..config import LogConfig
+from ..errors import StorageError
+from ..format.index import TIME_ENTRY_BYTES
+from ..partition_log import PartitionLog
+from ..producers import txn_index
+from ..producers.producer_state import advance
+from ..segments.segment import SUFFIXES, Segment
+from .append_plan import MAX_RELATIVE_OFFSET, must_roll
+from .availability import watched
+
+_PREFIX_BYTES = 12  # offset and length, in all formats
+
+
+class FollowerLog(PartitionLog):
+    """See the module. What it is not told to append it has from `PartitionLog`."""
+
+    __slots__ = ()
+
+    @watched
+    def begin_at(self, offset: int, now_ms: int) -> None:
+        """Makes an empty log begin and end at the offset, where the leader's log begins. StorageError."""
+        self._check_writable()
+        if self.size_bytes:
+            raise StorageError(f"{self._directory} has records, so cannot begin at {offset}")
+        if offset == self.log_end_offset == self._active.base_offset:
+            return
+        gone = list(self._segments)
+        self._roll(offset, now_ms)
+        self.log_end_offset = self.log_start_offset = offset
+        self._flusher.forget(gone)
+        self._segments = self._segments[-1:]
+        try:
+            for segment in gone:
+                segment.close()
+                for suffix in SUFFIXES[::-1]:
+                    if self._files.exists(segment.path(suffix)):
+                        self._files.remove(segment.path(suffix))
+        except OSError as error:
+            raise StorageError(f"cannot begin {self._directory} at {offset}: {error}") from error
+
+    def last_batch(self) -> bytes:
+        """The newest batch as it is stored; empty if the log has none. StorageError."""
+        if not self.size_bytes:
+            return b""
+        segment = next(segment for segment in reversed(self._segments) if segment.size_bytes)
+        position = segment.boundaries(segment.size_bytes - 1)[0]
+        for at, _ in segment.batches(position):
+            position = at
+        return bytes(segment.read(position, segment.size_bytes - position))
+
+    @watched
+    def append_fetched(self, records: bytes | bytearray | memoryview, *, now_ms: int) -> int:
+        """Appends the whole batches of a fetch, in as many writes as there are segments; how many batches.
+
+        A part of a batch at the end is passed over. Raises CorruptRecords if a batch is not sound, or does not lie
+        behind the end of the log and the one before it: then nothing is appended; StorageError.
+        """
+        self._check_writable()
+        with memoryview(records) as data:
+            headers = sound_batches(data, self.log_end_offset)
+            done, position = 0, 0
+            while done < len(headers):
+                left = headers[done:] if done else headers
+                roll = must_roll(self._active, self.config, left[:1], left[0].size_bytes, now_ms)
+                if roll:  # the first offset of a wrapper in an old format is not known
+                    self._roll(left[0].base_offset if left[0].magic == MAGIC else self.log_end_offset, now_ms)
+                run = first_run(left, self._active, self.config, now_ms)
+                size_bytes = sum(header.size_bytes for header in run)
+                self._append_run(data[position : position + size_bytes], run, now_ms)
+                done, position = done + len(run), position + size_bytes
+        return len(headers)
+
+    def _append_run(self, data: memoryview, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        for header in headers:
+            if header.magic < MAGIC or header.partition_leader_epoch >= 0:
+                self._epochs.note(header.magic, header.partition_leader_epoch, header.base_offset)
+        self.leader_epoch = max(self._epochs.newest, 0)
+        known = self._known_producers() if any(header.producer_id >= 0 for header in headers) else None
+        self._active.append(data, headers)
+        self._adopt(self._active, headers, len(data), None, now_ms)
+        if known is not None:
+            try:
+                self._follow(data, headers)
+            except StorageError as error:
+                self.report(error)
+                self.fail(str(error))  # the batches are there, what they mean is not known: a recovery finds it out
+                raise
+
+    def _follow(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Takes batches into what is known of producers, and aborted transactions into the segment's index."""
+        known, position = self._known_producers(), 0
+        aborted: list[txn_index.AbortedTransaction] = []
+        if any(header.is_transactional for header in headers):
+            self._transactions.know()
+        for header in headers:
+            marker = txn_index.read_marker(data, position, header)
+            if marker is not None and (entry := txn_index.aborted(marker, header, known)) is not None:
+                aborted.append(entry)
+            epoch = marker.coordinator_epoch if marker is not None else -1
+            advance(known, header, self.log_start_offset, self.config.producer_rules, epoch)
+            if header.is_transactional and (after := known.get(header.producer_id)) is not None:
+                self._transactions.note(header, after, self.high_watermark)
+            position += header.size_bytes
+        if aborted:
+            self._flusher.wrote_file(self._transactions.append(self._active.base_offset, aborted))
+
+
+def sound_batches(records: memoryview, end_offset: int) -> list[BatchHeader]:
+    """The headers of the whole batches. CorruptRecords as `FollowerLog.append_fetched`."""
+    found: list[BatchHeader] = []
+    position = 0
+    while position + _PREFIX_BYTES <= len(records):
+        length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
+        if length > 0 and position + _PREFIX_BYTES + length > len(records):
+            break
+        header = read_header(records, position)
+        if not crc_matches(records, position, header):
+            raise CorruptRecords(f"the CRC of the batch at offset {header.base_offset} is wrong")
+        if header.base_offset < end_offset or header.last_offset_delta < 0:
+            raise CorruptRecords(f"a batch at offset {header.base_offset} where the log ends at {end_offset}")
+        found.append(header)
+        end_offset = header.next_offset
+        position += header.size_bytes
+    return found
+
+
+def first_run(headers: Sequence[BatchHeader], active: Segment, config: LogConfig, now_ms: int) -> Sequence[BatchHeader]:
+    """The batches that are written at once: the first, and of those behind it as many as the segment takes."""
+    size_bytes, count = headers[0].size_bytes, 1
+    index_entries = config.segment_index_bytes // TIME_ENTRY_BYTES - 1
+    for header in headers[1:]:
+        longer = size_bytes + header.size_bytes
+        entries = longer // (config.index_interval_bytes + 1) + 1
+        if (
+            active.size_bytes + longer > config.segment_bytes
+            or header.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            or entries > index_entries
+            or active.is_index_full(config.segment_index_bytes, entries)
+            or must_roll(active, config, (header,), longer, now_ms)
+        ):
+            break
+        size_bytes, count = longer, count + 1
+    return headers[:count]

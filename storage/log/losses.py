@@ -1,0 +1,70 @@
+"""What of a log is not there any more when it is opened, and what the opening dropped.
+
+Owns the kinds of losses and the counting of what lies behind a damaged entry. Who opens the log reports them: an
+opening never takes records away, or gives offsets out again, without a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..io.files import Files
+from ..segments.segment import LOG_SUFFIX
+from .append_plan import MAX_RELATIVE_OFFSET
+
+if TYPE_CHECKING:
+    from ..segments.segment import Segment
+
+TORN_TAIL = "a torn tail was cut"
+CORRUPTION = "corruption in the middle of a log: what lies behind it was dropped"
+END_GONE = "records at the end of a log are gone"
+MIDDLE_GONE = "records in the middle of a log are gone"
+START_GONE = "records at the start of a log are gone"
+EMPTIED = "the log start lies above the end of the log: the log was emptied"
+FOLDER_GONE = "the folder of a partition is gone: the partition begins empty"
+
+
+class Loss(NamedTuple):
+    """Offsets from `first` up to `end` (exclusive) that a log had. Of a torn tail it is not known how far it went.
+
+    `dropped_bytes` were in the files and were removed; `batches` and `records` counts the sound ones among them.
+    """
+
+    kind: str
+    first: int
+    end: int
+    dropped_bytes: int = 0
+    batches: int = 0
+    records: int = 0
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether this is what a crash leaves behind: a write that was under way."""
+        return self.kind == TORN_TAIL
+
+
+class Behind(NamedTuple):
+    """The sound entries of dropped files: how many, their records, and the offset behind the last of them."""
+
+    batches: int = 0
+    records: int = 0
+    end_offset: int = -1
+
+
+def count_behind(files: Files, segment: Segment, position: int, later: Sequence[Segment]) -> Behind:
+    """Counts the sound entries of a segment from a position on, and those of later segments. StorageError, OSError."""
+    from ..check import inspect  # nothing of it is needed where nothing is damaged
+    from ..check.entry import Place
+    from ..segments.sound_entries import run_of_sound_entries
+
+    batches, records, end_offset = 0, 0, -1
+    for one in (segment, *later):
+        start, expected = (position, one.next_offset) if one is segment and position else (0, one.base_offset)
+        place = Place(one.base_offset, one.base_offset + MAX_RELATIVE_OFFSET + 1, expected, 0)
+        with inspect.FileSource(one.path(LOG_SUFFIX), files) as source:
+            for found in run_of_sound_entries(source, start, place):
+                batches += 1
+                records += max(found.record_count, 0)
+                end_offset = found.last_offset + 1
+    return Behind(batches, records, end_offset)

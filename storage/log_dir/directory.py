@@ -1,0 +1,584 @@
+"""One data directory (Kafka's log.dir): its lock, its identity, its partitions and its checkpoints.
+
+Owns the files beside the partition folders: `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the three offset
+checkpoints. Nothing but the directory and its lock file is made before the lock is held and the arguments are checked.
+
+A directory fails as a whole, and once: at the first error of the disk that does not pass by itself, met by it or by one
+of its logs, all of them refuse everything from then on, and nothing more is written, no marker of a clean shutdown
+either. The next opening recovers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ...protocol.primitives import ZERO_UUID
+from ..config import LogConfig
+from ..errors import DirectoryFailed, DirectoryLocked, StorageError
+from ..format.partition_metadata import encode_id, read_topic_id
+from ..format.properties import parse_properties
+from ..io.disk_errors import is_passing, lasting_error
+from ..io.files import Files, write_atomically
+from ..log.losses import FOLDER_GONE, Loss
+from ..log.recovery import NOTHING_NOTED
+from ..partition_log import PartitionLog
+from . import clean_close, restore
+from .file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
+from .offset_checkpoints import NotedOffsets
+
+if TYPE_CHECKING:
+    from ..log.recovery import OnChecked
+    from ..log.upgrade import OnUpgrade
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_FUTURE_FOLDER = re.compile(_PARTITION_FOLDER.pattern + r"\.[0-9a-f]{32}-future")
+_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
+_MAX_FOLDER_NAME = 255
+FEW_LOGS = 32  # threads would cost more than they save
+
+TopicPartition = tuple[str, int]
+
+
+def new_id() -> bytes:
+    """A random id that is not zero and does not look like an option when printed, as Kafka picks them."""
+    while True:
+        value = uuid.uuid4().bytes
+        if not encode_id(value).startswith("-"):
+            return value
+
+
+class DataDirectory:
+    """See the module. Made by `open`, or by `take` and `begin`; `close` ends it. Raises StorageError alone."""
+
+    def __init__(self, files: Files, path: str, release: Callable[[], None], pick: Callable[[int], int]):
+        self._files = files
+        self._release = release
+        self._pick = pick
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._unopened: set[TopicPartition] = set()
+        self._noted = NotedOffsets(files, path, self._unopened, self._logs)
+        self._closed = False
+        self._as_closed: dict[TopicPartition, clean_close.ClosedLog] = {}
+        self._closed_well: set[TopicPartition] = set()  # since the directory was opened
+        self._identity: dict[str, str] = {}
+        self._failing = threading.Lock()
+        self.path = path
+        self.node_id = 0
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.was_clean = False
+        self.is_new = False
+        """Whether the directory had no meta.properties: nobody has used it yet."""
+        self.futures: list[tuple[TopicPartition, str]] = []
+        """Copies that were begun and are not in place, with the paths of their folders: see future.py."""
+        self.guests: set[PartitionLog] = set()
+        """Logs of such copies, which go offline with the directory."""
+        self.failure: str | None = None
+        """Why the directory cannot be used any more."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Told once when `failure` is set, in the thread that met the error: a flush may run in any."""
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: str | os.PathLike[str],
+        *,
+        node_id: int,
+        cluster_id: str | None = None,
+        make_id: Callable[[], bytes] = new_id,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> DataDirectory:
+        """Locks the directory (made if it is missing) and reads its identity and checkpoints; opens no partition.
+
+        Without `cluster_id` the directory's own is used; a new directory gets one from `make_id`. Raises
+        DirectoryLocked if anybody else holds it, DirectoryFailed if its disk does not work, StorageError if it belongs
+        to another node or cluster.
+        """
+        if cluster_id is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,255}", cluster_id):
+            raise StorageError(f"cluster id {cluster_id!r} is malformed")
+        directory = cls.take(files, path, node_id=node_id, pick=pick)
+        try:
+            directory.begin(cluster_id, make_id)
+        except BaseException:
+            directory.abandon()
+            raise
+        return directory
+
+    @classmethod
+    def take(
+        cls,
+        files: Files,
+        path: str | os.PathLike[str],
+        *,
+        node_id: int,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> DataDirectory:
+        """Locks the directory (made if it is missing) and reads whose it is, no more: `begin` or `abandon` follows.
+        Raises as `open`."""
+        if not 0 <= node_id < 2**31:
+            raise StorageError(f"node id {node_id} is not in 0..2147483647")
+        full_path = os.path.abspath(os.fspath(path))
+        try:
+            files.make_directory(full_path)
+            lock = files.lock(os.path.join(full_path, LOCK))
+        except BlockingIOError as error:
+            raise DirectoryLocked(f"{full_path} is in use by another broker") from error
+        except OSError as error:
+            raise _unusable(full_path, error) from error
+        directory = cls(files, full_path, lock.release, pick)
+        try:
+            if restore.is_planned(files, full_path):
+                raise StorageError(f"{full_path}: {restore.described(files, full_path)}")
+            directory._read_identity(node_id)
+        except OSError as error:
+            directory.abandon()
+            raise _unusable(full_path, error) from error
+        except BaseException:
+            directory.abandon()
+            raise
+        return directory
+
+    def begin(self, cluster_id: str | None, make_id: Callable[[], bytes] = new_id) -> None:
+        """Puts the identity right and reads what the last user left, for partitions to be opened. Raises as `open`."""
+        try:
+            self._identify(cluster_id, make_id)
+            self._begin()
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        except StorageError as error:
+            if lasting_error(error) is not None:
+                raise DirectoryFailed(str(error)) from error.__cause__
+            raise
+
+    def _join(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _read_identity(self, node_id: int) -> None:
+        path = self._join(META_PROPERTIES)
+        try:
+            found = self._identity = parse_properties(self._files.read_bytes(path), path)
+        except FileNotFoundError:
+            found = {}
+        self.is_new = not found
+        self.node_id = node_id
+        self.cluster_id = found.get("cluster.id", "")
+        self.directory_id = found.get("directory.id", "")
+        stored_node = found.get("node.id", found.get("broker.id"))
+        if stored_node is not None and stored_node != str(node_id):
+            raise StorageError(f"{self.path} belongs to node {stored_node}, not {node_id}")
+
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Raises StorageError if the directory belongs to another cluster than this one."""
+        if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
+            raise StorageError(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
+
+    def _identify(self, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
+        self.check_cluster(cluster_id)
+        self.cluster_id = self.cluster_id or cluster_id or encode_id(make_id())
+        self.directory_id = self.directory_id or encode_id(make_id())
+        wanted = {
+            "version": "1",
+            "node.id": str(self.node_id),
+            "cluster.id": self.cluster_id,
+            "directory.id": self.directory_id,
+        }
+        if any(self._identity.get(key) != value for key, value in wanted.items()):
+            text = "#\n" + "".join(f"{key}={value}\n" for key, value in wanted.items())
+            write_atomically(self._files, self._join(META_PROPERTIES), text.encode())
+
+    def _begin(self) -> None:
+        """Takes the marker away before anything is loaded, reads the checkpoints, removes what was being deleted."""
+        names = self._files.list(self.path)
+        self.was_clean = CLEAN_SHUTDOWN in names
+        self._noted.read()
+        if self.was_clean:
+            if self._files.read_bytes(self._join(CLEAN_SHUTDOWN)) == CLEAN_SHUTDOWN_BYTES:
+                self._read_closed()
+            self._files.remove(self._join(CLEAN_SHUTDOWN))
+            self._files.sync_directory(self.path)
+        if clean_close.FILE_NAME in names:  # it is of the close that has just been undone, or of an older one
+            clean_close.discard(self._files, self.path)
+        for name in names:
+            match = _PARTITION_FOLDER.fullmatch(name)
+            if _DELETED_FOLDER.fullmatch(name):
+                self._remove_folder(self._join(name))
+            elif (future := _FUTURE_FOLDER.fullmatch(name)) and int(future[2]) < 2**31:
+                self.futures.append(((future[1], int(future[2])), self._join(name)))
+            elif match and int(match[2]) < 2**31:
+                self._unopened.add((match[1], int(match[2])))
+
+    def _read_closed(self) -> None:
+        try:
+            self._as_closed = clean_close.read(self._files, self.path)
+        except StorageError as error:
+            self.warnings.append(str(error))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
+        return self._noted.warnings
+
+    # -- partitions
+
+    def partitions(self) -> list[TopicPartition]:
+        """(topic, partition) of every partition folder, opened or not."""
+        return sorted(self._unopened | self._logs.keys())
+
+    def topic_id(self, topic: str, partition: int) -> bytes:
+        """The topic id in a partition's folder; zeros if it has none, or after a crash only a part of one."""
+        folder = self._folder(topic, partition)
+        with self._watched():
+            try:
+                return read_topic_id(self._files, folder)
+            except StorageError as error:
+                if self.was_clean or lasting_error(error) is not None:
+                    raise
+                return ZERO_UUID
+
+    def open_partition(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        config: LogConfig,
+        now_ms: int,
+        kind: type[PartitionLog] = PartitionLog,
+        upgrade: OnUpgrade | None = None,
+        on_checked: OnChecked = lambda bytes: None,
+    ) -> PartitionLog:
+        """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
+
+        `kind` is how the log is used; `upgrade` and `on_checked` as in `PartitionLog.open`. Raises DirectoryFailed if
+        it is the disk's fault that it cannot be opened.
+        """
+        self._check_open()
+        key = (topic, partition)
+        if key in self._logs:
+            raise StorageError(f"{topic}-{partition} is open already")
+        existed = key in self._unopened
+        if not existed and not self._files.exists(self.path):  # making the folder would make a new one of it
+            self.fail(f"{self.path} is gone")
+            self._check_open()
+        noted = self._noted_of(key)
+        if not existed:
+            self.forget_offsets((key,))
+        with self._watched():
+            log = kind.open(
+                self._files,
+                self._folder(topic, partition),
+                topic=topic,
+                partition=partition,
+                topic_id=topic_id,
+                config=config,
+                now_ms=now_ms,
+                clean_shutdown=self.was_clean or not existed or key in self._closed_well,
+                recovery_point=self._noted.recovery_points.get(key, 0) if existed else 0,
+                log_start_offset=self._noted.log_starts.get(key, 0) if existed else 0,
+                has_gaps=key in self._noted.cleaned,
+                on_log_start=self._noted.log_start_moves,
+                pick=self._pick,
+                upgrade=upgrade,
+                on_checked=on_checked,
+                noted=noted if existed else NOTHING_NOTED,
+            )
+        if not existed and noted.end_offset:
+            log.losses = [Loss(FOLDER_GONE, 0, noted.end_offset)]
+        log.on_failure = self.log_failed
+        self._logs[key] = log  # before it is one of the unopened no more: a checkpoint has one or the other
+        self._unopened.discard(key)
+        self._closed_well.discard(key)
+        self._as_closed.pop(key, None)
+        if log.has_hole and key not in self._noted.cleaned:  # it must not count as damage if the policy is changed
+            self.cleaned(log, log.log_start_offset)
+        return log
+
+    def _noted_of(self, key: TopicPartition) -> clean_close.Noted:
+        """What the files beside the partitions say of one. The metadata log names all others: it has to be whole."""
+        as_closed = self._as_closed.get(key) if key not in self._closed_well else None
+        end = max(self._noted.recovery_points.get(key, 0), self._noted.watermarks.get(key, 0))
+        return clean_close.Noted(as_closed.log_end_offset if as_closed else end, as_closed, key[0] == METADATA_TOPIC)
+
+    def noted_end(self, topic: str, partition: int) -> int:
+        """The offset that a log had reached when that was last noted; 0 if it never was."""
+        return self._noted_of((topic, partition)).end_offset
+
+    def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
+        """Takes a partition away at once: its folder is renamed, durably, as a new partition of that name must not find
+        it after a power loss. Calling what is returned removes the files.
+
+        If that is never called, the next opening of the directory removes them.
+        """
+        self._check_open()
+        key = (topic, partition)
+        folder = self._folder(topic, partition)
+        suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
+        renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
+        with self._watched():
+            try:
+                self._files.replace(folder, renamed)
+                self._unopened.discard(key)
+                log = self._logs.pop(key, None)
+                if log is not None:
+                    log.abandon()  # before the sync, which may need the descriptor that this gives back
+                self._files.sync_directory(self.path)
+            except OSError as error:
+                raise StorageError(f"cannot delete {folder}: {error}") from error
+        self.write_cleaner_offset(topic, partition, None)
+        return lambda: self._remove_deleted(renamed)
+
+    def discard_partition(self, topic: str, partition: int) -> None:
+        """Removes what was made of a new partition that could not be opened, if there is anything. StorageError."""
+        if self._files.exists(self._folder(topic, partition)):
+            self.delete_partition(topic, partition)()
+
+    def set_aside(self, topic: str, partition: int, copy: str | None = None) -> str:
+        """Renames the folder of a partition that nobody knows, or a `copy`, to `...-stray`, which is kept; its path."""
+        self._check_open()
+        if copy is None and (topic, partition) in self._logs:
+            raise StorageError(f"{topic}-{partition} is open")
+        folder, suffix = copy or self._folder(topic, partition), f"-{partition}.{uuid.uuid4().hex}-stray"
+        renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
+        with self._watched():
+            try:
+                self._files.replace(folder, renamed)
+            except OSError as error:
+                raise StorageError(f"cannot rename {folder}: {error}") from error
+        if copy is None:
+            self._unopened.discard((topic, partition))
+        return renamed
+
+    def put_in_place(
+        self, prepared: str, topic: str, partition: int, *, end_offset: int = 0, log_start_offset: int = 0
+    ) -> None:
+        """Renames a folder of this directory, all of which is durable, to that of a partition, durably.
+
+        `end_offset` is where its log was closed; `log_start_offset` is to be told if it lies behind the first segment.
+        """
+        self._check_open()
+        folder, key = self._folder(topic, partition), (topic, partition)
+        with self._noted.writing:  # whoever writes a checkpoint before the partition counts would leave it out
+            if log_start_offset:
+                self._noted.write_log_start(key, log_start_offset)
+            try:
+                self._files.replace(prepared, folder)
+                self._files.sync_directory(self.path)
+            except OSError as error:
+                raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
+            self._unopened.add(key)
+            self._as_closed.pop(key, None)
+            if end_offset:
+                self._closed_well.add(key)
+                self._noted.recovery_points[key] = self._noted.watermarks[key] = end_offset
+
+    def _folder(self, topic: str, partition: int) -> str:
+        if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:
+            raise StorageError(f"{topic!r}-{partition} is no partition")
+        return self._join(f"{topic}-{partition}")
+
+    def _remove_deleted(self, path: str) -> None:
+        if self.failure is None:  # else the next opening removes it
+            with self._watched():
+                self._remove_folder(path)
+
+    def _remove_folder(self, path: str) -> None:
+        try:
+            for name in self._files.list(path):
+                self._files.remove(os.path.join(path, name))
+            self._files.remove_directory(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {error}") from error
+
+    # -- checkpoints
+
+    def forget_offsets(self, keys: Iterable[TopicPartition]) -> None:
+        """Takes partitions that are not here out of the checkpoints, durably: worth a call before the owner notes that
+        there are new ones of these names, which must not inherit what is noted of deleted ones."""
+        self._check_open()
+        gone = [key for key in keys if key not in self._unopened and key not in self._logs]
+        for key in gone:
+            self._as_closed.pop(key, None)
+        with self._watched():
+            self._noted.forget(gone)
+
+    def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
+        """Makes log starts durable that logs are about to adopt, which then costs nothing; in any thread."""
+        self._check_open()
+        with self._watched():
+            self._noted.write_log_starts(moves)
+
+    def write_checkpoints(self) -> None:
+        """Writes recovery points, log starts and high watermarks as they are now."""
+        self._check_open()
+        with self._watched():
+            self._write_checkpoints()
+
+    def write_recovery_points(self) -> None:
+        """Writes the recovery points as they are now; worth a call now and then, as are the next two, in any thread."""
+        self._check_open()
+        with self._watched():
+            self._noted.write_recovery_points()
+
+    def write_log_starts(self) -> None:
+        """Writes the log starts. Each was written before it moved: what changes is those that say nothing any more."""
+        self._check_open()
+        with self._watched():
+            self._noted.write_log_starts()
+
+    def write_watermarks(self) -> None:
+        """Writes the high watermarks."""
+        self._check_open()
+        with self._watched():
+            self._noted.write_watermarks()
+
+    def cleaner_offset(self, topic: str, partition: int) -> int | None:
+        """Up to where a partition was cleaned; None if it never was. Wherever it was, offsets may be missing."""
+        return self._noted.cleaned.get((topic, partition))
+
+    def write_cleaner_offset(self, topic: str, partition: int, offset: int | None) -> None:
+        """Notes durably up to where a partition is clean now, or with None that it is dirty from its start on."""
+        self._check_open()
+        self._write_cleaner_offset((topic, partition), offset, self._logs.get((topic, partition)))
+
+    def cleaned(self, log: PartitionLog, offset: int) -> None:
+        """The same of an open log, in any thread; nothing happens if it was deleted meanwhile."""
+        self._check_open()
+        self._write_cleaner_offset((log.topic, log.partition), offset, log)
+
+    def _write_cleaner_offset(self, key: TopicPartition, offset: int | None, log: PartitionLog | None) -> None:
+        with self._watched():
+            self._noted.write_cleaned(key, offset, log)
+
+    def _write_checkpoints(self) -> None:
+        self._noted.write_recovery_points()
+        self._noted.write_log_starts()
+        self._noted.write_watermarks()
+
+    # -- failures of the disk
+
+    def fail(self, reason: str) -> None:
+        """Gives the directory up: it and its logs refuse everything from here on. The first reason stays."""
+        with self._failing:
+            if self.failure is not None:
+                return
+            self.failure = reason
+        for log in (*list(self._logs.values()), *self.guests.copy()):
+            log.fail(reason)
+        self.on_failure()
+
+    def log_failed(self, log: PartitionLog, error: OSError) -> None:
+        """A log met an error. One that passes is its affair, unless it lost what it had written."""
+        if log.failure is not None or not is_passing(error):
+            self.fail(str(error))
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """In it, an error of the disk that does not pass fails the directory, and is raised as DirectoryFailed."""
+        try:
+            yield
+        except StorageError as error:
+            cause = lasting_error(error)
+            if cause is None:
+                raise
+            self.fail(str(cause))
+            raise DirectoryFailed(str(error)) from cause
+
+    # -- the end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self.path} is closed")
+        if self.failure is not None:
+            raise DirectoryFailed(f"{self.path} is offline: {self.failure}")
+
+    def save(self) -> bool:
+        """Writes all that `close` writes but the marker of a clean shutdown, and goes on: whether a copy of the folder
+        as it is now may have that marker. Raises StorageError."""
+        self._check_open()
+        with self._watched():
+            for log in self._logs.values():
+                log.save()
+            self._write_checkpoints()
+            try:
+                self._write_closed()
+            except OSError as error:
+                raise StorageError(f"cannot note the ends of the logs in {self.path}: {error}") from error
+        return self.was_clean or not self._unopened
+
+    def _write_closed(self) -> None:
+        """Notes how the logs are closed; those that were not opened are as they were."""
+        kept = {key: log for key, log in self._as_closed.items() if key in self._unopened}
+        clean_close.write(self._files, self.path, kept | {key: log.as_closed() for key, log in self._logs.items()})
+
+    def close(self, threads: int = 1) -> None:
+        """Closes all logs, in so many threads, as a journalling file system joins their syncs; writes the checkpoints,
+        then the marker of a clean shutdown, and gives the lock back.
+
+        There is no marker if a log could not be closed, or if partitions that needed a recovery were never opened: then
+        the next opening recovers. The first such error is raised at the end. A second close does nothing. A directory
+        that has failed is given back as it is.
+        """
+        if self.failure is not None:
+            self.abandon()
+        if self._closed:
+            return
+        self._closed = True
+        failure: StorageError | None = None
+        try:
+            failure = next(iter(_close_all(list(self._logs.values()), threads)), None)
+            self._write_checkpoints()
+            if failure is None and self.failure is None and (self.was_clean or not self._unopened):
+                self._write_closed()
+                write_atomically(self._files, self._join(CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
+        except OSError as error:
+            failure = failure or StorageError(f"cannot close {self.path}: {error}")
+        except StorageError as error:
+            failure = failure or error
+        finally:
+            self._release()
+        if failure is not None:
+            raise failure
+
+    def abandon(self) -> None:
+        """Gives up lock and files as a killed process would: nothing is written, the next opening recovers."""
+        if not self._closed:
+            self._closed = True
+            for log in (*self._logs.values(), *self.guests):
+                log.abandon()
+            with contextlib.suppress(OSError):
+                self._release()
+
+
+def _close_all(logs: Sequence[PartitionLog], threads: int) -> list[StorageError]:
+    """Closes logs in so many threads, a few of them in this one; the errors, in the order of the logs."""
+
+    def closed(log: PartitionLog) -> StorageError | None:
+        try:
+            log.close()
+        except StorageError as error:
+            return error
+        return None
+
+    if threads == 1 or len(logs) <= FEW_LOGS:
+        found = list(map(closed, logs))
+    else:
+        with ThreadPoolExecutor(threads, "ottla-close") as pool:
+            found = list(pool.map(closed, logs))
+    return [error for error in found if error is not None]
+
+
+def _unusable(path: str, error: OSError) -> StorageError:
+    kind = StorageError if is_passing(error) else DirectoryFailed
+    return kind(f"cannot use {path}: {error}")

@@ -1,0 +1,33 @@
+"""Names of the files beside the partition folders of a data directory, and the node id that one of them holds."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import StorageError
+from ..format.properties import parse_properties
+from ..io.files import Files
+
+LOCK = ".lock"
+META_PROPERTIES = "meta.properties"
+METADATA_TOPIC = "__cluster_metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
+RESTORE = ".ottla-restore"
+"""The folder of a restore that is under way or was interrupted, see restore.py."""
+
+
+def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
+    """The node that a directory belongs to by its meta.properties; None if it does not say. Raises StorageError."""
+    name = os.path.join(os.path.abspath(os.fspath(path)), META_PROPERTIES)
+    try:
+        found = parse_properties(files.read_bytes(name), name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read {name}: {error}") from error
+    text = found.get("node.id", found.get("broker.id"))
+    if text is not None and not re.fullmatch(r"[0-9]{1,10}", text):
+        raise StorageError(f"malformed {name}: node id {text!r}")
+    return None if text is None else int(text)

@@ -1,0 +1,46 @@
+"""The values in a folder of the metadata log, read without disturbing it.
+
+Owns which files have them and in which order: the newest snapshot, then the log behind it. What the values say is
+`protocol/internal_records/metadata_values.py`'s. What cannot be read is passed over: a broker may be writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from ...protocol.records import formats
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..check import inspect
+from ..errors import StorageError
+
+SNAPSHOT_SUFFIX = ".checkpoint"
+"""Of snapshots of the metadata log, which are batches as in a segment."""
+
+
+def values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
+    """The values of the newest snapshot, then those of the log behind it."""
+    snapshots: list[str] = []
+    with contextlib.suppress(OSError):
+        snapshots = sorted(name for name in os.listdir(folder.path) if name.endswith(SNAPSHOT_SUFFIX))
+    start = 0
+    if snapshots and snapshots[-1][:20].isdigit():
+        start = int(snapshots[-1][:20])
+        yield from _values(os.path.join(folder.path, snapshots[-1]), 0)
+    for segment in folder.segments:
+        yield from _values(segment.path, start)
+
+
+def _values(path: str, start: int) -> Iterator[bytes]:
+    """The values at or behind an offset, in order."""
+    with contextlib.suppress(StorageError, OSError), inspect.FileSource(path) as source:
+        for found in inspect.entries(source, check_crc=False):
+            if isinstance(found, inspect.Damage) or found.header.is_control or found.last_offset < start:
+                continue
+            if found.size_bytes > inspect.ENTRY_BYTES_MAX:
+                continue
+            with contextlib.suppress(CorruptRecords, InvalidRecords, UnsupportedCodec):
+                for record in formats.records(source.read(found.position, found.size_bytes)):
+                    if record.value is not None and record.offset >= start:
+                        yield record.value

@@ -1,0 +1,151 @@
+"""Looking for the copy of a batch behind those that are remembered (KAFKA-5494: a scan of the log's tail).
+
+Owns the scan: from the end of a log backwards, as far as it is told, for a batch with the same producer, epoch and
+sequences. What it looks at is fixed when it is made, when it opens the files by descriptors of its own: it then runs
+beside everything that uses the log, also in another thread. So nothing may be appended to the log meanwhile that could
+change its answer, which is for the caller to see to; reading, syncing, cleaning and deleting the log are harmless.
+
+A segment is cut into runs of whole batches by its index. A run without the wanted bytes (producer id, epoch and base
+sequence lie side by side) is done with; of the others the headers are walked over, as those bytes may be a record's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...protocol.records import batch
+from ...protocol.records.batch import BatchHeader
+from ...protocol.records.errors import CorruptRecords
+from ..errors import StorageError
+from ..io.files import MAP_BYTES, File, Files
+from ..segments.segment import LOG_SUFFIX, Segment
+from .producer_state import CachedBatch
+
+# Read at once. So little that it is copied, not mapped: the reading gives other threads their turn.
+RUN_BYTES = MAP_BYTES // 2
+_WANTED = struct.Struct(">qhi")
+_WANTED_AT = 43  # where a header has these: producer id, epoch, base sequence
+_LENGTH = struct.Struct(">8xi4xb")  # length and magic
+_PREFIX_BYTES = 12
+_LEAST_LENGTH = 14
+
+
+class _Part(NamedTuple):
+    """What is looked at of one segment: from the first boundary to the end. The boundaries are batches' positions."""
+
+    path: str
+    file: File
+    boundaries: Sequence[int]
+    first: int  # batches before this position are not looked at, though a run may begin there
+    end: int
+
+
+class DuplicateScan:
+    """One scan; calling it, once, gives the copy, or None if there is none within reach."""
+
+    def __init__(
+        self,
+        files: Files,
+        segments: Sequence[Segment],
+        wanted: BatchHeader,
+        log_start_offset: int,
+        scan_bytes: int,
+        is_over: Callable[[], bool],
+    ):
+        """A scan of the batches that begin in the last `scan_bytes` of a log's segments, at or above its log start.
+
+        `is_over` says that nobody needs the answer any more. May read index files. Raises StorageError.
+        """
+        self._last_sequence = wanted.last_sequence
+        self._wanted = _WANTED.pack(wanted.producer_id, wanted.producer_epoch, wanted.base_sequence)
+        self._log_start_offset = log_start_offset
+        self._is_over = is_over
+        self._parts: list[_Part] = []
+        left = scan_bytes
+        try:
+            for segment in reversed(segments):
+                if left <= 0 or segment.next_offset <= log_start_offset:
+                    break
+                size = segment.size_bytes
+                if size:
+                    first, path = max(size - left, 0), segment.path(LOG_SUFFIX)
+                    boundaries = segment.boundaries(first)
+                    self._parts.append(_Part(path, files.open(path), boundaries, first, size))
+                    left -= size
+        except BaseException as error:
+            self._close()
+            if isinstance(error, OSError):
+                raise StorageError(f"cannot look for a duplicate: {error}") from error
+            raise
+
+    def __call__(self) -> CachedBatch | None:
+        """Looks, newest first. Raises StorageError, also when it is over."""
+        try:
+            for part in self._parts:
+                found = self._look(part)
+                if found is not None:
+                    return found
+        except OSError as error:
+            raise StorageError(f"cannot look for a duplicate: {error}") from error
+        finally:
+            self._close()
+        return None
+
+    def _close(self) -> None:
+        for part in self._parts:
+            with contextlib.suppress(OSError):
+                part.file.close()
+
+    def _look(self, part: _Part) -> CachedBatch | None:
+        number, end = len(part.boundaries), part.end
+        while number:
+            if self._is_over():
+                raise StorageError(f"{part.path} is closed")
+            number -= 1
+            while number and end - part.boundaries[number - 1] <= RUN_BYTES:
+                number -= 1
+            start = part.boundaries[number]
+            found = self._in_run(part.file, start, end, part.first)
+            if found is not None:
+                return found
+            end = start
+        return None
+
+    def _in_run(self, file: File, start: int, end: int, first: int) -> CachedBatch | None:
+        """The newest copy among the batches of a run, which may be longer than what is read at once."""
+        found: CachedBatch | None = None
+        while start < end:
+            data = bytes(file.read(start, min(RUN_BYTES, end - start)))
+            if start + len(data) == end and self._wanted not in data:
+                return found
+            position, size = 0, len(data)
+            while position + batch.HEADER_BYTES <= size:
+                length, magic = _LENGTH.unpack_from(data, position)
+                at = position + _WANTED_AT
+                if magic == batch.MAGIC and start + position >= first and data.startswith(self._wanted, at):
+                    found = self._copy(data, position) or found
+                if length < _LEAST_LENGTH:
+                    raise StorageError(f"a batch of {length} bytes at byte {start + position}")
+                position += _PREFIX_BYTES + length
+            if position < size and start + size == end:
+                break  # the last is a message of an old format, shorter than a batch's header
+            start += position
+        return found
+
+    def _copy(self, data: bytes, position: int) -> CachedBatch | None:
+        try:
+            header = batch.read_header(data, position, whole=False)
+        except CorruptRecords:
+            return None
+        if header.last_sequence != self._last_sequence or header.last_offset < self._log_start_offset:
+            return None
+        return CachedBatch(
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+        )

@@ -1,0 +1,141 @@
+"""The `.txnindex` of a segment: the aborted transactions whose markers lie in it.
+
+Owns the bytes of the file and what an abort marker becomes an entry of. The file is made with the first entry, and has
+34 bytes for each, in the order of the markers: version 0, producer id, the offset of the transaction's first record,
+that of the marker, and the last stable offset when the marker was written. It follows from the log: recovery writes it
+anew for the segments that it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...protocol.records import batch
+from ...protocol.records.batch import BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..errors import StorageError
+from ..io.files import Files, write_atomically
+from .producer_state import Producer
+
+SUFFIX = ".txnindex"
+ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = ENTRY.size
+_VERSION = 0
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch; the versions are 0, too
+ABORT, COMMIT = 0, 1
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry. `last_offset` is the marker's; below `last_stable_offset` everything was decided then."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Marker(NamedTuple):
+    """What a control batch says of a transaction: ABORT or COMMIT, and the epoch of the coordinator (-1: none told)."""
+
+    kind: int
+    coordinator_epoch: int
+
+
+def dump(entries: Sequence[AbortedTransaction]) -> bytes:
+    """The bytes of a file."""
+    return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+def parse(data: bytes) -> list[AbortedTransaction]:
+    """The entries of a file. Raises StorageError if they are not whole, of another version, or do not rise."""
+    if len(data) % ENTRY_BYTES:
+        raise StorageError(f"a transaction index of {len(data)} bytes")
+    found: list[AbortedTransaction] = []
+    for version, *fields in ENTRY.iter_unpack(data):
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION or entry.first_offset > entry.last_offset:
+            raise StorageError(f"a transaction index of version {version} with {entry}")
+        if found and found[-1].last_offset >= entry.last_offset:
+            raise StorageError(f"a transaction index with offset {entry.last_offset} behind {found[-1].last_offset}")
+        found.append(entry)
+    return found
+
+
+def marker_record(marker: Marker) -> tuple[bytes, bytes]:
+    """The key and the value of the record that a marker's batch has."""
+    return _MARKER_KEY.pack(_VERSION, marker.kind), _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
+
+
+def read_marker(data: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
+    """What a batch says as a transaction marker; None if it is no control batch, or one of another kind."""
+    if not header.is_control or header.producer_id < 0:
+        return None
+    try:
+        for record in batch.records(data, position):
+            _, kind = _MARKER_KEY.unpack_from(record.key or b"")
+            if kind not in (ABORT, COMMIT):
+                return None
+            with contextlib.suppress(struct.error):
+                return Marker(kind, _MARKER_VALUE.unpack_from(record.value or b"")[1])
+            return Marker(kind, -1)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec, struct.error):
+        pass
+    return None
+
+
+def aborted(marker: Marker | None, header: BatchHeader, producers: Mapping[int, Producer]) -> AbortedTransaction | None:
+    """The entry that an abort marker makes, given the producers before it; None for what aborts nothing."""
+    if marker is None or marker.kind != ABORT:
+        return None
+    known = producers.get(header.producer_id)
+    if known is None or known.transaction_first_offset < 0:
+        return None
+    others = (
+        producer.transaction_first_offset
+        for producer_id, producer in producers.items()
+        if producer.transaction_first_offset >= 0 and producer_id != header.producer_id
+    )
+    stable = min(others, default=header.next_offset)
+    return AbortedTransaction(header.producer_id, known.transaction_first_offset, header.last_offset, stable)
+
+
+def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> bool:
+    """Makes a segment's file say this, not synced; none for no entries. Whether it said anything else before. OSError.
+
+    A file that is as it should be is not touched.
+    """
+    data = dump(entries)
+    try:
+        if files.read_bytes(path) == data:
+            return False
+    except FileNotFoundError:
+        if not data:
+            return False
+    if data:
+        write_atomically(files, path, data, sync=False)
+    else:
+        files.remove(path)
+    return True
+
+
+def append(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> None:
+    """Adds entries behind the others, not synced. OSError: then a part of them may be there."""
+    file = files.open(path, create=True)
+    try:
+        file.write(file.size(), dump(entries))
+    finally:
+        file.close()
+
+
+def cut(files: Files, path: str, size_bytes: int) -> None:
+    """Takes away what lies behind so many bytes. OSError."""
+    file = files.open(path)
+    try:
+        if file.size() > size_bytes:
+            file.truncate(size_bytes)
+    finally:
+        file.close()

@@ -1,0 +1,1 @@
+"""Segments of a log: appending, scanning, searching and replacing them."""

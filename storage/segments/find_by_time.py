@@ -1,0 +1,78 @@
+"""Looking for records by their timestamps, over the segments of a log. Has no state of its own.
+
+A segment may begin below the log start; its records down there are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...protocol.records import batch, formats
+from ...protocol.records.batch import BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..errors import StorageError
+from ..log.results import TimestampOffset
+from .segment import LOG_SUFFIX, Segment
+
+
+def find(segments: Iterable[Segment], log_start_offset: int, timestamp_ms: int) -> TimestampOffset | None:
+    """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
+    for segment in segments:
+        if segment.largest_timestamp()[0] < timestamp_ms:
+            continue
+        found = _first_in(segment, log_start_offset, timestamp_ms)
+        if found is not None:
+            return found
+    return None
+
+
+def largest(segments: Iterable[Segment], log_start_offset: int) -> TimestampOffset | None:
+    """The first record that has the largest timestamp; None if no record has one. StorageError."""
+    best, best_segment = -1, None
+    for segment in segments:
+        timestamp_ms, offset = segment.largest_timestamp()
+        if segment.base_offset < log_start_offset and timestamp_ms >= 0:
+            position = segment.position_of(offset)
+            header = segment.header(position) if position is not None else None
+            if header is not None and (header.base_offset < log_start_offset or _is_wrapper(header)):
+                timestamp_ms = _largest_from_start(segment, log_start_offset)
+        if timestamp_ms > best:
+            best, best_segment = timestamp_ms, segment
+    return None if best_segment is None else _first_in(best_segment, log_start_offset, best)
+
+
+def _is_wrapper(header: BatchHeader) -> bool:
+    """Whether the entry is a compressed set of an old format, whose first offset the header does not tell."""
+    return header.magic < batch.MAGIC and header.codec != 0
+
+
+def _largest_from_start(segment: Segment, log_start_offset: int) -> int:
+    """The largest timestamp of a segment's records at or behind the log start, which lies inside of it; or -1."""
+    found, previous_end = -1, segment.base_offset
+    for position, header in segment.batches():
+        begins = previous_end if _is_wrapper(header) else header.base_offset
+        previous_end = header.next_offset
+        if begins >= log_start_offset:
+            found = max(found, header.max_timestamp)
+        elif header.last_offset >= log_start_offset:
+            records = _records(segment, position, header)
+            found = max([found, *(record.timestamp for record in records if record.offset >= log_start_offset)])
+    return found
+
+
+def _first_in(segment: Segment, log_start_offset: int, timestamp_ms: int) -> TimestampOffset | None:
+    for position, header in segment.batches_not_before(timestamp_ms):
+        if header.last_offset < log_start_offset:
+            continue
+        for record in _records(segment, position, header):
+            if record.timestamp >= timestamp_ms and record.offset >= log_start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    return None
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[batch.Record]:
+    try:
+        yield from formats.records(segment.read(position, header.size_bytes))
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        path = segment.path(LOG_SUFFIX)
+        raise StorageError(f"{path}: the batch at offset {header.base_offset}: {error}") from error

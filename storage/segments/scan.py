@@ -1,0 +1,85 @@
+"""Reading a segment from its beginning to its end, entry by entry, in little memory.
+
+Owns the pieces in which a file is read. For work that goes once over a whole log: a mapping, which large reads get from
+`files`, counts as memory of the process as far as it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...protocol.records import batch, formats
+from ...protocol.records.batch import HEADER_BYTES, BatchHeader
+from ...protocol.records.errors import CorruptRecords
+from ..io.files import MAP_BYTES, Files
+
+_PIECE_BYTES = MAP_BYTES - 4096
+# No topic should take such batches: a size like that may be damage, for which no memory is taken.
+_MAPPED_BYTES = 16 * 1024 * 1024
+_PREFIX_BYTES = 12  # offset and length
+_MAGIC_AT = 16
+
+OnRead = Callable[[int], None]
+"""Is told how many bytes were read."""
+
+
+def entries(
+    files: Files, log_path: str, size_bytes: int, on_read: OnRead | None = None, *, start: int = 0
+) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """The entries (batches, old messages) in the first `size_bytes` of a log, from the one at `start` on, whole, with
+    their headers.
+
+    What is given stays as it is. No CRC is checked. Raises OSError, and CorruptRecords where there is no whole entry.
+    """
+    if size_bytes == 0:
+        return
+    file = files.open(log_path)
+    try:
+        buffer, position, read = memoryview(b""), 0, start
+        while True:
+            left = len(buffer) - position
+            size = HEADER_BYTES
+            if left >= HEADER_BYTES or (left and read == size_bytes):
+                header = None
+                if left >= HEADER_BYTES and buffer[position + _MAGIC_AT] == batch.MAGIC:
+                    header = batch.read_header(buffer, position, whole=False)
+                    size = _PREFIX_BYTES + header.batch_length
+                else:
+                    size = _size(buffer, position)
+                if size <= left:
+                    yield buffer[position : position + size], header or formats.read_header(buffer, position)
+                    position += size
+                    continue
+                if size > left + size_bytes - read:
+                    raise CorruptRecords(f"an entry of {size} bytes where {left + size_bytes - read} are left")
+                if size > _MAPPED_BYTES:
+                    begin = read - left
+                    entry = memoryview(file.read(begin, size))
+                    yield entry, formats.read_header(entry)
+                    buffer, position, read = memoryview(b""), 0, begin + size
+                    if on_read is not None:
+                        on_read(size - left)
+                    continue
+            elif left == 0 and read == size_bytes:
+                return
+            pieces: list[bytes | memoryview] = [buffer[position:]]
+            while left < size and read < size_bytes:
+                piece = file.read(read, min(_PIECE_BYTES, size_bytes - read))
+                pieces.append(piece)
+                left += len(piece)
+                read += len(piece)
+                if on_read is not None:
+                    on_read(len(piece))
+            buffer, position = memoryview(b"".join(pieces)), 0
+    finally:
+        file.close()
+
+
+def _size(buffer: memoryview, position: int) -> int:
+    """The size of the entry there, if its first bytes are sound."""
+    if len(buffer) - position < _PREFIX_BYTES:
+        raise CorruptRecords(f"{len(buffer) - position} bytes where an entry begins")
+    size = _PREFIX_BYTES + int.from_bytes(buffer[position + 8 : position + _PREFIX_BYTES], "big", signed=True)
+    if size < formats.MIN_ENTRY_BYTES:
+        raise CorruptRecords(f"an entry of {size} bytes is smaller than any format allows")
+    return size

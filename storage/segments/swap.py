@@ -1,0 +1,186 @@
+"""Replacing segments of a partition by rewritten ones, so that a crash at any step leaves the old or the new ones.
+
+Owns the suffixes that files have on their way in or out, the order of their renames, and what the next opening makes of
+what it finds half done. The protocol is Apache Kafka's (its cleaner's), so either of the two can complete or undo what
+the other began:
+
+1. The new segments are written as `.log.cleaned`, `.index.cleaned`, ... and synced.
+2. They are renamed to `.swap`, the highest base offset first. The last rename commits: while a `.cleaned` file is left,
+   it and every `.swap` file at or behind its offset are void, and the old segments hold.
+3. The segments from the lowest `.swap` up to the end of the highest are removed, and the `.swap` files take the plain
+   names. Whoever finds `.swap` files without `.cleaned` ones does this again.
+
+There is no marker besides the names. Which base offsets are replaced by which follows from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.records import formats
+from ...protocol.records.errors import CorruptRecords
+from ..errors import StorageError
+from ..io.files import Files
+from ..producers import snapshot
+from .segment import LOG_SUFFIX, Segment, file_name
+
+if TYPE_CHECKING:
+    from ..compaction.rewrite import Rewritten
+
+DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+OF_JOBS = (".upgraded", ".compacted")
+"""What the names of files end with that a job of the pipeline has written, before their turn to be swapped in."""
+_ON_THE_WAY = (DELETED, CLEANED, ".tmp", *OF_JOBS)
+SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
+"""Base offset, kind and, for a file on its way in, how far it has come."""
+
+
+def swap_in(
+    files: Files,
+    directory: str,
+    new: Sequence[int],
+    old: Sequence[int],
+    put_away: Callable[[int], None] | None = None,
+) -> None:
+    """Puts new segments, written and synced as `.cleaned` files, in the place of old ones; both by base offset.
+
+    The first of both is the same. `put_away` renames an old segment (and its snapshot, if that goes) to `.deleted`, for
+    those who still read it; without it the files are removed. Durable on return. After an OSError the folder is to be
+    opened anew, which completes or undoes the swap, before anything else is done with it.
+    """
+    names, replaced = files.list(directory), old
+    for base_offset in sorted(new, reverse=True):
+        ready = [name for name in names if name.startswith(f"{base_offset:020d}.") and name.endswith(CLEANED)]
+        _copy_modes(files, directory, ready, max((one for one in old if one <= base_offset), default=min(old)))
+        for name in sorted(ready, key=_log_last):
+            path = os.path.join(directory, name)
+            files.replace(path, path.removesuffix(CLEANED) + SWAP)
+    files.sync_directory(directory)
+    # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped. So the
+    # oldest go first: a crash may leave some of the newest, whole, which the next cleaning takes. Were it the other way
+    # round a value could outlive its tombstone.
+    if put_away is not None:
+        for base_offset in sorted(old):
+            put_away(base_offset)
+        old = ()
+    for base_offset in sorted(old)[1:]:
+        _remove_segment(files, directory, names, base_offset)
+        if base_offset not in new and snapshot.file_name(base_offset) in names:  # if not here, the next opening does it
+            files.remove(os.path.join(directory, snapshot.file_name(base_offset)))
+    # Nothing is to be found out here, as by an opening: a look for the end of a large log would take a while.
+    _complete(files, directory, files.list(directory), max(replaced) + 1)
+
+
+def _copy_modes(files: Files, directory: str, names: Sequence[str], old: int) -> None:
+    """Gives files on their way in the permissions and the owner of an old segment, durably: a job that another user
+    runs must not leave files that the broker cannot open."""
+    log = os.path.join(directory, file_name(old, LOG_SUFFIX))
+    for name in names:
+        path = os.path.join(directory, name)
+        if files.copy_mode(log, path):
+            file = files.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+
+def replacements(
+    files: Files, directory: str, new: Sequence[Rewritten], old: Sequence[Segment], index_interval_bytes: int
+) -> list[Segment]:
+    """The segments that take the place of old ones: together they reach as far, and count as made when those were."""
+    made: list[Segment] = []
+    for output in new:
+        segment = Segment(files, directory, output.base_offset, output.size_bytes, index_interval_bytes)
+        segment.created_ms = old[-1].created_ms
+        if made:
+            made[-1].next_offset = output.base_offset
+        made.append(segment)
+    made[-1].next_offset = old[-1].next_offset
+    return made
+
+
+def _log_last(name: str) -> tuple[bool, str]:
+    return LOG_SUFFIX + "." in name, name
+
+
+def _remove_segment(files: Files, directory: str, names: Sequence[str], base_offset: int) -> None:
+    """The log first: the others without it are removed by the next opening, while a log without its transaction index
+    would show what was aborted."""
+    for name in sorted(names, key=_log_first):
+        match = SEGMENT_FILE.fullmatch(name)
+        if match and match[3] is None and int(match[1]) == base_offset:
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(os.path.join(directory, name))
+
+
+def _log_first(name: str) -> tuple[bool, str]:
+    return not name.endswith(LOG_SUFFIX), name
+
+
+def finish_leftovers(files: Files, directory: str, names: list[str], *, up_to_damage: bool = False) -> list[str]:
+    """What an opening does first with a folder of these names: completes or undoes a swap, removes what was deleted or
+    half written. The names that are left. Raises OSError, and StorageError for a damaged log that is to be swapped in;
+    `up_to_damage` takes that for one that ends there, and keeps old segments behind it.
+
+    It may be interrupted like everything else: each step leaves names from which the same is concluded.
+    """
+    if not any(name.endswith((SWAP, *_ON_THE_WAY)) for name in names):
+        return names
+    matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
+    cleaned = [int(match[1]) for match in matches if match[3] == CLEANED]
+    void = [match[0] for match in matches if match[3] == SWAP and cleaned and int(match[1]) >= min(cleaned)]
+    # The void go first: without the `.cleaned` files they would be taken for valid.
+    unwanted = [*void, *(name for name in names if name.endswith(_ON_THE_WAY))]
+    for name in unwanted:
+        files.remove(os.path.join(directory, name))
+    left = [name for name in names if name not in unwanted]
+    _complete(files, directory, left, up_to_damage=up_to_damage)
+    return files.list(directory)
+
+
+def _complete(
+    files: Files, directory: str, names: list[str], end: int | None = None, *, up_to_damage: bool = False
+) -> None:
+    """The third step; `end` lies behind the base offsets of all that is replaced, None if that is to be found out. A
+    log gets its name before its indexes: those are rebuilt, were they lost."""
+    matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
+    swaps = sorted(
+        (match for match in matches if match[3] == SWAP), key=lambda match: (match[2] != LOG_SUFFIX, match[0])
+    )
+    logs = [int(match[1]) for match in swaps if match[2] == LOG_SUFFIX]
+    if logs:
+        if end is None:
+            end = _end_of_swap(files, directory, max(logs), up_to_damage)
+        for match in matches:
+            if match[3] is None and min(logs) <= int(match[1]) < end:
+                files.remove(os.path.join(directory, match[0]))
+    for match in swaps:
+        path = os.path.join(directory, match[0])
+        files.replace(path, path.removesuffix(SWAP))
+    files.sync_directory(directory)
+
+
+def _end_of_swap(files: Files, directory: str, base_offset: int, up_to_damage: bool) -> int:
+    """The offset behind the last batch of a `.log.swap` file, in any format: Kafka's cleaner kept it up to 3.9."""
+    path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
+    file = files.open(path)
+    try:
+        size = file.size()
+        data = memoryview(file.read(0, size)) if size else memoryview(b"")
+    finally:
+        file.close()
+    position, end = 0, base_offset + 1
+    try:
+        while position < len(data):
+            header = formats.read_header(data, position)
+            end = header.next_offset
+            position += header.size_bytes
+    except CorruptRecords as error:
+        if not up_to_damage:
+            raise StorageError(f"{path} at byte {position}: {error}") from error
+    return end

@@ -1,0 +1,207 @@
+"""`ottla clients`: which clients a broker has seen, what they called, and what of that another release would refuse.
+
+Owns the printing and the exit code. It reads one file, `ottla-clients.json`, and nothing else, so it works while the
+broker runs; that writes what is new within a second, times every ten minutes, and all of it when it stops. Exit code 1
+if a call fails on the release asked for, 0 if none does, 2 with one line on stderr for a release that does not exist,
+or a directory that is no broker's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ...broker.metrics.client_ledger import FILE_NAME, DamagedFile, Seen, SeenClient, read
+from ...broker.releases.profiles import Profile, UnknownRelease, profile
+from ...broker.trace.tracer import quoted
+from ...storage.io.files import DiskFiles
+from ...storage.log_dir.file_names import META_PROPERTIES
+from ..command_line import Parser, printing
+from ..main import complain
+from .rules import FETCH_KEY, Verdict, api_name, fetched_magic, format_name, verdicts
+
+SOME_FAIL = 1
+HEAD = ("CLIENT ID", "SOFTWARE", "LISTENER", "ASKS VERSIONS", "LAST SEEN (UTC)")
+OTHERS = "(all others)"
+COLUMN_MAX = 40  # characters; what is longer moves the rest of its own line only
+
+Judged = list[tuple[SeenClient, list[Verdict]]]
+
+
+def clients(arguments: Sequence[str]) -> int:
+    """`ottla clients`: the exit code."""
+    parser = Parser(
+        prog="ottla clients",
+        description="The clients that a broker has seen, and which of their calls fail on another release of Kafka.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("directory", metavar="DIR", help="the broker's data directory, the first if it has several")
+    parser.add_argument("--release", dest="judge", metavar="X", help="judge all calls by this release, such as 4.0")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse_args(list(arguments))
+    try:
+        on = None if parsed.judge is None else profile(parsed.judge)
+        seen = _read(parsed.directory)
+    except (UnknownRelease, DamagedFile, OSError) as error:
+        return complain(parser.prog, error)
+    ordered = sorted(seen.clients.values(), key=_order)
+    judged = [(client, list(verdicts(client, on)) if on else []) for client in ordered]
+    print_it = _print_json if parsed.json else _print_text
+    if code := printing(parser.prog, lambda write: print_it(seen, judged, on, write)):
+        return code
+    # A reader that goes away early does not change what was found.
+    return SOME_FAIL if any(_failures(found) for _, found in judged) else 0
+
+
+def _read(directory: str) -> Seen:
+    """The file of a directory. Raises DamagedFile, and OSError with a text for people."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        return read(DiskFiles(), path)
+    except FileNotFoundError:
+        if os.path.exists(os.path.join(directory, META_PROPERTIES)):
+            return Seen()  # of a broker that no client has asked for anything yet
+        missing = f"{directory} has no {FILE_NAME}: no broker has noted clients there"
+        raise OSError(missing if os.path.isdir(directory) else f"no such directory: {directory}") from None
+    except NotADirectoryError:
+        raise OSError(f"not a directory: {directory}") from None
+
+
+def _order(client: SeenClient) -> tuple[Any, ...]:
+    return (
+        client.client_id is None,
+        client.client_id or "",
+        client.software_name or "",
+        client.software_version or "",
+        client.listener,
+        client.asks_versions,
+    )
+
+
+def _failures(found: Sequence[Verdict]) -> list[Verdict]:
+    return [verdict for verdict in found if verdict.outcome == "fails"]
+
+
+def _calls(client: SeenClient, refused: bool = False) -> list[str]:
+    """`Fetch v4, v12`, by API; all calls, or those that were refused."""
+    by_key: dict[int, list[int]] = {}
+    for (api_key, version), use in sorted(client.calls.items(), key=lambda item: item[0]):
+        if not refused or use.refused_ms is not None:
+            by_key.setdefault(api_key, []).append(version)
+    return [
+        f"{api_name(api_key)} {', '.join(f'v{version}' for version in versions)}"
+        for api_key, versions in by_key.items()
+    ]
+
+
+def _writes(client: SeenClient) -> list[str]:
+    return [format_name(*key) for key in sorted({(magic, codec) for _, magic, codec in client.produced})]
+
+
+def _reads(client: SeenClient) -> list[str]:
+    fetched = {fetched_magic(version) for key, version in client.calls if key == FETCH_KEY}
+    return [f"up to v{magic}" for magic in sorted(fetched)]
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _text(text: str) -> str:
+    return quoted(text)[1:-1]
+
+
+def _software(client: SeenClient) -> str:
+    if client.software_name is None:
+        return "-"
+    return _text(f"{client.software_name} {client.software_version or ''}".rstrip())
+
+
+def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[[str], object]) -> int:
+    rows: list[tuple[str, ...]] = [HEAD]
+    for client, _ in judged:
+        name = OTHERS if client.client_id is None else quoted(client.client_id)
+        asks = "yes" if client.asks_versions else "no"
+        rows.append((name, _software(client), _text(client.listener), asks, _time(client.last_seen_ms)))
+    # One endless client id must not push what stands behind it off the screen for all others.
+    widths = [min(max(map(len, column)), COLUMN_MAX) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    write(lines[0] + "\n")
+    for line, (client, found) in zip(lines[1:], judged, strict=True):
+        write(line + "\n")
+        for title, items in (
+            ("calls", _calls(client)),
+            ("writes", _writes(client)),
+            ("reads", _reads(client)),
+            ("refused here", _calls(client, refused=True)),
+        ):
+            if items:
+                write(f"  {title}: {'; '.join(items)}\n")
+        for verdict in found:
+            if verdict.outcome == "fails":
+                write(f"  ! {verdict.what} fails: {verdict.reason}. What to do: {verdict.advice}.\n")
+            elif verdict.outcome == "negotiates":
+                write(f"  > {verdict.what}: {verdict.reason}; {verdict.advice}.\n")
+    if not judged:
+        write("(none yet)\n")
+    write("\n" + "".join(f"{line}\n" for line in _summary(seen, judged, on)))
+    return 0
+
+
+def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
+    if not seen.written_ms:
+        return ["No client has been seen by a broker of Ottla in this directory."]
+    lines = [f"As of {_time(seen.written_ms)}." + (" Only what was seen is judged." if on else "")]
+    if on:
+        failing = [found for _, found in judged if _failures(found)]
+        count = sum(len(_failures(found)) for found in failing)
+        lines.append(
+            f"On {on.name} {count} {'call fails' if count == 1 else 'calls fail'},"
+            f" of {len(failing)} of {len(judged)} {'client' if len(judged) == 1 else 'clients'}."
+            if count
+            else f"On {on.name} nothing of this fails."
+        )
+    if not seen.complete:
+        lines.append(f"There were too many clients, or calls of one, to keep all apart: see {OTHERS}.")
+    return lines
+
+
+def _print_json(seen: Seen, judged: Judged, on: Profile | None, write: Callable[[str], object]) -> int:
+    report: dict[str, Any] = {
+        "written_ms": seen.written_ms,
+        "complete": seen.complete,
+        "release": on.name if on else None,
+        "failures": sum(len(_failures(found)) for _, found in judged) if on else None,
+        "clients": [_client_report(client, found) for client, found in judged],
+    }
+    write(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def _client_report(client: SeenClient, found: Sequence[Verdict]) -> dict[str, Any]:
+    return {
+        "client_id": client.client_id,
+        "software_name": client.software_name,
+        "software_version": client.software_version,
+        "listener": client.listener,
+        "asks_versions": client.asks_versions,
+        "first_seen_ms": client.first_seen_ms,
+        "last_seen_ms": client.last_seen_ms,
+        "calls": [
+            {
+                "api": api_name(api_key),
+                "api_key": api_key,
+                "version": version,
+                "first_seen_ms": use.first_seen_ms,
+                "last_seen_ms": use.last_seen_ms,
+                "refused_ms": use.refused_ms,
+            }
+            for (api_key, version), use in sorted(client.calls.items(), key=lambda item: item[0])
+        ],
+        "writes": _writes(client),
+        "reads": _reads(client),
+        "verdicts": [verdict._asdict() for verdict in found if verdict.outcome != "works"],
+    }

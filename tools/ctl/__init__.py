@@ -1,0 +1,1 @@
+"""`ottla ctl`: the control plane of a running broker from a terminal."""

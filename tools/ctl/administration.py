@@ -1,0 +1,144 @@
+"""`ottla ctl groups reset`, `configs` and `acls`: what an administrator asks of a control plane."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ...broker.admin_api.group_offsets import places
+from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
+from .http_client import Client, Wrong
+from .output import plain, table
+
+DEFAULT = "DEFAULT_CONFIG"
+WORDS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+CHOICES = {
+    "resource_type": ResourceType,
+    "pattern_type": PatternType,
+    "operation": AclOperation,
+    "permission": PermissionType,
+}
+
+
+def reset(to: Client, given: argparse.Namespace) -> Any:
+    """Sets the offsets of a group, or returns what they would be."""
+    body: dict[str, Any] = {"to": given.to, "dry_run": given.dry_run}
+    if given.to_offset is not None:
+        body |= {"to": "offset", "offset": given.to_offset}
+    elif given.shift_by is not None:
+        body |= {"to": "shift", "shift_by": given.shift_by}
+    elif given.to_time is not None:
+        body |= {"to": "time", "time_ms": given.to_time}
+    if given.topic is not None:
+        try:
+            body["of"] = [place for text in given.topic for place in places(text)]
+        except ValueError as error:
+            raise Wrong(error) from error
+    return to.ask("POST", "groups", given.id, "offsets", body=body)
+
+
+def show_reset(told: Any) -> list[str]:
+    """Each partition with its offset before and after."""
+    rows = [
+        (
+            one["topic"],
+            one["partition"],
+            one["before"],
+            one["after"],
+            one["start_offset"],
+            one["end_offset"],
+            "" if one["wanted"] is None else f"{one['wanted']} is out of range",
+        )
+        for one in told["offsets"]
+    ]
+    found = table(("TOPIC", "PARTITION", "BEFORE", "AFTER", "START", "END", ""), rows, "no partitions")
+    return found if told["done"] else [*found, "nothing was changed (--dry-run)"]
+
+
+def configs(to: Client, given: argparse.Namespace) -> Any:
+    """The configs of the broker or of a topic."""
+    return _told(to.ask("GET", *_path(given)), given)
+
+
+def change(to: Client, given: argparse.Namespace) -> Any:
+    """Changes some."""
+    body = {
+        "set": dict(given.value),
+        "delete": given.delete,
+        "append": dict(given.append),
+        "subtract": dict(given.subtract),
+        "dry_run": given.dry_run,
+    }
+    if not any(body[name] for name in ("set", "delete", "append", "subtract")):
+        raise Wrong("which config? Give NAME=VALUE, --delete, --append or --subtract")
+    if given.for_all:
+        body["for_all"] = True
+    return _told(to.ask("PATCH", *_path(given), body=body), given)
+
+
+def _path(given: argparse.Namespace) -> tuple[str, ...]:
+    return ("broker", "configs") if given.topic is None else ("topics", given.topic, "configs")
+
+
+def _told(told: Any, given: argparse.Namespace) -> Any:
+    """The configs that are not defaults, unless all were asked for."""
+    if given.all or given.json:
+        return told
+    return {"configs": [one for one in told["configs"] if one["source"] != DEFAULT]}
+
+
+def shown(told: Any) -> list[str]:
+    """A line for each config."""
+    rows = [
+        (
+            one["name"],
+            "(secret)" if one["is_sensitive"] else one["value"],
+            one["default"],
+            one["source"],
+            "read-only" if one["is_read_only"] else "",
+        )
+        for one in told["configs"]
+    ]
+    return table(("CONFIG", "VALUE", "DEFAULT", "SOURCE", ""), rows, "all have their defaults")
+
+
+def add_acl_words(parser: argparse.ArgumentParser, *, is_filter: bool) -> None:
+    """Adds the parts of an entry; those of a filter may all be left out."""
+    for word in WORDS:
+        choices = words(CHOICES[word], in_filter=is_filter) if word in CHOICES else None
+        required = not is_filter and word in ("resource_type", "resource_name", "principal", "operation")
+        parser.add_argument(
+            f"--{word.replace('_', '-')}",
+            required=required,
+            type=str.upper if choices else str,
+            metavar=word.upper().rpartition("_")[2],
+            help=", ".join(choices) if choices else None,
+        )
+
+
+def _words(given: argparse.Namespace) -> dict[str, Any]:
+    return {word: getattr(given, word) for word in WORDS if getattr(given, word) is not None}
+
+
+def acls(to: Client, given: argparse.Namespace) -> Any:
+    """The entries that match."""
+    return to.ask("GET", "acls", query=_words(given))
+
+
+def add_acl(to: Client, given: argparse.Namespace) -> Any:
+    """Adds one."""
+    return to.ask("POST", "acls", body={"acls": [_words(given)]})
+
+
+def remove_acls(to: Client, given: argparse.Namespace) -> Any:
+    """Removes the entries that match. Raises Wrong without a filter: it would remove all."""
+    words = _words(given)
+    if not words:
+        raise Wrong("which entries? Give a filter, such as --principal User:alice")
+    return to.ask("DELETE", "acls", query=words)
+
+
+def show_acls(told: Any) -> list[str]:
+    """A line for each entry."""
+    rows = [tuple(plain(one[word]) for word in WORDS) for one in told["acls"]]
+    return table(tuple(word.upper().replace("_", " ") for word in WORDS), rows, "no entries")

@@ -1,0 +1,97 @@
+"""The arguments of `ottla ctl faults add`, and the rule that they say."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ...protocol.text import duration_ms
+from .http_client import Wrong
+
+# What each kind of fault takes behind its name, in that order; in brackets what may be left out.
+WORDS: dict[str, tuple[str, ...]] = {
+    "error": ("api", "code"),
+    "delay": ("api", "ms", "[when]"),
+    "disconnect": ("api", "[when]"),
+    "truncate": ("api", "bytes"),
+    "garble": ("api",),
+    "wrong-crc": (),
+    "throttle": ("api", "ms"),
+    "stall": ("api",),
+    "refuse": (),
+    "disk-error": ("[on]",),
+    "disk-full": (),
+}
+TEXTS = ("topic", "client_id", "listener", "path")
+NUMBERS = ("partition", "node", "nth", "times", "after", "seed")
+ANY_API = "any"
+
+
+def add_fault_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what says a fault: its kind, what that kind needs, and where it applies."""
+    kinds = [" ".join((kind, *map(str.upper, words))) for kind, words in WORDS.items()]
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(
+        [
+            "kinds of faults:",
+            *(f"  {kind}" for kind in kinds),
+            "",
+            f"API is Kafka's name of a request or its number, several joined by commas, or {ANY_API}; MS is a duration",
+            "such as 500ms or 2s; WHEN is before (the default) or after; ON is read, write or both.",
+        ]
+    )
+    parser.add_argument("kind", choices=list(WORDS), metavar="KIND")
+    parser.add_argument("words", nargs="*", metavar="...", help="what the kind needs, see below")
+    for name in TEXTS:
+        parser.add_argument(_flag(name), metavar="PATTERN" if name != "listener" else "NAME")
+    for name in NUMBERS:
+        parser.add_argument(_flag(name), type=_number, metavar="N")
+    parser.add_argument("--probability", type=float, metavar="P", help="above 0, at most 1")
+
+
+def rule_of(given: argparse.Namespace) -> dict[str, Any]:
+    """The rule, as the control plane takes it. Raises Wrong."""
+    takes = WORDS[given.kind]
+    needed = [word for word in takes if not word.startswith("[")]
+    if not len(needed) <= len(given.words) <= len(takes):
+        raise Wrong(f"faults add {' '.join((given.kind, *map(str.upper, takes)))}: that is what it takes")
+    rule: dict[str, Any] = {"action": given.kind.replace("-", "_")}
+    for word, text in zip(takes, given.words, strict=False):
+        rule |= _read(word.strip("[]"), text)
+    for name in (*TEXTS, *NUMBERS, "probability"):
+        value = getattr(given, name)
+        if value is not None:
+            rule[name] = value
+    return rule
+
+
+def _read(word: str, text: str) -> dict[str, Any]:
+    try:
+        if word == "api":
+            names = [_number_or_name(name) for name in text.split(",")]
+            return {} if text == ANY_API else {"api": names[0] if len(names) == 1 else names}
+        if word == "ms":
+            return {"ms": duration_ms(text)}
+        if word == "bytes":
+            return {"bytes": int(text)}
+        if word == "code":
+            return {"code": _number_or_name(text)}
+    except ValueError as error:
+        raise Wrong(error if word == "ms" else f"{text!r} is not a whole number") from error
+    return {word: text}
+
+
+def _number_or_name(text: str) -> int | str:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else text
+
+
+def _number(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

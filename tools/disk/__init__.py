@@ -1,0 +1,1 @@
+"""Commands on files: `ottla dump`, `formats`, `verify`, `repair`, `import-dir`."""

@@ -1,0 +1,177 @@
+"""`ottla formats`: records and bytes of each topic by format and codec, and what Kafka 4.0 does with them.
+
+Owns the counting and the printing. It takes no lock and writes nothing, so it works beside a running broker: what that
+appends meanwhile is not counted. Compressed v0 and v1 messages are opened to count what is in them, within a bound; v2
+batches say their number. Markers of transactions are no records. Exit code 0 whatever was found; 2, with one line on
+stderr, for what is no data directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ...broker.trace.tracer import quoted
+from ...protocol.internal_records import metadata_values
+from ...protocol.internal_records.metadata_values import Configs
+from ...protocol.records.schemas import CODEC_NAMES
+from ...storage.check import inspect
+from ...storage.errors import StorageError
+from ...storage.log_dir import metadata_log, readiness
+from ...storage.log_dir.readiness import Amount
+from ..command_line import Parser, printing
+from ..main import complain
+
+NOTES_MAX = 20  # of one topic
+
+
+class Topic(NamedTuple):
+    """What was counted of one topic. `notes` say what could not be read, or not be opened."""
+
+    name: str
+    partitions: int
+    segments: int
+    amounts: list[Amount]
+    notes: list[str]
+    configs: dict[str, str] | None
+    on_4_0: list[str]
+
+
+def formats(arguments: Sequence[str]) -> int:
+    """`ottla formats`: the exit code."""
+    parser = Parser(
+        prog="ottla formats", description="Count a data directory by format and codec; say what Kafka 4.0 does with it."
+    )
+    parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse_args(list(arguments))
+    try:
+        partitions = inspect.partitions(parsed.directory)
+    except StorageError as error:
+        return complain(parser.prog, error)
+    print_it = _print_json if parsed.json else _print_text
+    return printing(parser.prog, lambda write: print_it(parsed.directory, partitions, write))
+
+
+# -- counting
+
+
+def topics(partitions: Sequence[inspect.PartitionFolder], configs: Configs | None) -> Iterator[Topic]:
+    """Each topic, by name, as soon as it is counted. `configs` of topics; None if they are not known."""
+    by_name: dict[str, list[inspect.PartitionFolder]] = {}
+    for folder in partitions:
+        by_name.setdefault(folder.topic, []).append(folder)
+    for name, folders in sorted(by_name.items()):
+        amounts, notes = _count(folders)
+        known = None if configs is None else configs.get(name, {})
+        segments = sum(len(folder.segments) for folder in folders)
+        yield Topic(name, len(folders), segments, amounts, notes, known, readiness.of_topic(amounts, known))
+
+
+def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], list[str]]:
+    counted: dict[tuple[int, int], list[int]] = {}
+    notes: list[str] = []
+    for folder in folders:
+        for segment in folder.segments:
+            name = f"{folder.topic}-{folder.partition}/{os.path.basename(segment.path)}"
+            try:
+                for found in inspect.segment(segment.path, check_crc=False, open_wrappers=True):
+                    if isinstance(found, inspect.Damage):
+                        notes.append(_damage(name, found, is_last=segment is folder.segments[-1]))
+                        continue
+                    amount = counted.setdefault((found.magic, found.codec), [0, 0])
+                    amount[0] += 0 if found.header.is_control else max(0, found.record_count)
+                    amount[1] += found.size_bytes
+                    if found.problem is not None:
+                        notes.append(f"{name} at byte {found.position}: not opened, so not counted: {found.problem}")
+            except StorageError as error:
+                if os.path.exists(segment.path):  # else it was deleted meanwhile
+                    notes.append(str(error))
+    if len(notes) > NOTES_MAX:
+        notes[NOTES_MAX:] = [f"and {len(notes) - NOTES_MAX} more"]
+    return [Amount(*key, *amount) for key, amount in sorted(counted.items())], notes
+
+
+def _damage(name: str, damage: inspect.Damage, *, is_last: bool) -> str:
+    what = "damaged"
+    if damage.is_tail:  # only the newest segment is ever written to
+        what = "the end is cut, or being written" if is_last else "the end is cut"
+    return f"{name} at byte {damage.position}: {what}; {damage.left_bytes} bytes are not counted: {damage.reason}"
+
+
+# -- configs
+
+
+def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | None:
+    """What `__cluster_metadata-0` has set for each topic; None if it is not here, as with ZooKeeper."""
+    folder = next((f for f in partitions if (f.topic, f.partition) == (metadata_values.TOPIC, 0)), None)
+    return None if folder is None else metadata_values.topic_configs(metadata_log.values(folder))
+
+
+# -- printing
+
+
+def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
+    configs = topic_configs(partitions)
+    old_formats = False
+    for topic in topics(partitions, configs):
+        old_formats = old_formats or _has_old(topic)
+        write(f"{topic.name} ({_plural(topic.partitions, 'partition')}, {_plural(topic.segments, 'segment')})\n")
+        for amount in topic.amounts:
+            codec = CODEC_NAMES.get(amount.codec, f"codec {amount.codec}")
+            write(f"  v{amount.magic} {codec:<8}{amount.records:>12} records {amount.bytes:>15} bytes\n")
+        if not topic.amounts:
+            write("  no records\n")
+        for note in topic.notes:
+            write(f"  ! {quoted(note)[1:-1]}\n")
+        for sentence in topic.on_4_0:
+            write(f"  > {sentence}\n")
+        write("\n")
+    write("On Kafka 4.0, whatever the format:\n")
+    for sentence in readiness.of_all([directory] if old_formats else (), configs_known=configs is not None):
+        write(f"  > {sentence}\n")
+    return 0
+
+
+def _has_old(topic: Topic) -> bool:
+    return any(amount.magic < 2 for amount in topic.amounts)
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
+    configs = topic_configs(partitions)
+    found = list(topics(partitions, configs))
+    old_formats = any(map(_has_old, found))
+    report: dict[str, Any] = {
+        "directory": os.path.abspath(directory),
+        "old_formats": old_formats,
+        "topic_configs_known": configs is not None,
+        "topics": [
+            {
+                "topic": topic.name,
+                "partitions": topic.partitions,
+                "segments": topic.segments,
+                "formats": [
+                    {
+                        "format": f"v{amount.magic}",
+                        "codec": CODEC_NAMES.get(amount.codec, str(amount.codec)),
+                        "records": amount.records,
+                        "bytes": amount.bytes,
+                    }
+                    for amount in topic.amounts
+                ],
+                "not_counted": topic.notes,
+                "configs": topic.configs,
+                "on_4_0": topic.on_4_0,
+            }
+            for topic in found
+        ],
+        "on_4_0": readiness.of_all([directory] if old_formats else (), configs_known=configs is not None),
+    }
+    write(json.dumps(report, indent=2) + "\n")
+    return 0

@@ -1,0 +1,205 @@
+"""`ottla repair`: puts right what `ottla verify` finds; says what it would do unless it is told to do it.
+
+Owns the command line, the lock, the place of the backup and the printing; what is done is `storage.repair`'s. A dry run
+is the same repair, on a file system that keeps all changes aside. Exit code 0; 1 if something cannot be mended; 2, with
+one line on stderr, for a mistake and for a directory that is in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from ...broker.metadata.log import TOPIC as METADATA_TOPIC
+from ...broker.metadata.log import decode
+from ...protocol.errors import MalformedMessage
+from ...protocol.internal_records.metadata_records import RemoveTopicRecord, TopicRecord
+from ...storage.check import inspect
+from ...storage.check.repair import Options, Repair, Step, backup_place, is_data_directory, place_of
+from ...storage.errors import DirectoryLocked, StorageError
+from ...storage.io.copy_on_write import Overlay, ReadOnlyFiles
+from ...storage.io.files import DiskFiles
+from ...storage.io.undo_journal import Backup, NoBackup, put_back
+from ...storage.log_dir import metadata_log
+from ...storage.log_dir.file_names import LOCK
+from ..command_line import FOUND_DAMAGE, Parser, printing
+from ..main import complain
+from .formats import topic_configs
+from .verify import gaps_by_config, text_of
+
+PROGRAM = "ottla repair"
+
+Write = Callable[[str], object]
+
+
+def repair(arguments: Sequence[str]) -> int:
+    """`ottla repair`: the exit code."""
+    parser = Parser(
+        prog=PROGRAM,
+        description="Put right what `ottla verify` finds. Without --apply it only says what it would do.",
+    )
+    parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or Apache Kafka, or a partition's")
+    parser.add_argument("--apply", action="store_true", help="do it; what is removed is kept in the backup")
+    parser.add_argument(
+        "--skip", action="store_true", help="leave damaged stretches out of a log and keep what is sound behind them"
+    )
+    parser.add_argument("--backup", metavar="DIR", help="where to keep what is removed (default: ../ottla-repair-N)")
+    parser.add_argument("--undo", metavar="BACKUP", help="put back what a repair changed, from its backup")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse_args(list(arguments))
+    if parsed.undo is not None and (parsed.apply or parsed.skip or parsed.backup is not None):
+        parser.error("--undo goes with no other flag but --json")
+    try:
+        root, only = place_of(parsed.directory)
+        if not inspect.is_folder(root):
+            raise StorageError(f"cannot read {root}: no such directory")
+        with _locked(root, may_create=parsed.apply and only is None):
+            if parsed.undo is not None:
+                return _undo(root, os.path.abspath(parsed.undo), parsed.json)
+            backup = _backup_place(parsed.directory, root, parsed.backup)
+            return _run(parsed, root, only, backup)
+    except (StorageError, OSError) as error:
+        return complain(PROGRAM, error)
+
+
+@contextlib.contextmanager
+def _locked(root: str, *, may_create: bool) -> Iterator[None]:
+    """Holds the lock of a data directory. A directory that has none is used by nobody; none is made for a look.
+    DirectoryLocked, StorageError."""
+    path = os.path.join(root, LOCK)
+    if not (os.path.exists(path) or (may_create and is_data_directory(root))):
+        yield
+        return
+    try:
+        lock = DiskFiles().lock(path)
+    except BlockingIOError as error:
+        raise DirectoryLocked(f"{root} is in use by a broker") from error
+    except OSError as error:
+        raise StorageError(f"cannot lock {root}: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _backup_place(directory: str, root: str, wanted: str | None) -> str:
+    """The folder of the backup, which is to be made. StorageError for one that would be looked into by a broker."""
+    if wanted is None:
+        return backup_place(directory)
+    place = os.path.realpath(wanted)
+    above = place
+    while os.path.dirname(above) != above:
+        if above == os.path.realpath(root) or is_data_directory(above):
+            raise StorageError(f"{wanted} lies in the data directory {above}: the backup goes elsewhere")
+        above = os.path.dirname(above)
+    if os.path.exists(place) and (not os.path.isdir(place) or os.listdir(place)):
+        raise StorageError(f"{wanted} is there already, and not empty")
+    return place
+
+
+def _options(root: str, keep_sound: bool) -> Options:
+    """What the directory's own metadata log tells of topics."""
+    partitions = inspect.partitions(root)
+    configs = topic_configs(partitions) or {}
+
+    def interval(topic: str) -> int:
+        value = configs.get(topic, {}).get("index.interval.bytes", "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 4096
+
+    return Options(keep_sound, gaps_by_config(root), topic_ids(partitions), interval)
+
+
+def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]:
+    """The ids of topics by `__cluster_metadata-0`; none if it is not here."""
+    ids: dict[str, bytes] = {}
+    for folder in partitions:
+        if (folder.topic, folder.partition) != (METADATA_TOPIC, 0):
+            continue
+        for value in metadata_log.values(folder):
+            with contextlib.suppress(MalformedMessage):
+                record = decode(value)
+                if isinstance(record, TopicRecord):
+                    ids[record.name] = record.topic_id
+                elif isinstance(record, RemoveTopicRecord):
+                    ids = {name: topic_id for name, topic_id in ids.items() if topic_id != record.topic_id}
+    return ids
+
+
+def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) -> int:
+    options = _options(root, parsed.skip)
+    tell = _tell_json if parsed.json else _tell
+    if not parsed.apply:
+        with Overlay(ReadOnlyFiles()) as files:
+            backup = NoBackup(files, place, root)
+            work = Repair(files, root, backup, options, only)
+            return printing(PROGRAM, lambda write: tell(work, backup, False, write))
+    backup = Backup(DiskFiles(), place, root)
+    work = Repair(DiskFiles(), root, backup, options, only)
+    lines: list[str] = []  # a reader of the output that goes away must not end a repair half way
+    try:
+        code = tell(work, backup, True, lines.append)
+    except (StorageError, OSError) as error:
+        _print("".join(lines))
+        return complain(PROGRAM, error)
+    finally:
+        backup.close()
+    return max(code, _print("".join(lines)))
+
+
+def _print(text: str) -> int:
+    def tell(write: Write) -> int:
+        write(text)
+        return 0
+
+    return printing(PROGRAM, tell)
+
+
+def _tell(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
+    write(f"{work.root}: {'repair' if apply else 'dry run, nothing is changed'}\n")
+    mended = unmended = 0
+    for step in work.run():
+        mended, unmended = mended + step.mends, unmended + (not step.mends)
+        write(f"{'!' if step.finding.wrong else '-'} {text_of(step.finding)}\n    {_escaped(step.does)}\n")
+    if not mended and not unmended:
+        write("nothing is wrong\n")
+    elif apply:
+        write(f"{mended} done, {unmended} that cannot be mended\n")
+        if work.changed:
+            write(f"{backup.saved_bytes} bytes are kept in {backup.path}; --undo puts them back\n")
+    else:
+        write(f"{mended} to be done, {unmended} that cannot be mended\n")
+        if work.changed:
+            write(f"--apply does it, and keeps {backup.saved_bytes} bytes in {backup.path}\n")
+    return FOUND_DAMAGE if unmended else 0
+
+
+def _escaped(text: str) -> str:
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _told(step: Step) -> dict[str, object]:
+    finding = step.finding._asdict()
+    return {**finding, "does": step.does}
+
+
+def _tell_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
+    steps = list(work.run())
+    document = {
+        "directory": work.root,
+        "applied": apply,
+        "steps": [_told(step) for step in steps if step.mends],
+        "cannot_be_mended": [_told(step) for step in steps if not step.mends],
+        "backup": backup.path if work.changed else None,
+        "backup_bytes": backup.saved_bytes,
+    }
+    write(json.dumps(document, indent=2) + "\n")
+    return 0 if all(step.mends for step in steps) else FOUND_DAMAGE
+
+
+def _undo(root: str, backup: str, as_json: bool) -> int:
+    changes = put_back(DiskFiles(), root, backup)
+    text = json.dumps({"directory": root, "undone": changes}) if as_json else f"{root}: {changes} changes undone"
+    return _print(text + "\n")

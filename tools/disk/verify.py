@@ -1,0 +1,94 @@
+"""`ottla verify`: is what lies in a data directory sound? A list of what is not, with file, byte and offset.
+
+Owns the command line and the printing; what is looked at is `storage.verify`'s. It takes no lock and writes nothing, so
+it works beside a running broker. Exit code 0; 1 if anything is wrong; 2 for a mistake.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+
+from ...broker.trace.tracer import quoted
+from ...storage.check import inspect
+from ...storage.check.directory import Finding, MayHaveGaps, Verification
+from ...storage.errors import StorageError
+from ..command_line import FOUND_DAMAGE, Parser, number, printing
+from ..main import complain
+from .formats import topic_configs
+
+PROGRAM = "ottla verify"
+
+
+def verify(arguments: Sequence[str]) -> int:
+    """`ottla verify`: the exit code."""
+    parser = Parser(prog=PROGRAM, description="Check a data directory: batches, indexes, snapshots, checkpoints.")
+    parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
+    parser.add_argument("--topic", help="only this topic")
+    parser.add_argument("--partition", type=number("partition", 2**31 - 1), help="only this partition")
+    parser.add_argument("--records", action="store_true", help="open every batch and check the records inside")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse_args(list(arguments))
+
+    def chosen(topic: str, partition: int) -> bool:
+        return parsed.topic in (None, topic) and parsed.partition in (None, partition)
+
+    try:
+        gaps = gaps_by_config(parsed.directory)
+        verification = Verification(parsed.directory, deep=parsed.records, may_have_gaps=gaps, chosen=chosen)
+    except StorageError as error:
+        return complain(PROGRAM, error)
+    is_limited = (parsed.topic, parsed.partition) != (None, None)
+    if is_limited and not any(chosen(folder.topic, folder.partition) for folder in verification.folders):
+        return complain(PROGRAM, f"{parsed.directory} has no such partition")
+    print_it = _print_json if parsed.json else _print_text
+    return printing(PROGRAM, lambda write: print_it(verification, write))
+
+
+def gaps_by_config(directory: str) -> MayHaveGaps:
+    """Where a cleaner may have been at work, by the topics' configs; anywhere, if these are not known."""
+    configs = topic_configs(inspect.partitions(directory))
+    return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
+
+
+def text_of(finding: Finding) -> str:
+    """One line about a finding."""
+    return quoted(f"{finding.where}: {finding.what}")[1:-1]
+
+
+def _print_text(verification: Verification, write: Callable[[str], object]) -> int:
+    began, report, wrong = time.monotonic(), verification.report, 0
+    write(f"{verification.root}: {'closed cleanly' if report.clean else 'not closed cleanly, or in use'}\n")
+    for finding in verification.findings():
+        wrong += finding.wrong
+        write(f"{'!' if finding.wrong else '-'} {text_of(finding)}\n")
+    seconds = max(time.monotonic() - began, 1e-6)
+    amounts = f"{report.partitions} partitions, {report.segments} segments, {report.bytes} bytes"
+    write(f"{amounts} in {seconds:.1f} s, {report.bytes / seconds / 1e6:.0f} MB/s\n")
+    write(f"{wrong} wrong\n" if wrong else "nothing is wrong\n")
+    return FOUND_DAMAGE if wrong else 0
+
+
+def _print_json(verification: Verification, write: Callable[[str], object]) -> int:
+    began = time.monotonic()
+    found = list(verification.findings())
+    seconds = max(time.monotonic() - began, 1e-6)
+    report = verification.report
+    told = [finding._asdict() for finding in found]
+    for one in told:
+        del one["wrong"]
+    wrong = [one for one, finding in zip(told, found, strict=True) if finding.wrong]
+    document = {
+        "directory": verification.root,
+        "clean": report.clean,
+        "partitions": report.partitions,
+        "segments": report.segments,
+        "bytes": report.bytes,
+        "seconds": round(seconds, 3),
+        "mb_per_s": round(report.bytes / seconds / 1e6, 1),
+        "wrong": wrong,
+        "notes": [one for one, finding in zip(told, found, strict=True) if not finding.wrong],
+    }
+    write(json.dumps(document, indent=2) + "\n")
+    return FOUND_DAMAGE if wrong else 0

@@ -1,0 +1,1 @@
+"""`ottla explain`: the producers and transactions of a partition, from its files or from a broker."""

@@ -1,0 +1,1 @@
+"""Commands in the words of Kafka's own tools, over `ottla.client.Admin`."""

@@ -1,0 +1,295 @@
+"""`ottla acls`: access control lists shown, added and removed, in the words of kafka-acls.
+
+Owns the flags and the layout of that tool. Asks before it removes, unless --force is said. `--json` prints
+`{"acls": [...]}`, `{"added": [...], "existing": [...]}` or `{"removed": [...]}`; an entry has `resource_type,
+resource_name, pattern_type, principal, host, operation, permission`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+
+from ...client.admin.admin import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
+    Admin,
+    PatternType,
+    PermissionType,
+    checked,
+)
+from ...protocol.acls import CLUSTER_NAME
+from ..command_line import Parser
+from .admin_command import Out, add_actions, admin_parser, check_action, parsed, run_admin
+
+PROGRAM = "ottla acls"
+ACTIONS = {"list": "print entries", "add": "add entries", "remove": "remove entries"}
+WILDCARD = "*"
+Op = AclOperation
+Kind = AclResourceType
+OPERATIONS = {
+    "".join(word.capitalize() for word in op.name.split("_")): op for op in Op if op not in (Op.UNKNOWN, Op.ANY)
+}
+# What can be done with each kind of resource, ALL beside.
+SUPPORTED: dict[AclResourceType, tuple[AclOperation, ...]] = {
+    Kind.TOPIC: (
+        *(Op.READ, Op.WRITE, Op.CREATE, Op.DESCRIBE, Op.DELETE, Op.ALTER),
+        *(Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS),
+    ),
+    Kind.GROUP: (Op.READ, Op.DESCRIBE, Op.DELETE, Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS),
+    Kind.CLUSTER: (
+        *(Op.CREATE, Op.CLUSTER_ACTION, Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS),
+        *(Op.IDEMPOTENT_WRITE, Op.ALTER, Op.DESCRIBE),
+    ),
+    Kind.TRANSACTIONAL_ID: (Op.DESCRIBE, Op.WRITE, Op.TWO_PHASE_COMMIT),
+    Kind.DELEGATION_TOKEN: (Op.DESCRIBE,),
+    Kind.USER: (Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS),
+}
+RESOURCE_FLAGS = {
+    "topic": Kind.TOPIC,
+    "group": Kind.GROUP,
+    "transactional_id": Kind.TRANSACTIONAL_ID,
+    "delegation_token": Kind.DELEGATION_TOKEN,
+    "user_principal": Kind.USER,
+}
+Pattern = tuple[AclResourceType, str, PatternType]
+CLUSTER: Pattern = (Kind.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+Entry = tuple[str, str, AclOperation, PermissionType]  # principal, host, operation, permission
+Wanted = dict[Pattern, list[Entry]]
+
+
+def acls(arguments: Sequence[str]) -> int:
+    """`ottla acls`: the exit code."""
+    parser = admin_parser(PROGRAM, "Show, add and remove access control lists.")
+    add_actions(parser, ACTIONS)
+    for flag in RESOURCE_FLAGS:
+        name = flag.replace("_", "-")
+        parser.add_argument(
+            f"--{name}", action="append", default=[], metavar="NAME", help=f"a {name.replace('-', ' ')}"
+        )
+    parser.add_argument("--cluster", action="store_true")
+    patterns = "literal or prefixed; in a filter any or match, too"
+    parser.add_argument("--resource-pattern-type", default="literal", metavar="TYPE", help=patterns)
+    parser.add_argument("--operation", action="append", default=[], metavar="OP", help=", ".join(OPERATIONS))
+    for flag in ("allow-principal", "deny-principal", "allow-host", "deny-host"):
+        parser.add_argument(f"--{flag}", action="append", default=[], metavar=flag.rpartition("-")[2].upper())
+    parser.add_argument("--principal", action="append", default=[], metavar="TYPE:NAME", help="with --list: of these")
+    parser.add_argument("--producer", action="store_true", help="what a producer needs")
+    parser.add_argument("--consumer", action="store_true", help="what a consumer needs")
+    parser.add_argument("--idempotent", action="store_true", help="with --producer")
+    parser.add_argument("--force", action="store_true", help="do not ask")
+    asked = parsed(parser, arguments, _check)
+    act = _list if asked.list else _add if asked.add else _remove
+    return run_admin(PROGRAM, asked, act, before=_confirm if asked.remove and not asked.force else None)
+
+
+def _check(parser: Parser, asked: argparse.Namespace) -> None:
+    check_action(parser, asked, ACTIONS)
+    pattern = PatternType.__members__.get(asked.resource_pattern_type.upper(), PatternType.UNKNOWN)
+    if pattern == PatternType.UNKNOWN:
+        parser.error(f"Unknown resource-pattern-type: {asked.resource_pattern_type}")
+    asked.pattern = pattern
+    for principal in (*asked.allow_principal, *asked.deny_principal, *asked.principal):
+        kind, colon, _ = principal.strip().partition(":")
+        if not kind or not colon:
+            parser.error(f"expected a string in format principalType:principalName but got {principal}")
+    roles = asked.producer or asked.consumer
+    denies = asked.deny_principal or asked.deny_host
+    if asked.list and (roles or denies or asked.allow_principal or asked.allow_host):
+        parser.error("--list goes without --producer, --consumer, and principals and hosts that are allowed or denied")
+    if roles and (asked.operation or denies):
+        parser.error("--producer and --consumer go without --operation, --deny-principal and --deny-host")
+    if asked.principal and not asked.list:
+        parser.error("The --principal option is only available if --list is set")
+    if asked.producer and not asked.topic:
+        parser.error("With --producer you must specify a --topic")
+    if asked.idempotent and not asked.producer:
+        parser.error("The --idempotent option is only available if --producer is set")
+    others = not asked.producer and (asked.cluster or asked.transactional_id)
+    if asked.consumer and (not asked.topic or not asked.group or others):
+        parser.error("With --consumer you must specify a --topic and a --group, no --cluster and no --transactional-id")
+    asked.patterns = _patterns(asked)
+    if not asked.list:
+        _check_entries(parser, asked)
+
+
+def _check_entries(parser: Parser, asked: argparse.Namespace) -> None:
+    if asked.add and asked.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+        name = asked.resource_pattern_type
+        parser.error(f"A '--resource-pattern-type' value of '{name}' is not valid when adding acls.")
+    if not asked.patterns:
+        parser.error(
+            "You must provide at least one resource: --topic, --cluster, --group, --transactional-id or another"
+        )
+    names = {name.lower(): op for name, op in OPERATIONS.items()}
+    operations = [names.get(text.strip().lower()) for text in asked.operation or ["All"]]
+    if None in operations:
+        wrong = asked.operation[operations.index(None)]
+        parser.error(f"Unknown operation {wrong}; it is one of {', '.join(OPERATIONS)}")
+    asked.wanted = _wanted(asked, [op for op in operations if op is not None])
+    for (kind, _, _), entries in asked.wanted.items():
+        supported = (*SUPPORTED[kind], Op.ALL)
+        if any(entry[2] not in supported for entry in entries):
+            listed = ", ".join(name for name, op in OPERATIONS.items() if op in supported)
+            parser.error(f"ResourceType {kind.name} only supports operations {listed}")
+        if asked.add and not entries:
+            parser.error("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
+
+
+def _patterns(asked: argparse.Namespace) -> list[Pattern]:
+    """The resources that are named."""
+    found: dict[Pattern, None] = {}
+    for flag, kind in RESOURCE_FLAGS.items():
+        found |= dict.fromkeys((kind, name.strip(), asked.pattern) for name in getattr(asked, flag))
+    if asked.pattern == PatternType.LITERAL and (asked.cluster or asked.idempotent):
+        found[CLUSTER] = None
+    return sorted(found)
+
+
+def _wanted(asked: argparse.Namespace, operations: Sequence[AclOperation]) -> Wanted:
+    """The entries of each resource: those that are said, or what a producer or consumer needs."""
+    if not (asked.producer or asked.consumer):
+        return {pattern: _entries(asked, operations) for pattern in asked.patterns}
+    needed: dict[Pattern, list[AclOperation]] = {}
+    for pattern in asked.patterns:
+        kind = pattern[0]
+        ops = needed.setdefault(pattern, [])
+        if asked.producer and kind in (Kind.TOPIC, Kind.TRANSACTIONAL_ID):
+            ops += [Op.WRITE, Op.DESCRIBE, *([Op.CREATE] if kind == Kind.TOPIC else [])]
+        if asked.producer and asked.idempotent and kind == Kind.CLUSTER:
+            ops.append(Op.IDEMPOTENT_WRITE)
+        if asked.consumer and kind in (Kind.TOPIC, Kind.GROUP):
+            ops += [Op.READ, *([Op.DESCRIBE] if kind == Kind.TOPIC else [])]
+    return {pattern: _entries(asked, ops) for pattern, ops in needed.items() if ops}
+
+
+def _entries(asked: argparse.Namespace, operations: Iterable[AclOperation]) -> list[Entry]:
+    found: dict[Entry, None] = {}
+    for permission, principals, hosts in (
+        (PermissionType.ALLOW, asked.allow_principal, asked.allow_host),
+        (PermissionType.DENY, asked.deny_principal, asked.deny_host),
+    ):
+        found |= dict.fromkeys(
+            (principal.strip(), host.strip(), operation, permission)
+            for principal in principals
+            for operation in operations
+            for host in hosts or [WILDCARD]
+        )
+    return sorted(found)
+
+
+# What is done
+
+
+async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+    filters = [AclFilter(kind, name, pattern) for kind, name, pattern in asked.patterns] or [AclFilter()]
+    found: dict[AclBinding, None] = {}
+    for one in filters:
+        found |= dict.fromkeys(await admin.describe_acls(one))
+    principals = list(dict.fromkeys(principal.strip() for principal in asked.principal))
+    bindings = sorted(found)
+    lines = []
+    if principals:
+        bindings = [one for one in bindings if one.principal in principals]
+        for principal in principals:
+            lines.append(f"ACLs for principal `{principal}`\n")
+            lines += _listed([one for one in bindings if one.principal == principal])
+    else:
+        lines += _listed(bindings)
+    out.show({"acls": [_document(one) for one in bindings]}, lines)
+
+
+async def _add(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+    added: list[AclBinding] = []
+    existing: list[AclBinding] = []
+    lines = []
+    for pattern, entries in asked.wanted.items():
+        known = set(await admin.describe_acls(AclFilter(*pattern)))
+        bindings = [AclBinding(*pattern, *entry) for entry in entries]
+        existing += [one for one in bindings if one in known]
+        lines += [f"Acl {binding_text(one)} already exists.\n" for one in bindings if one in known]
+        new = [one for one in bindings if one not in known]
+        if new:
+            checked(await admin.create_acls(new))
+            lines.append(f"Adding ACLs for resource `{pattern_text(pattern)}`: \n {_rows(new)}\n\n")
+            added += new
+    out.show({"added": [_document(one) for one in added], "existing": [_document(one) for one in existing]}, lines)
+
+
+async def _remove(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+    removed: list[AclBinding] = []
+    for pattern, entries in asked.wanted.items():
+        filters = [AclFilter(*pattern, *entry) for entry in entries] or [AclFilter(*pattern)]
+        for gone in checked(await admin.delete_acls(filters)).values():
+            removed += gone
+    out.show({"removed": [_document(one) for one in dict.fromkeys(removed)]}, [])
+
+
+def _confirm(asked: argparse.Namespace, out: Out) -> None:
+    """Asks for each resource, and leaves those out that are not to be touched."""
+    for pattern, entries in list(asked.wanted.items()):
+        if not _confirmed(pattern, [AclBinding(*pattern, *entry) for entry in entries], out):
+            del asked.wanted[pattern]
+
+
+def _confirmed(pattern: Pattern, bindings: Sequence[AclBinding], out: Out) -> bool:
+    """Asks; no answer is no. With --json the question is not part of the document."""
+    whom = f"resource filter `{pattern_text(pattern)}`? (y/n)"
+    if bindings:
+        question = f"Are you sure you want to remove ACLs: \n {_rows(bindings)}\n from {whom}"
+    else:
+        question = f"Are you sure you want to delete all ACLs for {whom}"
+    if out.as_json:
+        out.note(question)
+    else:
+        out.write(question + "\n")
+        sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() == "y"
+
+
+# How it is told
+
+
+def pattern_text(pattern: Pattern) -> str:
+    """A resource in Kafka's words."""
+    kind, name, how = pattern
+    return f"ResourcePattern(resourceType={kind.name}, name={name}, patternType={how.name})"
+
+
+def binding_text(one: AclBinding) -> str:
+    """An entry with its resource in Kafka's words."""
+    return f"(pattern={pattern_text(one[:3])}, entry={_entry_text(one)})"
+
+
+def _entry_text(one: AclBinding) -> str:
+    return (
+        f"(principal={one.principal}, host={one.host}, operation={one.operation.name}, "
+        f"permissionType={one.permission.name})"
+    )
+
+
+def _rows(bindings: Iterable[AclBinding]) -> str:
+    return "\n".join(f"\t{_entry_text(one)}" for one in bindings)
+
+
+def _listed(bindings: Sequence[AclBinding]) -> list[str]:
+    lines = []
+    for pattern in dict.fromkeys(one[:3] for one in bindings):
+        rows = _rows(one for one in bindings if one[:3] == pattern)
+        lines.append(f"Current ACLs for resource `{pattern_text(pattern)}`: \n {rows}\n\n")
+    return lines
+
+
+def _document(one: AclBinding) -> dict[str, str]:
+    return {
+        "resource_type": one.resource_type.name,
+        "resource_name": one.resource_name,
+        "pattern_type": one.pattern_type.name,
+        "principal": one.principal,
+        "host": one.host,
+        "operation": one.operation.name,
+        "permission": one.permission.name,
+    }

@@ -1,0 +1,176 @@
+"""`ottla configs` of users, clients and addresses: their quotas, and the SCRAM credentials of users.
+
+Owns which configs go with which of them, and how they are printed. A password is hashed before it is sent.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+
+from ...client.admin.admin import (
+    ANY_NAME,
+    Admin,
+    QuotaEntity,
+    ScramCredential,
+    ScramDeletion,
+    ScramMechanism,
+    ScramUpsertion,
+    checked,
+    quota_entity,
+)
+from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
+from ...protocol.errors import ErrorCode
+from .admin_command import CannotDo, Out, message, text_of
+
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+QUOTA_TYPES = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
+SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"})
+IP_QUOTAS = frozenset({"connection_creation_rate"})
+MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,10}),)?password=(.*)")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # as Java reads a double, and finite
+DEFAULT_ITERATIONS, LEAST_ITERATIONS = 4096, 4096
+Entity = dict[str, str | None]
+"""Names by `USERS`, `CLIENTS` and `IPS`; None is the default."""
+Changes = Mapping[str, str | None]
+"""Values by config; None deletes."""
+
+
+def check_changes(entity: Entity, changes: Changes) -> list[ScramUpsertion | ScramDeletion]:
+    """The credentials among the changes: all of them or none. Raises CannotDo for what does not go with the entity."""
+    scram = [key for key in changes if key in MECHANISMS]
+    if IPS in entity or CLIENTS in entity:
+        known, what = (IP_QUOTAS, "connection quota") if IPS in entity else (QUOTAS, "quota")
+        unknown = [key for key in changes if key not in known]
+        if unknown:
+            kind = IPS if IPS in entity else CLIENTS
+            raise CannotDo(f"Only {what} configs go with '{kind}'. Unexpected config names: {','.join(unknown)}")
+    else:
+        unknown = [key for key in changes if key not in QUOTAS and key not in MECHANISMS]
+        if unknown:
+            what = "Only quota and SCRAM credential configs"
+            raise CannotDo(f"{what} go with '{USERS}'. Unexpected config names: {','.join(unknown)}")
+        if scram and len(scram) < len(changes):
+            raise CannotDo(f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}'.")
+    if not scram:
+        for key, value in changes.items():
+            _quota(key, value)
+        return []
+    user = entity[USERS]
+    if user is None:
+        raise CannotDo("The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials.")
+    return [_credential(user, key, changes[key]) for key in scram]
+
+
+def _quota(key: str, value: str | None) -> float | None:
+    if value is None:
+        return None
+    if not NUMBER.fullmatch(value.strip()):
+        raise CannotDo(f"Cannot parse quota configuration value for {key}: {value}")
+    return float(value)
+
+
+def _credential(user: str, name: str, value: str | None) -> ScramUpsertion | ScramDeletion:
+    """`[iterations=N,]password=...`; the value is not repeated in what is said of it."""
+    if value is None:
+        return ScramDeletion(user, MECHANISMS[name])
+    match = CREDENTIAL.fullmatch(value)
+    if match is None:
+        raise CannotDo(f"Invalid credential property {name}: it is [iterations=N,password=SECRET]")
+    iterations = DEFAULT_ITERATIONS if match[1] in (None, "-1") else int(match[1])
+    if iterations < LEAST_ITERATIONS:
+        raise CannotDo(f"Iterations {iterations} is less than the minimum {LEAST_ITERATIONS} required for {name}")
+    return ScramUpsertion(user, MECHANISMS[name], match[2], iterations)
+
+
+def quotas_of(entity: Entity) -> QuotaEntity:
+    """An entity as quotas name it."""
+    return quota_entity({QUOTA_TYPES[kind]: name for kind, name in entity.items()})
+
+
+async def alter(
+    admin: Admin, entity: Entity, changes: Changes, scram: Sequence[ScramUpsertion | ScramDeletion]
+) -> None:
+    """Sets and removes quotas, or credentials if there are some. Raises CannotDo and ClientError."""
+    if scram:
+        checked(await admin.alter_user_scram_credentials(scram))
+        return
+    deleted = [key for key, value in changes.items() if value is None]
+    whom = quotas_of(entity)
+    if deleted:
+        known = (await admin.describe_client_quotas(dict(whom), strict=True)).get(whom, {})
+        unknown = [key for key in deleted if key not in known]
+        if unknown:
+            raise CannotDo(f"Invalid config(s): {','.join(unknown)}")
+    checked(await admin.alter_client_quotas({whom: {key: _quota(key, value) for key, value in changes.items()}}))
+
+
+async def describe(admin: Admin, kinds: Sequence[str], entity: Entity, out: Out) -> None:
+    """Prints the quotas of entities of some kinds, and the credentials of users where only users are asked for."""
+    wanted = {QUOTA_TYPES[kind]: entity.get(kind, ANY_NAME) for kind in kinds}
+    quotas = await admin.describe_client_quotas(wanted, strict=True)
+    stored: dict[str, tuple[ScramCredential, ...] | ClientError] = {}
+    if list(kinds) == [USERS] and entity.get(USERS, "") is not None:
+        names = [name for name in entity.values() if name is not None]
+        try:
+            stored = await admin.describe_user_scram_credentials(names or None)
+        except UnsupportedVersion:  # quotas are from 2.6, credentials from 2.7 on
+            stored = {}
+    stored = {user: told for user, told in stored.items() if not _is_without(told)}
+    told = {
+        "quotas": [{"entity": dict(whom), "quotas": limits} for whom, limits in quotas.items()],
+        "scram": [
+            {
+                "user": user,
+                "credentials": [] if isinstance(one, ClientError) else [_stored(info) for info in one],
+                "error": text_of(one) if isinstance(one, ClientError) else None,
+            }
+            for user, one in stored.items()
+        ],
+    }
+    for user, one in stored.items():
+        if isinstance(one, ClientError):
+            out.fail(f"SCRAM credentials of user '{user}' are not known: {message(one)}")
+    out.show(told, _lines(quotas, stored))
+
+
+def _is_without(told: tuple[ScramCredential, ...] | ClientError) -> bool:
+    """Whether a user has no credentials; that is no error."""
+    return isinstance(told, KafkaError) and told.code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def _stored(info: ScramCredential) -> dict[str, str | int]:
+    return {"mechanism": info.mechanism.name.replace("_", "-"), "iterations": info.iterations}
+
+
+def _lines(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]],
+    stored: Mapping[str, tuple[ScramCredential, ...] | ClientError],
+) -> Iterator[str]:
+    for whom, limits in quotas.items():
+        who = ", ".join(
+            f"the default {SHOWN.get(kind, kind)}" if name is None else f"{SHOWN.get(kind, kind)} '{name}'"
+            for kind, name in whom
+        )
+        values = ", ".join(f"{key}={java_double(limits[key])}" for key in sorted(limits))
+        yield f"Quota configs for {who} are {values}\n"
+    for user, told in stored.items():
+        if not isinstance(told, ClientError):
+            known = ", ".join(f"{info.mechanism.name.replace('_', '-')}=iterations={info.iterations}" for info in told)
+            yield f"SCRAM credential configs for user-principal '{user}' are {known}\n"
+
+
+def java_double(value: float) -> str:
+    """A number as Java prints a double: `1024.0`, `1.0E7`."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    if not math.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    text = "".join(map(str, digits)).rstrip("0")
+    assert isinstance(exponent, int)
+    return f"{'-' * sign}{text[0]}.{text[1:] or '0'}E{len(digits) + exponent - 1}"

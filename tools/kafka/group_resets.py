@@ -1,0 +1,281 @@
+"""`ottla groups --reset-offsets`: sets the offsets of groups without members.
+
+Owns the flags of the scenarios (KIP-122), the notations of times and durations, and the file of a plan. The scenarios
+are those of `broker/groups/resets.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from ...broker.clock import wall_ms
+from ...broker.groups import resets
+from ...client.admin.admin import EARLIEST, LATEST, Admin, checked
+from ...client.net.errors import ClientError, KafkaError
+from ...protocol.errors import ErrorCode
+from ..command_line import Parser
+from .admin_command import CannotDo, Out, message, padded, width
+
+Partition = tuple[str, int]
+Offsets = dict[Partition, int]
+Plan = dict[str, Offsets]
+SCENARIOS = tuple("to-offset shift-by to-datetime by-duration to-earliest to-latest to-current from-file".split())
+COLUMN = 15
+FILE_BYTES_MAX = 64 << 20
+DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+(?:\.\d{0,9})?)S)?)?",
+    re.ASCII | re.I,
+)
+UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
+
+
+def reset_flags(parser: Parser) -> None:
+    """The flags of a reset beside those that other actions have, too."""
+    parser.add_argument("--dry-run", action="store_true", help="with --reset-offsets: the default")
+    parser.add_argument("--execute", action="store_true", help="with --reset-offsets: set them")
+    parser.add_argument("--to-offset", type=int, metavar="X")
+    parser.add_argument("--shift-by", type=int, metavar="N", help="from the committed offset, also back")
+    parser.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:MM:SS.sss", help="UTC unless it tells its zone")
+    parser.add_argument("--by-duration", metavar="PnDTnHnMnS", help="before now")
+    for flag in ("to-earliest", "to-latest", "to-current"):
+        parser.add_argument(f"--{flag}", action="store_true")
+
+
+def check_reset(parser: Parser, asked: argparse.Namespace) -> None:
+    """Ends the command where flags of a reset do not go together."""
+    said = [flag for flag in SCENARIOS if getattr(asked, flag.replace("-", "_")) not in (None, False)]
+    if not asked.reset_offsets:
+        if said or asked.execute or asked.dry_run or asked.export or asked.all_topics:
+            parser.error("flags of a reset go with --reset-offsets")
+        return
+    if asked.dry_run and asked.execute:
+        parser.error("--reset-offsets takes one of --execute and --dry-run")
+    if len(said) != 1:
+        parser.error(f"--reset-offsets takes one of {', '.join(f'--{flag}' for flag in SCENARIOS)}")
+    if asked.from_file is None and bool(asked.topic) is asked.all_topics:
+        parser.error("--reset-offsets takes one of --all-topics and --topic")
+    try:
+        if asked.to_datetime is not None:
+            asked.timestamp = moment_of(asked.to_datetime)
+        elif asked.by_duration is not None:
+            asked.timestamp = max(0, wall_ms() - duration_of(asked.by_duration))
+        elif asked.from_file is not None:
+            asked.plan = plan_of(asked.from_file, asked.group if not asked.all_groups else [])
+    except CannotDo as error:
+        parser.error(str(error))
+
+
+def moment_of(text: str) -> int:
+    """An ISO 8601 date with its time as epoch milliseconds. Raises CannotDo."""
+    try:
+        found = datetime.fromisoformat(text) if "T" in text else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise CannotDo(f"{text!r} is no time such as 2026-11-22T08:00:00.000")
+    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return round((found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+
+
+def duration_of(text: str) -> int:
+    """An ISO 8601 duration of days and less in milliseconds. Raises CannotDo."""
+    match = DURATION.fullmatch(text)
+    if match is None or not any(match.groups()[1:]):
+        raise CannotDo(f"{text!r} is no duration such as P1DT12H or PT30M")
+    parts = zip(match.groups()[1:], UNITS_MS, strict=True)
+    total = sum((Decimal(part) * unit for part, unit in parts if part), Decimal(0))
+    return int(-total if match[1] == "-" else total)
+
+
+def plan_of(file: Path, groups: Sequence[str]) -> Plan:
+    """The offsets in a file; its lines may leave the group out where there is one. Raises CannotDo."""
+    try:
+        with file.open("rb") as source:
+            text = source.read(FILE_BYTES_MAX).decode()
+        rows = list(csv.reader(io.StringIO(text)))
+    except OSError as error:
+        raise CannotDo(f"cannot read {file}: {error.strerror}") from None
+    except ValueError:
+        raise CannotDo(f"cannot read {file}: it is no text") from None
+    except csv.Error as error:
+        raise CannotDo(f"cannot read {file}: {error}") from None
+    found: Plan = {}
+    for line, cells in enumerate(rows, 1):
+        if not cells:
+            continue
+        cells = [cell.strip() for cell in cells]
+        if len(cells) == 3 and len(groups) == 1:
+            cells = [groups[0], *cells]
+        if len(cells) != 4 or not all(cell.isascii() and cell.isdigit() and len(cell) < 20 for cell in cells[2:]):
+            expected = "topic,partition,offset" if len(groups) == 1 else "group,topic,partition,offset"
+            raise CannotDo(f"{file}, line {line}: expected {expected}")
+        found.setdefault(cells[0], {})[cells[1], int(cells[2])] = int(cells[3])
+    return found
+
+
+async def partitions_of(admin: Admin, texts: Iterable[str]) -> list[tuple[str, list[int] | ClientError]]:
+    """The partitions of `--topic`: those said, as `t:0,1`, or all of it. Raises CannotDo."""
+    given: list[tuple[str, list[int] | ClientError]] = []
+    whole: list[str] = []
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        if not colon:
+            whole.append(topic)
+            continue
+        if not topic or not re.fullmatch(r"\d{1,9}(,\d{1,9})*", numbers, re.ASCII):
+            raise CannotDo(f"Invalid topic arg '{text}', expected topic name and partitions")
+        given.append((topic, [int(part) for part in numbers.split(",")]))
+    described = await admin.describe_topics(whole)
+    for topic, told in described.items():
+        given.append((topic, told if isinstance(told, ClientError) else [p.index for p in told.partitions]))
+    return given
+
+
+async def reset_offsets(admin: Admin, asked: argparse.Namespace, names: Sequence[str], out: Out) -> None:
+    """Sets, or with a dry run shows, the offsets of groups."""
+    if not (asked.execute or asked.dry_run) and not out.as_json:
+        out.note("WARN: nothing is changed without --execute; say --dry-run where that is meant")
+    described = await admin.describe_groups(names)
+    plan: Plan = {}
+    for name in names:
+        group = described[name]
+        if isinstance(group, ClientError):
+            if not (isinstance(group, KafkaError) and group.code == ErrorCode.GROUP_ID_NOT_FOUND):
+                raise group
+        else:
+            try:
+                resets.check_inactive(name, group.state)
+            except resets.CannotReset as error:
+                out.fail(str(error))
+                continue
+        if asked.from_file is not None and name not in asked.plan:
+            out.fail(f"No reset plan for group {name} found")
+            continue
+        plan[name] = dict(sorted((await _offsets_of(admin, asked, name, out)).items()))
+        if asked.execute:
+            checked(await admin.alter_group_offsets(name, plan[name]))
+    told = [
+        {
+            "group": name,
+            "executed": asked.execute,
+            "offsets": [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()],
+        }
+        for name, offsets in plan.items()
+    ]
+    text = _exported(plan, len(asked.group) == 1 and not asked.all_groups) if asked.export else _table(plan)
+    out.show({"groups": told}, [text])
+
+
+def _table(plan: Mapping[str, Offsets]) -> str:
+    rows = [(name, *where, offset) for name, offsets in plan.items() for where, offset in offsets.items()]
+    sizes = [width(COLUMN, plan), width(COLUMN, (row[1] for row in rows)), 10]
+    head = [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")] if plan else []
+    return "".join("\n" + padded(row, sizes) for row in [*head, *rows]) + "\n" * bool(plan)
+
+
+def _exported(plan: Mapping[str, Offsets], is_single: bool) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for name, offsets in plan.items():
+        for (topic, partition), offset in offsets.items():
+            writer.writerow([topic, partition, offset] if is_single else [name, topic, partition, offset])
+    return text.getvalue() + "\n"
+
+
+# Scenarios
+
+
+class _Lookup:
+    """Looks offsets up with ListOffsets requests."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    async def earliest(self, wanted: Iterable[Partition]) -> Offsets:
+        return await self._found(wanted, EARLIEST)
+
+    async def latest(self, wanted: Iterable[Partition]) -> Offsets:
+        return await self._found(wanted, LATEST)
+
+    async def since(self, wanted: Iterable[Partition], timestamp_ms: int) -> Offsets:
+        return await self._found(wanted, timestamp_ms)
+
+    async def _found(self, wanted: Iterable[Partition], time: int) -> Offsets:
+        found = checked(await self._admin.list_offsets(dict.fromkeys(wanted, time)))
+        return {where: told.offset for where, told in found.items()}
+
+
+async def _offsets_of(admin: Admin, asked: argparse.Namespace, group: str, out: Out) -> Offsets:
+    """What one group is to have. Raises CannotDo and ClientError."""
+    lookup = _Lookup(admin)
+    if asked.from_file is not None:
+        return _noted(await resets.in_range(await _existing(admin, asked.plan[group]), lookup), asked, out)
+    reset = _scenario(asked)
+    needs_committed = asked.all_topics or reset.to in (resets.SHIFT, resets.CURRENT)
+    known = checked(await admin.list_group_offsets(group)) if needs_committed else {}
+    committed = {where: told.offset for where, told in known.items() if told is not None}
+    if asked.all_topics:
+        wanted = list(committed)
+    else:
+        wanted = _places(await partitions_of(admin, asked.topic))
+        await _existing(admin, dict.fromkeys(wanted, 0))
+    try:
+        return _noted(await resets.planned(reset, wanted, committed, lookup), asked, out)
+    except resets.CannotReset as error:
+        raise CannotDo(str(error)) from None
+
+
+def _scenario(asked: argparse.Namespace) -> resets.Reset:
+    if asked.to_offset is not None:
+        return resets.Reset(resets.OFFSET, asked.to_offset)
+    if asked.shift_by is not None:
+        return resets.Reset(resets.SHIFT, asked.shift_by)
+    for name in (resets.EARLIEST, resets.LATEST, resets.CURRENT):
+        if getattr(asked, f"to_{name}"):
+            return resets.Reset(name)
+    return resets.Reset(resets.TIME, asked.timestamp)
+
+
+def _noted(plan: resets.Plan, asked: argparse.Namespace, out: Out) -> Offsets:
+    """The offsets of a plan; prints what differs from what was asked for."""
+    for topic, partition in plan.without_records:
+        text = f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset."
+        if out.as_json or asked.export:
+            out.note(text.strip())
+        else:
+            out.write(text + "\n")
+    for (topic, partition), (offset, start, end) in plan.out_of_range.items():
+        out.note(f"WARN: {topic}-{partition} has offsets {start} to {end}: {offset} is out of range")
+    return plan.offsets
+
+
+def _places(found: Iterable[tuple[str, list[int] | ClientError]]) -> list[Partition]:
+    """Each partition once. Raises CannotDo for a topic that could not be described."""
+    places: dict[Partition, None] = {}
+    for topic, numbers in found:
+        if isinstance(numbers, ClientError):
+            raise CannotDo(f"topic {topic}: {message(numbers)}")
+        places |= dict.fromkeys((topic, partition) for partition in numbers)
+    return list(places)
+
+
+async def _existing(admin: Admin, offsets: Offsets) -> Offsets:
+    """The same. Raises CannotDo for partitions that do not exist."""
+    described = await admin.describe_topics({topic for topic, _ in offsets})
+    missing = []
+    for topic, partition in offsets:
+        told = described[topic]
+        if isinstance(told, ClientError):
+            raise CannotDo(f"topic {topic}: {message(told)}")
+        if partition not in {p.index for p in told.partitions}:
+            missing.append(f'"{topic}-{partition}"')
+    if missing:
+        raise CannotDo(f"The partitions {', '.join(missing)} do not exist")
+    return offsets

@@ -1,0 +1,395 @@
+"""`ottla groups`: consumer groups listed, described, deleted and reset, in the words of kafka-consumer-groups.
+
+Owns the flags and the layout of that tool; what a reset comes to is `group_resets.py`'s. `--json` prints
+`{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, state,
+coordinator` (`id, host, port`), `assignor`, `members` (`member_id, instance_id, client_id, host, partitions`) and
+`offsets` (`topic, partition, leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`), whatever
+else is said; with --delete `group, error`; with --delete-offsets `group, error, offsets` (`topic, partition, error`);
+with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). What is not known is null.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...client.admin.admin import (
+    LATEST,
+    Admin,
+    FoundOffset,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    OffsetAndMetadata,
+    checked,
+)
+from ...client.net.errors import ClientError, KafkaError
+from ...protocol.errors import ErrorCode
+from ..command_line import Parser, number
+from .admin_command import (
+    Out,
+    add_actions,
+    admin_parser,
+    check_action,
+    message,
+    padded,
+    parsed,
+    run_admin,
+    text_of,
+    width,
+)
+from .group_resets import Partition, check_reset, partitions_of, reset_flags, reset_offsets
+
+PROGRAM = "ottla groups"
+ACTIONS = {
+    "list": "print the names of groups",
+    "describe": "print offsets and lag, or members, or the state of groups",
+    "delete": "delete groups without members",
+    "reset-offsets": "set offsets of groups without members; a dry run without --execute",
+    "delete-offsets": "delete offsets of a group",
+}
+STATES = ("Stable", "Reconciling", "CompletingRebalance", "Dead", "Assigning", "PreparingRebalance", "Empty")
+TYPES = ("Classic", "Consumer")
+REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+PROTOCOLS = frozenset({"", "consumer"})  # of groups of consumers; Connect's, for one, is another
+NONE = "-"
+COLUMN, WIDE = 15, 20
+DEFAULT_TIMEOUT_MS = 5000
+
+
+class Row(NamedTuple):
+    """A partition of a group as it is described: read by a member, or by none."""
+
+    topic: str
+    partition: int
+    committed: OffsetAndMetadata | None
+    end: int | None
+    member: MemberDescription | None
+
+    @property
+    def epoch(self) -> int | None:
+        """The leader's at the commit, if it was told."""
+        return None if self.committed is None or self.committed.leader_epoch < 0 else self.committed.leader_epoch
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets are left to read."""
+        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+
+def groups(arguments: Sequence[str]) -> int:
+    """`ottla groups`: the exit code."""
+    parser = admin_parser(PROGRAM, "List, describe, delete and reset consumer groups.")
+    add_actions(parser, ACTIONS)
+    parser.add_argument("--group", action="append", default=[], metavar="G", help="may be said several times")
+    parser.add_argument("--all-groups", action="store_true")
+    parser.add_argument("--topic", action="append", default=[], metavar="T[:N,...]", help="may be said several times")
+    parser.add_argument("--all-topics", action="store_true", help="with --reset-offsets: all with a committed offset")
+    parser.add_argument("--members", action="store_true", help="with --describe")
+    parser.add_argument("--offsets", action="store_true", help="with --describe: the default")
+    parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
+    parser.add_argument("--state", nargs="?", const="", metavar="S,...", help="with --describe; with --list of these")
+    parser.add_argument("--type", nargs="?", const="", metavar="T,...", help="with --list: print types, or of these")
+    timeout = number("time in ms", 2**31 - 1)
+    parser.add_argument("--timeout", type=timeout, metavar="MS", default=DEFAULT_TIMEOUT_MS)
+    parser.add_argument("--export", action="store_true", help="with --reset-offsets: print as --from-file reads it")
+    parser.add_argument("--from-file", type=Path, metavar="CSV", help="lines of [group,]topic,partition,offset")
+    reset_flags(parser)
+    asked = parsed(parser, arguments, _check)
+    return run_admin(PROGRAM, asked, _act, timeout_ms=asked.timeout)
+
+
+def _check(parser: Parser, asked: argparse.Namespace) -> None:
+    check_action(parser, asked, ACTIONS)
+    if (asked.describe or asked.delete or asked.reset_offsets) and not (asked.group or asked.all_groups):
+        parser.error("--group or --all-groups is needed")
+    if not asked.describe and (asked.members or asked.offsets or asked.verbose):
+        parser.error("--members, --offsets and --verbose go with --describe")
+    if not (asked.describe or asked.list) and asked.state is not None:
+        parser.error("--state goes with --describe or --list")
+    if asked.type is not None and not asked.list:
+        parser.error("--type goes with --list")
+    if asked.describe and asked.members + asked.offsets + (asked.state is not None) > 1:
+        parser.error("--describe takes one of --members, --offsets and --state at most")
+    if asked.describe and asked.state:
+        parser.error("--describe takes --state without a value")
+    if asked.list:
+        asked.states = _chosen(parser, asked.state, STATES, "state")
+        asked.types = _chosen(parser, asked.type, TYPES, "type")
+    if asked.delete and asked.topic:
+        parser.error("--delete deletes whole groups; --delete-offsets takes --topic")
+    if asked.delete_offsets and (len(asked.group) != 1 or not asked.topic):
+        parser.error("--delete-offsets needs one --group, and --topic")
+    if asked.topic and not (asked.reset_offsets or asked.delete_offsets):
+        parser.error("--topic goes with --reset-offsets or --delete-offsets")
+    check_reset(parser, asked)
+
+
+def _chosen(parser: Parser, text: str | None, known: Sequence[str], what: str) -> list[str]:
+    """The names in `--state` and `--type` as Kafka writes them; none is all."""
+    names = {name.lower(): name for name in known}
+    chosen = [part.strip().lower() for part in text.split(",")] if text else []
+    if not set(chosen) <= names.keys():
+        parser.error(f"Invalid {what} list '{text}'. Valid {what}s are: {', '.join(known)}")
+    return [names[part] for part in chosen]
+
+
+async def _act(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+    if asked.list:
+        await _list(admin, asked, out)
+    elif asked.delete_offsets:
+        await _delete_offsets(admin, asked, out)
+    else:
+        names = list(dict.fromkeys(asked.group))
+        if asked.all_groups:
+            names = [one.group for one in await consumer_groups(admin)]
+        if asked.describe:
+            await _describe(admin, asked, names, out)
+        elif asked.delete:
+            await _delete(admin, names, out)
+        else:
+            await reset_offsets(admin, asked, names, out)
+
+
+async def consumer_groups(admin: Admin, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+    """The groups of consumers, by name. Raises ClientError."""
+    listed = await admin.list_groups(states=states, types=[kind.lower() for kind in types])
+    return [one for one in listed if one.protocol_type in PROTOCOLS]
+
+
+async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+    listed = await consumer_groups(admin, asked.states, asked.types)
+    told = [
+        {
+            "group": one.group,
+            "type": one.type or None,
+            "state": one.state or None,
+            "protocol_type": one.protocol_type,
+        }
+        for one in listed
+    ]
+    if asked.state is None and asked.type is None:
+        out.show({"groups": told}, (f"{one.group}\n" for one in listed))
+        return
+    rows = [("GROUP", "TYPE", "STATE")]
+    rows += [(one.group, one.type.capitalize() or "Unknown", one.state or "Unknown") for one in listed]
+    wide = width(COLUMN, (one.group for one in listed)) + 10
+    columns = [0] + [1] * (asked.type is not None) + [2] * (asked.state is not None)
+    lines = (padded([row[column] for column in columns], [wide, WIDE, WIDE]) + "\n" for row in rows)
+    out.show({"groups": told}, lines)
+
+
+# Described
+
+
+async def _describe(admin: Admin, asked: argparse.Namespace, names: Sequence[str], out: Out) -> None:
+    described = checked(await admin.describe_groups(names))
+    nodes = {node.node_id: node for node in (await admin.describe_cluster()).nodes}
+    told: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for name in sorted(described):
+        group = described[name]
+        node = nodes.get(group.coordinator)
+        address = (node.host, node.port) if node is not None else (NONE, -1)
+        rows: list[Row] = []
+        if out.as_json or not (asked.members or asked.state is not None):
+            rows = await _rows(admin, group)
+        if not out.as_json:
+            _note_state(group, out)
+        if asked.members:
+            lines += _member_lines(group, asked.verbose)
+        elif asked.state is not None:
+            lines += _state_lines(group, f"{address[0]}:{address[1]}  ({group.coordinator})", asked.verbose)
+        elif rows:
+            lines += _offset_lines(name, rows, asked.verbose)
+        told.append(_document(group, address, rows))
+    out.show({"groups": told}, lines)
+
+
+async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
+    """Partitions with a member, those of the one with most first, then what else has a committed offset."""
+    committed = checked(await admin.list_group_offsets(group.group))
+    members = sorted((m for m in group.members if m.partitions), key=lambda m: -len(m.partitions))
+    places = [(where, member) for member in members for where in sorted(member.partitions)]
+    assigned = {where for where, _ in places}
+    wanted = [*places, *((where, None) for where in sorted(committed.keys() - assigned))]
+    ends = await admin.list_offsets({where: LATEST for where, _ in wanted})
+    found = []
+    for where, member in wanted:
+        end = ends[where]
+        if isinstance(end, ClientError) and not (
+            isinstance(end, KafkaError) and end.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ):
+            raise end
+        found.append(
+            Row(where[0], where[1], committed.get(where), end.offset if isinstance(end, FoundOffset) else None, member)
+        )
+    return found
+
+
+def _note_state(group: GroupDescription, out: Out) -> None:
+    if group.state == "Empty":
+        out.note(f"\nConsumer group '{group.group}' has no active members.")
+    elif group.state in REBALANCING:
+        out.note(f"\nWarning: Consumer group '{group.group}' is rebalancing.")
+
+
+def _cell(value: object) -> str:
+    return NONE if value is None else str(value)
+
+
+def _offset_lines(group: str, rows: Sequence[Row], verbose: bool) -> Iterator[str]:
+    head = ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    table: list[list[object]] = [[*head, "CONSUMER-ID", "HOST", "CLIENT-ID"]]
+    for row in rows:
+        offset = None if row.committed is None else row.committed.offset
+        numbers = [_cell(value) for value in (row.epoch, offset, row.end, row.lag)]
+        member = row.member
+        who = [NONE] * 3 if member is None else [member.member_id, member.host, member.client_id]
+        table.append([group, row.topic, row.partition, *numbers, *who])
+    widths = [width(COLUMN, (line[column] for line in table)) for column in (0, 1, 7, 8)]
+    sizes = [widths[0], widths[1], 10, COLUMN, COLUMN, COLUMN, COLUMN, widths[2], widths[3]]
+    if not verbose:
+        del sizes[3]
+        table = [[*line[:3], *line[4:]] for line in table]
+    for line in table:
+        yield "\n" + padded(line, sizes)
+    yield "\n"
+
+
+def _member_lines(group: GroupDescription, verbose: bool) -> Iterator[str]:
+    members = group.members
+    has_instances = any(member.instance_id for member in members)
+    rows: list[list[object]] = [["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]]
+    more: list[list[object]] = [["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]]
+    for m in members:
+        rows.append([group.group, m.member_id, m.instance_id or "", m.host, m.client_id, len(m.partitions)])
+        more.append([NONE, _assignment(m.partitions), NONE, NONE])
+    widths = [width(COLUMN, (row[column] for row in rows)) for column in range(6)]
+    widths[2] = width(17, (row[2] for row in rows))
+    sizes = [COLUMN, width(WIDE, (row[1] for row in more)), COLUMN, WIDE]
+    kept = [column for column in range(6) if column != 2 or has_instances]
+    for index, row in enumerate(rows):
+        line = padded([row[column] for column in kept], [widths[column] for column in kept]) + " "
+        if verbose:
+            line += padded(more[index], sizes)
+        yield f"{line}\n" if index else f"\n{line}\n"
+
+
+def _assignment(partitions: Iterable[Partition]) -> str:
+    """`t:0,1;u:0`, or a dash."""
+    found: dict[str, list[str]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(str(partition))
+    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in found.items()) or NONE
+
+
+def _state_lines(group: GroupDescription, coordinator: str, verbose: bool) -> Iterator[str]:
+    head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+    values = [group.group, coordinator, group.protocol or NONE, group.state, NONE, NONE]
+    sizes = [COLUMN, 25, WIDE, WIDE, COLUMN, 25]
+    sizes = [width(size, [value]) for size, value in zip(sizes, values, strict=True)]
+    count = 6 if verbose else 4
+    yield "\n" + padded([*head[:count], "#MEMBERS"], sizes[:count])
+    yield "\n" + padded([*values[:count], len(group.members)], sizes[:count]) + "\n"
+
+
+def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[Row]) -> dict[str, Any]:
+    members = [
+        {
+            "member_id": member.member_id,
+            "instance_id": member.instance_id,
+            "client_id": member.client_id,
+            "host": member.host,
+            "partitions": [{"topic": topic, "partition": partition} for topic, partition in sorted(member.partitions)],
+        }
+        for member in group.members
+    ]
+    offsets = [
+        {
+            "topic": row.topic,
+            "partition": row.partition,
+            "leader_epoch": row.epoch,
+            "current_offset": None if row.committed is None else row.committed.offset,
+            "log_end_offset": row.end,
+            "lag": row.lag,
+            "member_id": row.member and row.member.member_id,
+            "client_id": row.member and row.member.client_id,
+            "host": row.member and row.member.host,
+        }
+        for row in rows
+    ]
+    return {
+        "group": group.group,
+        "state": group.state,
+        "coordinator": {"id": group.coordinator, "host": address[0], "port": address[1]},
+        "assignor": group.protocol or None,
+        "members": members,
+        "offsets": offsets,
+    }
+
+
+# Deleted
+
+
+async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
+    done = await admin.delete_groups(names)
+    lines = []
+    gone = [name for name, error in done.items() if error is None]
+    quoted = ", ".join(f"'{name}'" for name in gone)
+    for name, error in done.items():
+        if error is not None:
+            out.fail(f"Group '{name}' could not be deleted due to: {message(error)}")
+    if len(gone) == len(done):
+        lines.append(f"Deletion of requested consumer groups ({quoted}) was successful.\n")
+    elif gone:
+        lines.append(f"\nThese consumer groups were deleted successfully: {quoted}\n")
+    out.show({"groups": [{"group": name, "error": text_of(error)} for name, error in done.items()]}, lines)
+
+
+async def _delete_offsets(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+    (group,) = asked.group
+    found = await partitions_of(admin, asked.topic)
+    results: dict[tuple[str, int | None], ClientError | None] = {}
+    wanted: list[Partition] = []
+    for topic, outcome in found:
+        if isinstance(outcome, ClientError):
+            results[topic, None] = outcome
+        else:
+            wanted += [(topic, partition) for partition in outcome]
+    whole: ClientError | None = None
+    try:
+        results |= await admin.delete_group_offsets(group, dict.fromkeys(wanted))
+    except KafkaError as error:
+        whole = error
+        results |= dict.fromkeys(wanted, error)
+    if whole is not None:
+        out.fail(f"offsets of group '{group}' were not deleted: {message(whole)}")
+    elif any(results.values()):
+        out.fail(f"some offsets of group '{group}' were not deleted")
+    out.show(_deleted_document(group, whole, results), _deleted_lines(group, whole, results))
+
+
+def _deleted_document(
+    group: str, whole: ClientError | None, results: Mapping[tuple[str, int | None], ClientError | None]
+) -> dict[str, Any]:
+    offsets = [
+        {"topic": topic, "partition": partition, "error": text_of(error)}
+        for (topic, partition), error in results.items()
+    ]
+    return {"groups": [{"group": group, "error": text_of(whole), "offsets": offsets}]}
+
+
+def _deleted_lines(
+    group: str, whole: ClientError | None, results: Mapping[tuple[str, int | None], ClientError | None]
+) -> Iterator[str]:
+    if not any(results.values()) and whole is None:
+        yield f"Request succeeded for deleting offsets from group {group}.\n"
+    sizes = [width(COLUMN, (topic for topic, _ in results)), 10, COLUMN]
+    yield "\n" + padded(["TOPIC", "PARTITION", "STATUS"], sizes)
+    for (topic, partition), error in sorted(results.items(), key=lambda one: f"{one[0][0]}{one[0][1]}"):
+        status = "Successful" if error is None else f"Error: {message(error)}"
+        yield "\n" + padded([topic, _cell(partition), status], sizes)
+    yield "\n"

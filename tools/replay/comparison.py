@@ -1,0 +1,423 @@
+"""Two recordings of the same requests beside each other: where the answers differ, and why.
+
+Owns the verdicts. A difference is foretold by the table of releases, follows from an earlier one of the same topic,
+group, transaction or producer, depends on the moment (what was asked while it changed), is about what was there before
+the recording was played, or has no explanation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from ...broker.recording.decoding import request_value, response_value
+from ...broker.recording.exchange import Ending, Exchange
+from ...broker.releases.profiles import api_names
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.records.fetch import FetchRequest
+from .expected_differences import Foretelling
+from .fetched_records import Fetched, Unread
+from .learned_names import TELL_NAMES, error_codes, learn, learn_names
+from .name_mapping import Ids, Place
+from .requests import NOT_READY
+from .subjects import LISTING, changes, of_answer, subjects
+from .value_comparison import ABSENT, Difference, Sides, differences
+from .versions import one_shape
+
+PASSING = frozenset(
+    {*NOT_READY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_ID}
+)
+LOOKS_MAX = 5_000  # differences of which it is asked what else went on then: each looks at all that changed something
+FINDINGS_MAX = 10_000  # what is found beyond is only counted
+PRODUCE = 0
+# Where two clients do the same at the same time, one of them comes first: what shows that, by API.
+_RACES = {PRODUCE: r"\.base_offset$", 11: r"^\.(leader$|members\[)"}
+_END_TXN, _MARKERS_NS = 26, 500_000_000  # markers may be written after EndTxn was answered
+_SEE_MARKERS = frozenset((1, 2, 9, 61, 65, 66))  # Fetch, ListOffsets, OffsetFetch; producers and transactions described
+_NAMES = ("name", "group_id", "transactional_id", "topic")
+_ENDINGS = {Ending.ANSWERED: "answered", Ending.CLOSED: "closed", Ending.SILENT: "no answer due"}
+
+
+class Why(StrEnum):
+    """Why two answers differ."""
+
+    UNEXPLAINED = "unexplained"
+    FORETOLD = "foretold"
+    FOLLOWS = "follows"
+    MOMENT = "moment"
+    BEFORE = "before"
+
+
+class Pair(NamedTuple):
+    """One request and what became of it on both sides; `right` is None where it was not sent there."""
+
+    left: Exchange
+    right: Exchange | None
+    not_sent: str = ""
+    is_foretold: bool = False
+
+
+class Finding(NamedTuple):
+    """One difference. `number` is the left's exchange, the first of `times` with the very same; `reason` is what
+    foretells it, or what it follows from."""
+
+    number: int
+    connection: int
+    api_key: int
+    api: str
+    version: int
+    path: str
+    left: Any
+    right: Any
+    why: Why
+    reason: str
+    times: int = 1
+
+
+@dataclass
+class Comparison:
+    """All that was found. `counts` are of findings, also of those that are not kept."""
+
+    exchanges: int = 0
+    compared: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[Why] = field(default_factory=Counter)
+    not_sent: Counter[str] = field(default_factory=Counter)
+    translatable: int = 0
+    """Of those that were not sent, how many `--translate` tries to send in another version."""
+    not_compared: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether everything that differs is explained."""
+        return not self.counts[Why.UNEXPLAINED]
+
+
+def compare(
+    pairs: Sequence[Pair],
+    *,
+    nodes: Mapping[int, int] | None = None,
+    texts: Mapping[str, str] | None = None,
+    foretelling: Foretelling | None = None,
+    same_times: bool = True,
+) -> Comparison:
+    """Compares all pairs, in their order. `texts` are the left's addresses and what they are on the right. Without
+    `same_times` the requests of both are not the very same, but those of two sessions."""
+    return _Comparing(pairs, nodes or {}, texts or {}, foretelling, same_times).run()
+
+
+class _Comparing:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        nodes: Mapping[int, int],
+        texts: Mapping[str, str],
+        foretelling: Foretelling | None,
+        same_times: bool,
+    ) -> None:
+        self._pairs = pairs
+        self._texts = dict(texts)
+        self._foretelling = foretelling
+        self._ids = Ids(nodes)
+        self._fetched = Fetched(self._ids, same_times=same_times)
+        self._topics: dict[bytes, str] = {}
+        self._sources: dict[str, int] = {}  # subject -> the exchange from which differences of it follow
+        self._looks = LOOKS_MAX
+        self._names: set[str] | None = None  # of all that the left is asked for, or tells of
+        self._changes: list[tuple[int, int, Exchange, frozenset[str]]] | None = None
+        self._translated = {
+            pair.left.number: pair.right.api_version
+            for pair in pairs
+            if pair.right is not None and pair.right.api_version != pair.left.api_version
+        }
+        self._known: dict[tuple[Any, ...], int] = {}
+        self._found = Comparison()
+
+    def run(self) -> Comparison:
+        """Everything."""
+        for pair in self._pairs:
+            self._learn(pair)
+        self._ids.shifts.clear()  # these may change on the way
+        self._topics = self._ids.topic_names | {
+            right: self._ids.topic_names[left]
+            for left, right in self._ids.topic_ids.items()
+            if left in self._ids.topic_names
+        }
+        self._texts |= {one: other for one, other in self._ids.members.items() if one and one != other}
+        for pair in self._pairs:
+            self._learn(pair)
+            self._compare(pair)
+        by_number = {pair.left.number: pair.left for pair in self._pairs}
+        for unread in self._fetched.unread():
+            self._unread(by_number[unread.number], unread)
+        self._found.findings.sort(key=lambda one: one.number)
+        return self._found
+
+    def _learn(self, pair: Pair) -> None:
+        left, right = pair.left, pair.right
+        if left.api_key in TELL_NAMES and left.response is not None:
+            learn_names(self._ids, response_value(left))
+        if right is None or left.response is None or right.response is None:
+            return
+        values = request_value(left), response_value(left), response_value(right)
+        if all(value is not None for value in values):
+            learn(self._ids, *values)
+
+    def _compare(self, pair: Pair) -> None:
+        self._found.exchanges += 1
+        left, right = pair.left, pair.right
+        request = request_value(left)
+        if right is None:
+            self._found.not_sent[pair.not_sent] += 1
+            if pair.is_foretold:
+                by_table = self._foretelling is not None and self._foretelling.unserved(left.api_key, left.api_version)
+                reason = f"versions of {self._api(left)}" if by_table else "ApiVersions"
+                self._note(left, Difference("", "sent", f"not sent: {pair.not_sent}"), Why.FORETOLD, reason)
+                self._taint(left, request)
+            return
+        found = self._endings(left, right)
+        if found is None:
+            if left.ending is not Ending.ANSWERED:
+                return
+            found = self._answers(left, right, request)
+            if found is None:
+                return
+        self._found.compared += 1
+        judged = [(one, *self._judge(left, request, one)) for one in found]
+        for one, why, reason in judged:
+            self._note(left, one, why, reason)
+        if any(is_other_state(one, why) or left.api_key in _RACES for one, why, _ in judged):
+            self._taint(left, request)
+
+    def _endings(self, left: Exchange, right: Exchange) -> list[Difference] | None:
+        """How both ended, where that says it all; None where there are two answers to compare, or nothing to say."""
+        if left.ending is Ending.PENDING or (left.ending is Ending.CLOSED and is_clients_end(left.reason)):
+            self._found.not_compared["the recording does not see the end"] += 1
+            return None
+        if left.ending is right.ending:
+            return None
+        told = [_ENDINGS.get(one.ending, one.reason or str(one.ending)) for one in (left, right)]
+        for index, one in enumerate((left, right)):
+            if one.ending is Ending.CLOSED and one.reason:
+                told[index] += f": {one.reason}"
+            elif one.response is not None and (value := response_value(one)) is not None:
+                codes = {ErrorCode(code).name for code in error_codes(value) if code and code in _NAMED_CODES}
+                told[index] += f": {', '.join(sorted(codes))}" if codes else ""
+        return [Difference("", *told)]
+
+    def _answers(self, left: Exchange, right: Exchange, request: Any) -> list[Difference] | None:
+        """The differences of two answers; None where they cannot be compared."""
+        if left.response is None or right.response is None:
+            self._found.not_compared["an answer was not kept"] += 1
+            return None
+        is_same = left.response[4:] == right.response[4:] and left.api_version == right.api_version
+        if is_same and not isinstance(request, FetchRequest):  # of those each record is taken in
+            return []
+        one, other = response_value(left), response_value(right)
+        if one is None or other is None or request is None:
+            return [] if is_same else [Difference("", left.response[4:], right.response[4:])]
+        if left.api_version != right.api_version:
+            one, other = one_shape(request, one), one_shape(request_value(right) or request, other)
+        mapped = self._ids.message(one, Place(group=getattr(request, "group_id", "")))
+        if isinstance(request, FetchRequest):
+            return self._fetched.compare(left.peer.number, left.number, mapped, other, self._topics)
+        newest = max(left.api_version, right.api_version)
+        versions = (
+            (newest, newest) if one_shape(request, mapped) is not mapped else (left.api_version, right.api_version)
+        )
+        found = differences(mapped, other, Sides(*versions, self._texts, self._topics))
+        return [one for one in found if not self._is_shifted(one)]
+
+    def _is_shifted(self, difference: Difference) -> bool:
+        """Whether an offset is the same on both sides although there were other records before: 0, mostly."""
+        return any(
+            shift and isinstance(difference.left, int) and difference.left - shift == difference.right
+            for shift in set(self._ids.shifts.values())
+        )
+
+    # Reasons
+
+    def _judge(self, left: Exchange, request: Any, one: Difference) -> tuple[Why, str]:
+        about = self._about(left, request)
+        foretelling = self._foretelling
+        if foretelling is not None and (name := foretelling.why(left.api_key, left.api_version, one)):
+            return Why.FORETOLD, name
+        if one.path.endswith("error_code") and one.left in PASSING and one.right == ErrorCode.NONE:
+            return Why.MOMENT, "the recorded broker was not ready yet"
+        if (source := self._source(left, about, one)) is not None:
+            return Why.FOLLOWS, f"#{source}"
+        if foretelling is not None and (name := foretelling.perhaps(left.api_key, left.api_version, one)):
+            return Why.FORETOLD, name
+        if left.fault:
+            return Why.FOLLOWS, f"the fault {left.fault}"
+        if re.search(_RACES.get(left.api_key, ""), one.path) and self._overlaps(left, request, about):
+            return Why.MOMENT, "it was asked while that changed"
+        if one.left == ABSENT and left.api_key in LISTING and self._is_unknown(one.right):
+            return Why.BEFORE, ""
+        if left.number in self._translated:
+            return Why.FORETOLD, f"sent as v{self._translated[left.number]}"
+        return Why.UNEXPLAINED, ""
+
+    def _about(self, left: Exchange, request: Any) -> frozenset[str]:
+        if request is None:
+            return frozenset()
+        about = subjects(request, self._ids)
+        if left.api_key in (22, 26) and left.response is not None:
+            about |= of_answer(response_value(left))
+        return about
+
+    def _source(self, left: Exchange, about: Iterable[str], one: Difference) -> int | None:
+        """The exchange that a difference follows from: one about the same, else one whose name is in the difference."""
+        numbers = [self._sources[name] for name in about if name in self._sources]
+        if not numbers:
+            text = f"{one.path} {one.left} {one.right}"
+            numbers = [number for name, number in self._sources.items() if _is_named(name.partition(" ")[2], text)]
+        return min((number for number in numbers if number < left.number), default=None)
+
+    def _taint(self, left: Exchange, request: Any) -> None:
+        """From here on differences about the same follow from this one."""
+        if request is not None and changes(request, left.api_key):
+            for name in self._about(left, request):
+                self._sources.setdefault(name, left.number)
+
+    def _overlaps(self, left: Exchange, request: Any, about: frozenset[str]) -> bool:
+        """Whether what was asked for changed meanwhile, by another connection, on the left."""
+        is_change = changes(request, left.api_key) if request is not None else True
+        if (is_change and left.api_key not in _RACES) or self._looks == 0:
+            return False
+        self._looks -= 1
+        if self._changes is None:
+            self._changes = [self._change(pair.left) for pair in self._pairs if self._is_change(pair.left)]
+        begun, ended = left.begun_ns, left.begun_ns + max(left.duration_ns, 0)
+        return any(
+            first <= ended
+            and last >= begun
+            and one.peer is not left.peer
+            and (not is_change or one.api_key == left.api_key)
+            and (left.api_key in _SEE_MARKERS if one.api_key == _END_TXN else not about or not names or names & about)
+            for first, last, one, names in self._changes
+        )
+
+    def _is_unknown(self, value: Any) -> bool:
+        """Whether a topic, group or transaction was never named on the left."""
+        if self._names is None:
+            self._names = {name.partition(" ")[2] for pair in self._pairs for name in self._all_subjects(pair.left)}
+        names = [getattr(value, name) for name in _NAMES if name in getattr(value, "_fields", ())]
+        return bool(names) and names[0] not in self._names
+
+    def _all_subjects(self, one: Exchange) -> frozenset[str]:
+        values = request_value(one), response_value(one) if one.response is not None else None
+        return frozenset().union(*(subjects(value, self._ids) for value in values if value is not None))
+
+    def _is_change(self, one: Exchange) -> bool:
+        request = request_value(one)
+        return request is not None and changes(request, one.api_key)
+
+    def _change(self, one: Exchange) -> tuple[int, int, Exchange, frozenset[str]]:
+        if one.api_key == _END_TXN:
+            return one.begun_ns, one.begun_ns + max(one.duration_ns, 0) + _MARKERS_NS, one, frozenset()
+        return one.begun_ns, one.begun_ns + max(one.duration_ns, 0), one, subjects(request_value(one), self._ids)
+
+    # What is told
+
+    def _unread(self, left: Exchange, unread: Unread) -> None:
+        where = f"{unread.first}-{unread.last}" if unread.last > unread.first else str(unread.first)
+        sides = ("read", "not read") if unread.is_left else ("not read", "read")
+        found = Difference(f".responses[{unread.topic}].partitions[{unread.partition}].records[{where}]", *sides)
+        why, reason = self._judge(left, request_value(left), found)
+        self._note(left, found, why, reason)
+
+    def _note(self, left: Exchange, one: Difference, why: Why, reason: str) -> None:
+        key = left.api_key, left.api_version, one.path, repr(one.left), repr(one.right), why
+        findings = self._found.findings
+        known = self._known.get(key)
+        if known is not None:
+            findings[known] = findings[known]._replace(times=findings[known].times + 1)
+            return
+        self._found.counts[why] += 1
+        if len(findings) < FINDINGS_MAX:
+            self._known[key] = len(findings)
+            told = left.number, left.peer.number, left.api_key, self._api(left), left.api_version
+            findings.append(Finding(*told, one.path, one.left, one.right, why, reason))
+
+    @staticmethod
+    def _api(one: Exchange) -> str:
+        return api_names().get(one.api_key, f"API key {one.api_key}")
+
+
+_NAMED_CODES = frozenset(int(code) for code in ErrorCode)
+
+
+def _is_named(name: str, text: str) -> bool:
+    return len(name) > 1 and name in text
+
+
+def is_other_state(difference: Difference, why: Why) -> bool:
+    """Whether what was asked for may be otherwise from then on: one did it and the other refused, or nobody knows."""
+    refused = not difference.path or difference.path.endswith("error_code")
+    return why is Why.UNEXPLAINED or (refused and why is not Why.MOMENT)
+
+
+def is_clients_end(reason: str) -> bool:
+    """Whether a connection went because its client did: then nothing was refused."""
+    return not reason or reason == "the client closed the connection" or reason.startswith("the connection broke")
+
+
+def matched(left: Sequence[Exchange], right: Sequence[Exchange]) -> tuple[list[Pair], list[str]]:
+    """The exchanges of two recordings of the same session: connection by connection in the order in which these were
+    opened, and on each in order, by API. Lines tell what only one of them has."""
+    notes: list[str] = []
+    there = _by_connection(right)
+    here = _by_connection(left)
+    pairs: list[Pair] = []
+    if len(here) != len(there):
+        notes.append(f"{len(here)} connections in one recording, {len(there)} in the other")
+    for number, ours in enumerate(here):
+        theirs = _best(ours, there)
+        if theirs is None:
+            notes.append(f"connection {number + 1} of the first recording ({len(ours)} exchanges) is not in the other")
+            continue
+        there.remove(theirs)
+        found, only = _aligned(ours, theirs)
+        pairs += found
+        notes += [f"connection {number + 1}: {text}" for text in only]
+    notes += [f"a connection of the second recording ({len(rest)} exchanges) is not in the first" for rest in there]
+    pairs.sort(key=lambda pair: pair.left.number)
+    return pairs, notes
+
+
+def _by_connection(exchanges: Sequence[Exchange]) -> list[list[Exchange]]:
+    found: dict[int, list[Exchange]] = {}
+    for one in sorted(exchanges, key=lambda one: one.number):
+        found.setdefault(one.peer.number, []).append(one)
+    return list(found.values())
+
+
+def _best(ours: list[Exchange], there: list[list[Exchange]]) -> list[Exchange] | None:
+    """The first connection of the same client; the first that asks for the same APIs goes before."""
+    keys = {one.api_key for one in ours}
+    same = [one for one in there if one[0].client_id == ours[0].client_id]
+    return next((one for one in same if {other.api_key for other in one} == keys), next(iter(same), None))
+
+
+def _aligned(ours: list[Exchange], theirs: list[Exchange]) -> tuple[list[Pair], list[str]]:
+    """Both connections' exchanges with the same API, in order; how many of which are on one of them alone."""
+    pairs: list[Pair] = []
+    notes: list[str] = []
+    there: dict[int, list[Exchange]] = {}
+    for one in theirs:
+        there.setdefault(one.api_key, []).append(one)
+    missing: Counter[int] = Counter()
+    for one in ours:
+        if there.get(one.api_key):
+            pairs.append(Pair(one, there[one.api_key].pop(0)))
+        else:
+            missing[one.api_key] += 1
+    names = api_names()
+    notes += [f"{count} more {names.get(key, key)} in the first" for key, count in sorted(missing.items())]
+    notes += [f"{len(rest)} more {names.get(key, key)} in the second" for key, rest in sorted(there.items()) if rest]
+    return pairs, notes

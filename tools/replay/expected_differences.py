@@ -1,0 +1,244 @@
+"""Which differences of two releases were to be expected: those that the table of releases foretells.
+
+Owns what each behaviour of `releases.py` shows in answers, the versions that releases advertise, and their configs. A
+behaviour that is the same in both releases explains nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...broker.config.definitions import facts
+from ...broker.network.router import apis_of
+from ...broker.releases.profiles import PROFILE_NAMES, Profile, api_names, profile
+from ...broker.releases.table import behaviour_of
+from ...protocol.errors import ErrorCode
+from ...protocol.schema import Versions
+from .value_comparison import ABSENT, Difference
+
+API_VERSIONS = 18
+DESCRIBE_CONFIGS, CREATE_TOPICS = 32, 19
+UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
+# What a broker answers for want of a topic, a leader or a coordinator: no release does that of its own.
+OF_STATE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+_CODE = re.compile(r"error_code$")
+ANY = frozenset[int]()
+Holds = Callable[[Any, Any], bool]
+
+
+class Sign(NamedTuple):
+    """What a behaviour may show: in answers of these APIs (or any), where the path matches and `holds(left, right)`,
+    up to version `newest`. Without `holds` it is no error of OF_STATE."""
+
+    apis: frozenset[int]
+    path: str
+    holds: Holds | None = None
+    newest: int = 32767
+
+    def shows(self, api_key: int, version: int, difference: Difference) -> bool:
+        """Whether this may be such a difference."""
+        if (self.apis and api_key not in self.apis) or version > self.newest:
+            return False
+        if not re.search(self.path, difference.path):
+            return False
+        if self.holds is not None:
+            return self.holds(difference.left, difference.right)
+        return not (_CODE.search(difference.path) and {difference.left, difference.right} & OF_STATE)
+
+
+def _codes(*codes: int) -> Holds:
+    return lambda left, right: left in codes and right in codes
+
+
+def _either(*codes: int) -> Holds:
+    return lambda left, right: left in codes or right in codes
+
+
+def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int = 32767) -> tuple[Sign, ...]:
+    return (Sign(frozenset(apis), path, holds, newest),)
+
+
+_SEQUENCES = _signs(0, path=r"error_code$|^$", holds=_codes(0, 45, 46, 47, 59))
+_REFUSALS = _signs(0, path=r"error_code$|^$")
+_WRITTEN = (
+    Sign(frozenset({1}), r"\.records\["),
+    Sign(frozenset({0}), r"error_code$", _codes(0, 2, 32, 35, 43, 76, 87)),
+)
+_TEXTS = _signs(path=r"error_message$")
+_TRANSACTIONS = _signs(0, 22, 24, 25, 26, 28, 65, 66, 61, path="error_code$|producer_(id|epoch)$|state$")
+_COORDINATED = (8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66)  # APIs that a coordinator answers
+_ACLS = (Sign(frozenset({29, 30, 31}), ""), Sign(ANY, r"authorized_operations$"))
+
+SIGNS: Mapping[str, tuple[Sign, ...]] = {
+    **dict.fromkeys(
+        """unknown_producer marker_only below_cache inside_cache cached_batches drop_below_log_start
+        unknown_below_log_start own_epoch_begins_at_0""".split(),
+        _SEQUENCES,
+    ),
+    "invalid_record_code": _signs(0, path=r"error_code$", holds=_codes(2, 87)),
+    "wrong_batches": _signs(0, path=r"error_code$|^$", holds=_codes(0, 2, 87)) + _signs(0, path="^$"),
+    "unreadable_batches": _signs(0, path=r"error_code$|^$", holds=_either(-1, 2)) + _signs(0, path="^$"),
+    "record_errors": _signs(0, path=r"record_errors|error_message$"),
+    "counted_record_errors": _signs(0, path=r"error_message$"),
+    **dict.fromkeys(
+        "refuse_unnumbered unnumbered_fail one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS
+    ),
+    **dict.fromkeys("old_formats newest_magic v2_from_ibp_3".split(), _WRITTEN),
+    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(1, newest=3)),
+    "zstd_topic_needs_fetch_10": _signs(1, path=r"error_code$", holds=_codes(0, 76)),
+    **dict.fromkeys("cleaner_keeps_old_formats delete_horizon cleaner_keeps_last_batch".split(), _signs(1)),
+    "eligible_leaders": _signs(75, path=r"eligible_leader_replicas|last_known_elr")
+    + _signs(18, path=r"features.*eligible")
+    + _signs(19, 32, path=r"min\.insync\.replicas"),
+    "transaction_version": _TRANSACTIONS + _signs(18, path=r"features.*transaction\.version"),
+    **dict.fromkeys("verifies_transactions verifies_offsets absent_group_code".split(), _signs(0, 28, 25, 24)),
+    "hides_topics": _signs(path=r"error_code$", holds=_codes(3, 29)),
+    "offset_fetch_reads_group": _signs(9, path=r"error_code$", holds=_codes(0, 30)),
+    "creates_by_topic": _signs(19, 3, path=r"error_code$", holds=_codes(0, 29, 31)),
+    "describe_suffices": _signs(16, 23),
+    "idempotence_of_cluster": _signs(0, 22, path=r"error_code$", holds=_codes(0, 31)),
+    "group_configs": _signs(path=r"authorized_operations$") + _signs(32, 44),
+    "refusal_texts": _TEXTS,
+    "log_dirs_of_topics_asked": _signs(35),
+    "controls_as_kraft": _signs(43, 45, 46),
+    "topics_as_kraft": _signs(19, 20, 37),
+    "first_offsets": _signs(8, 9, newest=0),
+    "special_timestamps": _signs(2, path=r"error_code$|\.(timestamp|offset)$"),
+    "cordoned_log_dirs": _signs(19, 37, 35, path=r"error_message$|is_cordoned$"),
+    "deletes_without_policy": _signs(21, path=r"error_code$"),
+    "in_sync_at_most_replicas": _signs(0, path=r"error_code$", holds=_codes(0, 19, 20)),
+    "coordinator_awaits_topic": _signs(*_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
+    **dict.fromkeys("removes_unsynced first_session_at_join".split(), _signs(11, 12, 14, 15)),
+    "member_checks": _signs(8, 12, 13, 14, 28, path=r"error_code$", holds=_codes(0, 22, 25, 27)),
+    "heartbeats_before_sync": _signs(12, path=r"error_code$", holds=_codes(0, 25, 27)),
+    "described_text": _signs(32, path=r"error_message$"),
+    "acl_text": _signs(29, 30, path=r"error_message$"),
+    "old_group_coordinator": _signs(8, 9, 15, 16, 28, 42, 47),
+    "group_states_in_any_case": _signs(16),
+    "producers_in_words": _signs(61, path=r"error_(code|message)$"),
+    "scram_once_a_user": _signs(51),
+    "feature_answers": _signs(57),
+    "newest_acl_operation": _ACLS,
+    "acls_as_kraft": _ACLS,
+    "mutes_throttled": (),
+    "quota_checks": _signs(48, 49),
+    "validation_is_charged": _signs(19, 37, path=r"error_code$"),
+    "kraft_configs": _signs(19, 33, 44, path=r"error_(code|message)$|\.configs"),
+    "sets_as_scala": _signs(33, 44, path=r"error_message$"),
+    "logger_configs": _signs(32, 33, 44),
+    "client_metrics_configs": _signs(32, 33, 44, 74),
+    "group_synonyms": _signs(32),
+    "tells_unregistered": _signs(64, path=r"error_message$"),
+    "unknown_version_lists_range": _signs(18),
+}
+_CONFIG = re.compile(r"\.configs\[([^\]]+)\]")
+_API = re.compile(r"\.api_keys\[(\d+)\]")
+
+
+class Foretelling:
+    """What the table says of two releases."""
+
+    def __init__(self, left: Profile, right: Profile) -> None:
+        self.left = left
+        self.right = right
+
+    def __str__(self) -> str:
+        return f"{self.left.name} and {self.right.name}"
+
+    @cached_property
+    def moved(self) -> list[str]:
+        """The behaviours in which they differ."""
+        one, other = behaviour_of(self.left), behaviour_of(self.right)
+        return [name for name in one if one[name] != other[name]]
+
+    def why(self, api_key: int, version: int, difference: Difference) -> str | None:
+        """What foretells a difference for certain: versions, a config, or the behaviour that has just these values."""
+        if api_key == API_VERSIONS:
+            if api := _API.match(difference.path):
+                return self._versions(int(api[1]), difference)
+            if difference.right == UNSUPPORTED and self.unserved(api_key, version):
+                return f"versions of {api_names()[api_key]}"
+            if "features" in difference.path and self.left.name != self.right.name:
+                return f"features of {self}"
+        config = _CONFIG.search(difference.path) if api_key in (DESCRIBE_CONFIGS, CREATE_TOPICS) else None
+        if config is not None and config[1] in self._configs:
+            return f"config {config[1]}"
+        return self._behaviour(api_key, version, difference, for_certain=True)
+
+    def perhaps(self, api_key: int, version: int, difference: Difference) -> str | None:
+        """The behaviour that may show so, if nothing else explains a difference."""
+        return self._behaviour(api_key, version, difference, for_certain=False)
+
+    def _behaviour(self, api_key: int, version: int, difference: Difference, *, for_certain: bool) -> str | None:
+        for name in self.moved:
+            for sign in SIGNS.get(name, ()):
+                if (sign.holds is not None) == for_certain and sign.shows(api_key, version, difference):
+                    return name
+        return None
+
+    def unserved(self, api_key: int, version: int) -> bool:
+        """Whether the table says that the right does not serve what the left did."""
+        return version not in self.right.served.get(api_key, ()) and version in self.left.served.get(api_key, ())
+
+    def _versions(self, api_key: int, difference: Difference) -> str | None:
+        """The versions of an API, if both advertise what their releases do."""
+        name = api_names().get(api_key, str(api_key))
+        last = difference.path.rpartition(".")[2]
+        for value, tables in ((difference.left, self._tables[0]), (difference.right, self._tables[1])):
+            if not any(_tells(value, last, table.get(api_key)) for table in tables):
+                return None
+        return f"versions of {name}"
+
+    @cached_property
+    def _tables(self) -> tuple[list[Mapping[int, Versions]], ...]:
+        """Of both releases, what a broker may advertise: as it is played here, and as Kafka does."""
+        both = self.left, self.right
+        return tuple([apis_of(one).advertised, *([] if one.is_own else [one.apis_of_kafka])] for one in both)
+
+    @cached_property
+    def _configs(self) -> frozenset[str]:
+        """The configs that one of them lacks, or of which they tell otherwise."""
+        found: set[str] = set()
+        for scope in ("broker", "topic"):
+            one, other = facts(scope, self.left.name), facts(scope, self.right.name)
+            found.update(name for name in {**one, **other} if one.get(name) != other.get(name))
+        return frozenset(found)
+
+
+def _tells(value: Any, last: str, ends: Versions | None) -> bool:
+    if value == ABSENT or ends is None:
+        return value == ABSENT and ends is None
+    if last == "min_version":
+        return value == ends.first
+    if last == "max_version":
+        return value == ends.last
+    return (value.min_version, value.max_version) == tuple(ends)
+
+
+def guessed_release(versions: Mapping[int, Versions]) -> Profile | None:
+    """The newest release that advertises exactly these versions, as Kafka does or as it is played here."""
+    for name in reversed(PROFILE_NAMES):
+        played = profile(name)
+        if versions == apis_of(played).advertised or (not played.is_own and _same(versions, played.apis_of_kafka)):
+            return played
+    return None
+
+
+def _same(versions: Mapping[int, Versions], table: Mapping[int, Versions]) -> bool:
+    clients = {key: ends for key, ends in versions.items() if key in table}
+    return (
+        len(clients) == len(versions) and all(table[key] == ends for key, ends in clients.items()) and len(clients) > 10
+    )

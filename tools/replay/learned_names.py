@@ -1,0 +1,219 @@
+"""What a pair of answers to one request tells of how the left broker's names read on the right.
+
+Owns which answers tell what. Nothing is learned of an answer that is an error, on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.primitives import ZERO_UUID
+from ...protocol.schema import Value, spec
+from .name_mapping import Ids
+
+LATEST = -1  # the timestamp by which ListOffsets asks for the end of a log
+Learner = Callable[[Ids, Any, Any, Any], None]
+
+
+def learn(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    """Takes in what both answered to `request`, which is the left's."""
+    found = _LEARNERS.get(spec(type(request)).api_key)
+    if found is not None:
+        found(ids, request, left, right)
+
+
+def learn_names(ids: Ids, answer: Any) -> None:
+    """Takes in the names of the left's topic ids, of whatever answer of the left tells both."""
+    for topic in getattr(answer, "topics", None) or ():
+        name, topic_id = getattr(topic, "name", None), bytes(getattr(topic, "topic_id", ZERO_UUID))
+        if name and topic_id != ZERO_UUID:
+            ids.topic_names[topic_id] = name
+
+
+def topics_without(ids: Ids, value: Any) -> Iterator[str]:
+    """The names of the topics whose ids are in a message of the left, and not known of the right."""
+    if isinstance(value, list):
+        for one in value:
+            yield from topics_without(ids, one)
+    elif isinstance(value, Value):
+        topic_id = bytes(getattr(value, "topic_id", ZERO_UUID))
+        if topic_id != ZERO_UUID and topic_id not in ids.topic_ids and topic_id in ids.topic_names:
+            yield ids.topic_names[topic_id]
+        for name in value._fields:
+            if isinstance(inner := getattr(value, name), Value | list):
+                yield from topics_without(ids, inner)
+
+
+def _ok(*answers: Any) -> bool:
+    return all(one.error_code == ErrorCode.NONE for one in answers)
+
+
+def _pairs(left: list[Any] | None, right: list[Any] | None, *names: str) -> Iterator[tuple[Any, Any]]:
+    """The elements of two lists that have the same values in these fields."""
+    there = {tuple(getattr(one, name) for name in names): one for one in right or ()}
+    for one in left or ():
+        other = there.get(tuple(getattr(one, name) for name in names))
+        if other is not None:
+            yield one, other
+
+
+def _topics(ids: Ids, left: list[Any] | None, right: list[Any] | None, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """(name, left, right) of the topics that both tell of, by their names or, where there are none, their ids."""
+    there: dict[Any, Any] = {}
+    for one in right or ():
+        there[getattr(one, name) or bytes(one.topic_id)] = one
+    for one in left or ():
+        told = getattr(one, name)
+        topic_id = bytes(getattr(one, "topic_id", ZERO_UUID))
+        other = there.get(told or ids.topic_ids.get(topic_id, topic_id))
+        if other is not None:
+            yield told or ids.topic_names.get(topic_id, topic_id.hex()), one, other
+
+
+def _producer(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    if _ok(left, right) and left.producer_id >= 0 and right.producer_id >= 0:
+        ids.producers[left.producer_id] = right.producer_id
+        ids.epochs[left.producer_id, left.producer_epoch] = right.producer_epoch
+    if getattr(left, "ongoing_txn_producer_id", -1) >= 0 and right.ongoing_txn_producer_id >= 0:
+        ids.producers[left.ongoing_txn_producer_id] = right.ongoing_txn_producer_id
+        epoch = left.ongoing_txn_producer_epoch
+        ids.epochs[left.ongoing_txn_producer_id, epoch] = right.ongoing_txn_producer_epoch
+
+
+def _join(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    told = {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}
+    if left.error_code not in told or right.error_code not in told:
+        return
+    if left.member_id and right.member_id:
+        ids.members[left.member_id] = right.member_id
+    if not _ok(left, right):
+        return
+    ids.generations[request.group_id, left.generation_id] = right.generation_id
+    # The leader is told of all members: what they sent tells them apart, if they did not send the same.
+    for one in left.members:
+        same = [other for other in right.members if _sent(other) == _sent(one)]
+        if (
+            one.member_id not in ids.members
+            and len(same) == 1
+            and sum(_sent(o) == _sent(one) for o in left.members) == 1
+        ):
+            ids.members[one.member_id] = same[0].member_id
+
+
+def _sent(member: Any) -> tuple[Any, bytes]:
+    return member.group_instance_id, bytes(member.metadata)
+
+
+def _topic(ids: Ids, name: str | None, left: Any, right: Any) -> None:
+    """The id of one topic."""
+    if left.topic_id != ZERO_UUID:
+        if name:
+            ids.topic_names[bytes(left.topic_id)] = name
+        if right.topic_id != ZERO_UUID:
+            ids.topic_ids[bytes(left.topic_id)] = bytes(right.topic_id)
+
+
+def _leader_epochs(ids: Ids, name: str, left: Any, right: Any) -> None:
+    for one, other in _pairs(left.partitions, right.partitions, "partition_index"):
+        if one.leader_epoch >= 0 and other.leader_epoch >= 0:
+            ids.leader_epochs[name, one.partition_index, one.leader_epoch] = other.leader_epoch
+
+
+def _metadata(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    if left.cluster_id and right.cluster_id:
+        ids.clusters[left.cluster_id] = right.cluster_id
+    _described_topics(ids, request, left, right)
+
+
+def _described_topics(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    for name, one, other in _topics(ids, left.topics, right.topics, "name"):
+        _topic(ids, name, one, other)
+        _leader_epochs(ids, name, one, other)
+
+
+def _created(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    for name, one, other in _topics(ids, left.topics, right.topics, "name"):
+        _topic(ids, name, one, other)
+        if _ok(one):  # its offsets begin anew
+            _forget(ids, name)
+
+
+def _deleted(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    for name, one, other in _topics(ids, left.responses, right.responses, "name"):
+        _topic(ids, name, one, other)
+
+
+def _forget(ids: Ids, topic: str) -> None:
+    for place in [place for place in ids.shifts if place[0] == topic]:
+        del ids.shifts[place]
+
+
+def _cluster(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    if left.cluster_id and right.cluster_id:
+        ids.clusters[left.cluster_id] = right.cluster_id
+
+
+def _produced(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    for name, one, other in _topics(ids, left.responses, right.responses, "name"):
+        for part, there in _pairs(one.partition_responses, other.partition_responses, "index"):
+            if _ok(part, there) and part.base_offset >= 0 and there.base_offset >= 0:
+                ids.shifts.setdefault((name, part.index), there.base_offset - part.base_offset)
+
+
+def _listed(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    asked = {(topic.name, one.partition_index): one.timestamp for topic in request.topics for one in topic.partitions}
+    for name, one, other in _topics(ids, left.topics, right.topics, "name"):
+        for part, there in _pairs(one.partitions, other.partitions, "partition_index"):
+            if not _ok(part, there):
+                continue
+            if part.leader_epoch >= 0 and there.leader_epoch >= 0:
+                ids.leader_epochs[name, part.partition_index, part.leader_epoch] = there.leader_epoch
+            if asked.get((name, part.partition_index)) == LATEST and part.offset >= 0 and there.offset >= 0:
+                ids.shifts.setdefault((name, part.partition_index), there.offset - part.offset)
+
+
+def _token(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    if _ok(left, right):
+        ids.tokens[left.token_id] = right.token_id
+        ids.newest_token = bytes(right.hmac)
+        if any(left.hmac):
+            ids.tokens[bytes(left.hmac)] = bytes(right.hmac)
+
+
+def _subscribed(ids: Ids, request: Any, left: Any, right: Any) -> None:
+    if _ok(left, right):
+        ids.instances[bytes(left.client_instance_id)] = bytes(right.client_instance_id)
+        ids.subscriptions[left.subscription_id] = right.subscription_id
+
+
+def error_codes(answer: Any) -> Iterator[int]:
+    """Every error code that an answer has, its parts' included."""
+    if isinstance(answer, list):
+        for one in answer:
+            yield from error_codes(one)
+    elif isinstance(answer, Value):
+        for name in answer._fields:
+            value = getattr(answer, name)
+            if name in ("error_code", "partition_error_code"):
+                yield value
+            elif isinstance(value, Value | list):
+                yield from error_codes(value)
+
+
+TELL_NAMES = frozenset((3, 19, 75))  # Metadata, CreateTopics, DescribeTopicPartitions
+_LEARNERS: dict[int, Learner] = {
+    0: _produced,
+    2: _listed,
+    3: _metadata,
+    11: _join,
+    19: _created,
+    20: _deleted,
+    22: _producer,
+    26: _producer,
+    38: _token,
+    60: _cluster,
+    71: _subscribed,
+    75: _described_topics,
+}

@@ -1,0 +1,148 @@
+"""What `ottla replay` and `ottla diff` print: text for people, or one JSON document.
+
+Owns the layout. Only what has no explanation is printed one by one; the rest is counted by its reason, or printed as
+well with `everything`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...broker.recording.decoding import plain
+from ...protocol.errors import ErrorCode
+from ...protocol.schema import Value
+from .comparison import Comparison, Finding, Why
+
+SHOWN_MAX = 200  # characters of one value
+_TITLES = {
+    Why.UNEXPLAINED: "without an explanation",
+    Why.FORETOLD: "foretold",
+    Why.FOLLOWS: "that follow from others",
+    Why.MOMENT: "that depend on the moment",
+    Why.BEFORE: "about what was there before",
+}
+_VERSIONS = "versions of "
+_CODES = {int(code): code.name for code in ErrorCode}
+
+
+def text(found: Comparison, sides: tuple[str, str], notes: Sequence[str], *, everything: bool) -> Iterator[str]:
+    """The lines for people, line ends included."""
+    for note in notes:
+        yield f"{note}\n"
+    last = None
+    for one in found.findings:
+        if one.why is not Why.UNEXPLAINED and not everything:
+            continue
+        if one.number != last:
+            yield f"#{one.number} {one.api} v{one.version}, connection {one.connection}\n"
+            last = one.number
+        values = f"{shown(one.path, one.left)} <> {shown(one.path, one.right)}"
+        yield f"    {one.path or '(the whole)'}: {values}{_times(one)}{_because(one)}\n"
+    yield from _summary(found, sides)
+
+
+def _because(one: Finding) -> str:
+    if one.why is Why.UNEXPLAINED:
+        return ""
+    return f"  ({one.why.value}{': ' if one.reason else ''}{one.reason})"
+
+
+def _times(one: Finding) -> str:
+    return f", {one.times} times" if one.times > 1 else ""
+
+
+def _summary(found: Comparison, sides: tuple[str, str]) -> Iterator[str]:
+    yield f"{found.exchanges} requests, {found.compared} compared: {sides[0]} <> {sides[1]}\n"
+    for reason, count in found.not_sent.most_common():
+        yield f"  {count} not sent: {reason}\n"
+    if found.translatable:
+        yield f"  --translate would send {found.translatable} of them, each in the nearest version that is served\n"
+    for reason, count in found.not_compared.most_common():
+        yield f"  {count} not compared: {reason}\n"
+    if not found.counts.total():
+        yield "no difference\n"
+    for why, title in _TITLES.items():
+        count = found.counts[why]
+        if count:
+            yield f"differences {title}: {count}{_reasons(found, why)}\n"
+
+
+def _reasons(found: Comparison, why: Why) -> str:
+    if why is Why.UNEXPLAINED:
+        return ""
+    reasons = Counter(one.reason for one in found.findings if one.why is why and one.reason)
+    versions = [reason for reason in reasons if reason.startswith(_VERSIONS)]
+    if len(versions) > 1:
+        reasons[f"{_VERSIONS}{len(versions)} APIs"] = sum(reasons.pop(reason) for reason in versions)
+    listed = [f"{count} {reason}" for reason, count in reasons.most_common()]
+    return f" ({', '.join(listed)})" if listed else ""
+
+
+def shown(path: str, value: Any) -> str:
+    """A value for people; error codes with their names."""
+    if path.endswith("error_code") and isinstance(value, int) and value in _CODES:
+        return f"{value} {_CODES[value]}"
+    told = value if isinstance(value, str) else repr(bytes(value) if isinstance(value, memoryview) else value)
+    return told if len(told) <= SHOWN_MAX else f"{told[:SHOWN_MAX]}..."
+
+
+def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) -> dict[str, Any]:
+    """The same as JSON: `left`, `right`, `requests`, `compared`, `not_sent` and `not_compared` (reason -> how many),
+    `translatable` (how many of the requests not sent `--translate` would send), `counts` (why -> how many), `notes`,
+    and `differences` with number, connection, api, version, path, left, right, why, reason and times."""
+    return {
+        "left": sides[0],
+        "right": sides[1],
+        "requests": found.exchanges,
+        "compared": found.compared,
+        "not_sent": dict(found.not_sent),
+        "translatable": found.translatable,
+        "not_compared": dict(found.not_compared),
+        "counts": {why.value: found.counts[why] for why in Why},
+        "notes": list(notes),
+        "differences": [
+            {
+                "number": one.number,
+                "connection": one.connection,
+                "api": one.api,
+                "version": one.version,
+                "path": one.path,
+                "left": _jsonable(one.left),
+                "right": _jsonable(one.right),
+                "why": one.why.value,
+                "reason": one.reason,
+                "times": one.times,
+            }
+            for one in found.findings
+        ],
+    }
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Value):
+        return plain(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, list | tuple):
+        return [_jsonable(one) for one in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def write(
+    write_text: Callable[[str], object],
+    found: Comparison,
+    sides: tuple[str, str],
+    notes: Sequence[str],
+    *,
+    as_json: bool,
+    everything: bool,
+) -> None:
+    """Prints it all."""
+    if as_json:
+        write_text(json.dumps(document(found, sides, notes), indent=2) + "\n")
+        return
+    for line in text(found, sides, notes, everything=everything):
+        write_text(line)

@@ -1,0 +1,331 @@
+"""A recording played against a broker: when each request is sent, and how long its answer is waited for.
+
+Owns the order. What had ended before a request began has ended before it is sent; what went on at the same time goes on
+at the same time, begun in the recorded order. Each recorded connection is one of its own. All waits are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+from ...broker.recording.decoding import response_value
+from ...broker.recording.exchange import Ending, Exchange
+from ...protocol.errors import ErrorCode
+from .learned_names import error_codes
+from .requests import NotSent, Outgoing, Sending, played_exchange
+from .subjects import READING
+from .target import Address, Closed, Connection, Target, Unreachable, look, topic_ids
+
+PATIENCE_SECONDS = 30.0
+LATE_MAX = 5  # answers that never came, after which none is waited for any longer than IMPATIENCE_SECONDS
+IMPATIENCE_SECONDS = 1.0
+STEP_SECONDS = 0.003  # between requests on two connections, where nothing else keeps them in order
+LEAST_SECONDS = 0.001  # the same, where one of the two changes something
+AGAIN_SECONDS = 0.05
+_MILLISECOND = 1_000_000  # in nanoseconds
+METADATA = 3
+INCOMPLETE_SECONDS = 0.2  # for what passes by itself, where something was not sent that may have had to come first
+# What passes by itself, and how long it is asked again: a topic that not every broker knows yet, a coordinator that
+# loads its log or makes its topic first.
+_SOON = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+_COORDINATORS = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+PASSING_SECONDS = {**dict.fromkeys(_SOON, 2.0), **dict.fromkeys(_COORDINATORS, 20.0)}
+_NEVER_AGAIN = frozenset({1})  # Fetch: each one changes what the next one of its session means
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """How a recording is played."""
+
+    patience_s: float = PATIENCE_SECONDS
+    keep_timing: bool = False
+    """Requests are sent when they were, counted from the first; else as fast as their order allows."""
+    translate: bool = False
+    """A request in a version that is not served is sent in the nearest that is, where that can say the same."""
+
+
+@dataclass
+class Step:
+    """One exchange of a recording, and what came of it. `played` is None where it was not sent; `foretold` if the
+    right told beforehand that it does not serve it."""
+
+    exchange: Exchange
+    played: Exchange | None = None
+    not_sent: str = ""
+    foretold: bool = False
+    translatable: bool = False
+    tries: int = 0
+    future: asyncio.Future[bytes] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Playing:
+    """What came of a whole recording. `notes` are lines for the user."""
+
+    steps: Sequence[Step]
+    target: Target
+    nodes: Mapping[int, int]
+    notes: Sequence[str]
+
+
+async def play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions = PlayOptions()) -> Playing:
+    """Plays a recording, in its order. Raises Unreachable."""
+    target = await look(bootstrap, options.patience_s)
+    player = _Player(exchanges, target, options)
+    try:
+        await player.run()
+    finally:
+        await player.close()
+    return Playing(player.steps, target, player.nodes, player.notes())
+
+
+def node_map(recorded: Sequence[int], there: Sequence[int]) -> dict[int, int]:
+    """Which node stands for a recorded one: that of the same number, else one after the other."""
+    left = [node for node in sorted(there) if node not in recorded]
+    found: dict[int, int] = {}
+    for node in sorted(set(recorded)):
+        if node in there:
+            found[node] = node
+        elif there:
+            found[node] = left.pop(0) if left else sorted(there)[0]
+    return found
+
+
+class _Player:
+    def __init__(self, exchanges: Sequence[Exchange], target: Target, options: PlayOptions) -> None:
+        self._options = options
+        self._target = target
+        ordered = sorted(exchanges, key=lambda one: (one.begun_ns, one.number))
+        self.steps = [Step(one) for one in ordered]
+        self.nodes = node_map([one.peer.node_id for one in exchanges], list(target.nodes))
+        self._sending = Sending(ordered, target, self.nodes, translate=options.translate)
+        self._connections: dict[int, Connection] = {}
+        self._last: dict[int, Step] = {}  # the newest request of each connection
+        self._left: dict[int, int] = {}  # requests to come on each connection
+        for one in ordered:
+            self._left[one.peer.number] = self._left.get(one.peer.number, 0) + 1
+        self._late = 0
+        self._given_up: set[tuple[int, int]] = set()  # (API, code) of what did not pass by itself
+        self._before: Step | None = None
+        self._is_whole = True  # all was sent: what is not there may be there soon
+        self._asked: set[str] = set()  # topics whose ids were asked for
+        self._begun_s = 0.0
+
+    async def run(self) -> None:
+        """All steps, each at its time."""
+        events: list[tuple[int, int, int, Callable[[], object]]] = []
+        # Where only milliseconds are told, who ended within one is taken to have ended before who began in it.
+        is_coarse = not any(step.exchange.begun_ns % _MILLISECOND for step in self.steps)
+        for number, step in enumerate(self.steps):
+            one = step.exchange
+            events.append((one.begun_ns, number, 0, lambda step=step: self._begin(step)))
+            if one.duration_ns >= 0:
+                end = one.begun_ns + max(one.duration_ns - is_coarse * _MILLISECOND, 0)
+                events.append((end, number, 1, lambda step=step: self._end(step)))
+        events.sort(key=lambda event: event[:3])
+        self._begun_s = asyncio.get_running_loop().time()
+        for at, _, _, act in events:
+            if self._options.keep_timing:
+                due = self._begun_s + (at - events[0][0]) / 1e9 - asyncio.get_running_loop().time()
+                await asyncio.sleep(max(0.0, due))
+            await act()  # type: ignore[misc]
+        for step in self.steps:  # what the recording does not see the end of
+            if step.exchange.duration_ns < 0:
+                await self._end(step)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        for connection in self._connections.values():
+            await connection.close()
+
+    # Beginnings
+
+    async def _begin(self, step: Step) -> None:
+        one = step.exchange
+        number = one.peer.number
+        self._left[number] -= 1
+        try:
+            if self._sending.unknown_members(one):
+                await self._wait_for_members()
+            if names := self._sending.unknown_topics(one) - self._asked:
+                self._asked |= names
+                for name, topic_id in (await topic_ids(self._target, sorted(names), self._patience())).items():
+                    self._sending.told_topic(name, topic_id)
+            outgoing = self._sending.outgoing(one)
+        except NotSent as reason:
+            step.not_sent, step.foretold, step.translatable = str(reason), reason.foretold, reason.translatable
+            self._is_whole = self._is_whole and not reason.foretold
+            return
+        await self._keep_order(one)
+        await self._send(step, outgoing)
+        self._before = step
+
+    async def _keep_order(self, one: Exchange) -> None:
+        """A broker may take up two connections in any order: a moment lies between what was begun one by one."""
+        before = self._before
+        if before is None or before.exchange.peer.number == one.peer.number:
+            return
+        if before.future is not None and not before.future.done():
+            both_read = one.api_key in READING and before.exchange.api_key in READING
+            gap_s = (one.begun_ns - before.exchange.begun_ns) / 1e9
+            await asyncio.sleep(min(max(gap_s, 0.0 if both_read else LEAST_SECONDS), STEP_SECONDS))
+
+    async def _wait_for_members(self) -> None:
+        """For the JoinGroups under way, which tell of members that are to be assigned something."""
+        joins = [step for step in self._last.values() if step.exchange.api_key == 11 and step.future is not None]
+        for step in joins:
+            await self._end(step)
+
+    async def _send(self, step: Step, outgoing: Outgoing) -> None:
+        one = step.exchange
+        step.tries += 1
+        step.played = played_exchange(one, outgoing)
+        step.played.begun_ns = perf_counter_ns()
+        try:
+            connection = await self._connection(one)
+        except Unreachable as error:
+            step.played.ending, step.played.reason = Ending.CLOSED, str(error)
+            return
+        step.future = await connection.send(outgoing.frame, silent=outgoing.silent)
+        step.future.add_done_callback(lambda future: _take(step, future, outgoing.silent))
+        self._last[one.peer.number] = step
+
+    async def _connection(self, one: Exchange) -> Connection:
+        """That of a recorded connection, made anew where it ended. Raises Unreachable."""
+        number = one.peer.number
+        found = self._connections.get(number)
+        if found is None or found.is_closed:
+            node_id = self.nodes.get(one.peer.node_id, one.peer.node_id)
+            found = self._connections[number] = await Connection.open(self._target.address(node_id))
+        return found
+
+    # Endings
+
+    async def _end(self, step: Step) -> None:
+        """Waits for the answer, as far as there is one to wait for, and takes in what it tells."""
+        future, played = step.future, step.played
+        if future is None or played is None:
+            await self._close_if_done(step)
+            return
+        is_over = step.exchange.ending in (Ending.ANSWERED, Ending.SILENT)
+        if not future.done():
+            # A client that went did not wait: neither is it waited for here.
+            patience_s = self._patience() if is_over or step.exchange.reason else STEP_SECONDS
+            with contextlib.suppress(TimeoutError, Closed):
+                await asyncio.wait_for(asyncio.shield(future), patience_s)
+            if not future.done() and is_over:
+                self._late += 1
+                played.reason = f"no answer within {patience_s:g} s"
+        if played.ending is Ending.PENDING and future.done():
+            await asyncio.sleep(0)  # its callback is next
+        if step.played is played and played.ending is Ending.ANSWERED:
+            await self._ask_again(step)
+            assert step.played is not None
+            self._sending.concluded(step.exchange, step.played)
+        step.future = None
+        await self._close_if_done(step)
+
+    def _patience(self) -> float:
+        return self._options.patience_s if self._late < LATE_MAX else min(self._options.patience_s, IMPATIENCE_SECONDS)
+
+    async def _ask_again(self, step: Step) -> None:
+        """Asks again as long as the answer is one that passes by itself, as clients do."""
+        one = step.exchange
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        recorded = set(error_codes(response_value(one))) if one.response is not None else set()
+        while one.api_key not in _NEVER_AGAIN and step.played is not None:
+            if one.api_key not in READING and self._last.get(one.peer.number) is not step:
+                return  # what came after it would have come before it
+            codes = set(error_codes(response_value(step.played)))
+            passing = {code for code in codes - recorded if code in PASSING_SECONDS}
+            if lacks_topics(one, step.played):
+                passing = {int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+            if (
+                not passing
+                or codes - passing - {ErrorCode.NONE}
+                or (one.api_key != METADATA and ErrorCode.NONE in codes - recorded)
+            ):
+                return
+            passes_s = min(max(PASSING_SECONDS[ErrorCode(code)] for code in passing), self._patience())
+            left_s = begun_s + (passes_s if self._is_whole else INCOMPLETE_SECONDS) - loop.time()
+            if left_s <= 0 or any((one.api_key, code) in self._given_up for code in passing):
+                self._given_up |= {(one.api_key, code) for code in passing}
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self._send(step, self._sending.outgoing(one))
+            if step.future is None:
+                return
+            with contextlib.suppress(TimeoutError, Closed):
+                await asyncio.wait_for(asyncio.shield(step.future), self._patience())
+            await asyncio.sleep(0)
+
+    async def _close_if_done(self, step: Step) -> None:
+        number = step.exchange.peer.number
+        connection = self._connections.get(number)
+        if connection is not None and not self._left[number] and not connection.in_flight:
+            del self._connections[number]
+            await connection.close()
+
+    def notes(self) -> list[str]:
+        """What else there is to say, one line each."""
+        found = [
+            f"node {left} is played by node {right}" for left, right in sorted(self.nodes.items()) if left != right
+        ]
+        for (topic, partition), shift in sorted(self._sending.ids.shifts.items()):
+            if shift:
+                more = "higher" if shift > 0 else "lower"
+                found.append(f"offsets of {topic}-{partition} are {abs(shift)} {more}: there were other records before")
+        found += [f"in the group {name} another member led" for name in sorted(self._sending.roles.moved)]
+        again = sum(step.tries > 1 for step in self.steps)
+        if again:
+            word = "request was" if again == 1 else "requests were"
+            found.append(f"{again} {word} sent again, until what passes by itself had passed")
+        return found
+
+
+def lacks_topics(recorded: Exchange, played: Exchange) -> bool:
+    """Whether Metadata tells fewer partitions than it did: not every broker knows yet of what a controller made."""
+    if recorded.api_key != METADATA or recorded.response is None:
+        return False
+    left, right = response_value(recorded), response_value(played)
+    if left is None or right is None:
+        return False
+    there = {one.name or bytes(one.topic_id): len(one.partitions) for one in right.topics}
+    return any(
+        len(one.partitions) > there.get(one.name or bytes(one.topic_id), len(one.partitions)) for one in left.topics
+    )
+
+
+def _take(step: Step, future: asyncio.Future[bytes], silent: bool) -> None:
+    """Notes what became of a request, when it did."""
+    played = step.played
+    if played is None or future.cancelled():
+        return
+    played.duration_ns = perf_counter_ns() - played.begun_ns
+    error = future.exception()
+    if error is not None and played.reason:
+        return  # it was not waited for any more
+    if error is not None:
+        played.ending, played.reason = Ending.CLOSED, str(error)
+    elif silent:
+        played.ending = Ending.SILENT
+    else:
+        played.response = future.result()
+        played.response_bytes = len(played.response)
+        played.ending, played.reason = Ending.ANSWERED, ""

@@ -1,0 +1,184 @@
+"""What is sent for a recorded request, and what is learned of the answers to it.
+
+Owns the one way of a request from the recording to the wire: sessions, roles, ids, and the version. Where nothing is
+to be changed the recorded bytes are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ...broker.recording.decoding import request_value, response_value
+from ...broker.recording.exchange import Ending, Exchange
+from ...broker.releases.profiles import api_names
+from ...protocol.compiler import build
+from ...protocol.errors import ErrorCode, MalformedMessage
+from ...protocol.headers import API_VERSIONS_KEY, request_header
+from ...protocol.messages.groups.join_group import JoinGroupRequest
+from ...protocol.messages.groups.sync_group import SyncGroupRequest
+from ...protocol.messages.records.fetch import FetchRequest
+from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ...protocol.schema import spec
+from .fetch_sessions import FetchSessions
+from .learned_names import TELL_NAMES, error_codes, learn, learn_names, topics_without
+from .name_mapping import Ids
+from .roles import Roles
+from .target import Target
+from .versions import Untold, in_version, newest_shared
+
+# The recorded broker did nothing, and the client asked again: sent twice, it would be done twice.
+NOT_READY = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+CHANGED_AGAIN = frozenset(spec(cls).api_key for cls in (ProduceRequest, InitProducerIdRequest, JoinGroupRequest))
+
+
+class NotSent(Exception):
+    """Why a request is not played; one line. `foretold`: the versions that the broker serves say so. `translatable`:
+    another version of the API is served in which `--translate` tries to send it."""
+
+    def __init__(self, text: str, *, foretold: bool = False, translatable: bool = False) -> None:
+        super().__init__(text)
+        self.foretold = foretold
+        self.translatable = translatable
+
+
+class Outgoing(NamedTuple):
+    """A request as it is sent."""
+
+    frame: bytes
+    version: int
+    silent: bool
+
+
+class Sending:
+    """The state of one playing: what is known of the ids, sessions and groups of both sides."""
+
+    def __init__(
+        self, exchanges: Sequence[Exchange], target: Target, nodes: dict[int, int], *, translate: bool
+    ) -> None:
+        self.ids = Ids(nodes)
+        self.target = target
+        self._translate = translate
+        self._sessions = FetchSessions()
+        keys = {spec(SyncGroupRequest).api_key}
+        for one in exchanges:
+            if one.api_key in TELL_NAMES and one.response is not None:
+                learn_names(self.ids, response_value(one))
+        self.roles = Roles(request_value(one) for one in exchanges if one.api_key in keys)
+
+    def unknown_members(self, exchange: Exchange) -> bool:
+        """Whether a SyncGroup assigns to members of which the right has not told yet."""
+        if exchange.api_key != spec(SyncGroupRequest).api_key:
+            return False
+        request = request_value(exchange)
+        return request is not None and any(one.member_id not in self.ids.members for one in request.assignments)
+
+    def unknown_topics(self, exchange: Exchange) -> frozenset[str]:
+        """The topics that a request names by ids of which the right has not told yet."""
+        return frozenset(topics_without(self.ids, request_value(exchange)))
+
+    def told_topic(self, name: str, topic_id: bytes) -> None:
+        """Takes in what the right calls a topic."""
+        for left, known in self.ids.topic_names.items():
+            if known == name and left not in self.ids.topic_ids:
+                self.ids.topic_ids[left] = topic_id
+
+    def outgoing(self, exchange: Exchange) -> Outgoing:
+        """What is sent. Raises NotSent."""
+        if exchange.request is None:
+            raise NotSent("its bytes were not kept")
+        if len(exchange.request) < 8:
+            return Outgoing(exchange.request, exchange.api_version, False)
+        version = self._version(exchange)
+        request = request_value(exchange)
+        if request is None:  # bytes that are no request, or an API that is not known here: as they are
+            return Outgoing(exchange.request, version, exchange.ending is Ending.SILENT)
+        if exchange.api_key in CHANGED_AGAIN and exchange.ending is Ending.ANSWERED:
+            codes = set(error_codes(response_value(exchange)))
+            if codes and codes <= NOT_READY:
+                name = ErrorCode(min(codes)).name
+                raise NotSent(f"it was answered {name}, and asked again")
+        silent = isinstance(request, ProduceRequest) and request.acks == 0
+        mapped = self._mapped(exchange, request)
+        if version != exchange.api_version:
+            try:
+                mapped = in_version(mapped, version, self.ids)
+            except Untold as error:
+                raise NotSent(str(error), foretold=True) from None
+        if mapped is request and version == exchange.api_version:
+            return Outgoing(exchange.request, version, silent)
+        client_id = None if exchange.client_id is None else exchange.client_id.encode()[:32767]
+        header = request_header(exchange.api_key, version, 0, client_id, version in spec(type(mapped)).flexible)
+        try:
+            return Outgoing(header + build(mapped, version), version, silent)
+        except MalformedMessage as error:
+            raise NotSent(str(error), foretold=version != exchange.api_version) from None
+
+    def _version(self, exchange: Exchange) -> int:
+        """The version that is sent. Raises NotSent where there is none."""
+        key, version = exchange.api_key, exchange.api_version
+        asks_versions = key == API_VERSIONS_KEY and not self._translate  # it is answered in any (KIP-511)
+        if version in self.target.versions.get(key, ()) or (asks_versions and self.target.told_versions):
+            return version
+        name = api_names().get(key, f"API key {key}")
+        ends = self.target.versions.get(key)
+        if ends is None:
+            raise NotSent(f"{name} is not served", foretold=True)
+        shared = newest_shared(key, ends, version)
+        if shared is None or not self._translate:
+            why = f"{name} v{version} is not served, but {_range(ends)}"
+            raise NotSent(why, foretold=True, translatable=shared is not None)
+        return shared
+
+    def _mapped(self, exchange: Exchange, request: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            request = self._sessions.sent(exchange.peer.node_id, request)
+        elif isinstance(request, SyncGroupRequest):
+            members = self.ids.members
+            leader = self.roles.left_leader(request)
+            member = members.get(request.member_id, request.member_id)
+            request = self.roles.sent(request, member, members.get(leader, leader))
+        return self.ids.message(request)
+
+    def concluded(self, exchange: Exchange, played: Exchange) -> None:
+        """Takes in what both answered."""
+        if exchange.response is None or played.response is None:
+            return
+        request, left, right = request_value(exchange), response_value(exchange), response_value(played)
+        if request is None or left is None or right is None:
+            return
+        learn(self.ids, request, left, right)
+        if isinstance(request, FetchRequest):
+            self._sessions.answered(exchange.peer.node_id, request, left, right)
+        elif isinstance(request, JoinGroupRequest):
+            self.roles.joined(request.group_id, left, right)
+
+
+def played_exchange(exchange: Exchange, outgoing: Outgoing) -> Exchange:
+    """The exchange as it is played, not answered yet."""
+    return replace(
+        exchange,
+        api_version=outgoing.version,
+        request=outgoing.frame,
+        request_bytes=len(outgoing.frame),
+        response=None,
+        response_bytes=0,
+        duration_ns=-1,
+        ending=Ending.PENDING,
+        reason="",
+        fault=None,
+    )
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return f"v{ends[0]}" if ends[0] == ends[1] else f"v{ends[0]}-v{ends[1]}"

@@ -1,0 +1,97 @@
+"""What a request is about: topics, groups, transactions and producers, by name; and whether it changes them.
+
+Owns the reading of names out of requests of any API, so that it can be told which answers follow from which.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...protocol.messages.topics.metadata import MetadataRequest
+from ...protocol.primitives import ZERO_UUID
+from ...protocol.records import formats
+from ...protocol.records.errors import CorruptRecords
+from ...protocol.schema import Value
+from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids
+
+READING = frozenset(
+    # Fetch, ListOffsets, OffsetFetch, FindCoordinator, Heartbeat, and what describes and lists
+    {1, 2, 9, 10, 12, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 55, 60, 61, 65, 66, 71, 72, 74, 75}
+)
+# Metadata, ListGroups, DescribeLogDirs, and the lists of reassignments, transactions and topics: who asks for all of
+# them is told of those that were there before as well.
+LISTING = frozenset({3, 16, 35, 46, 66, 75})
+_OF_TOPICS = frozenset(
+    """partitions partition_data partition_indexes topic_id num_partitions count assignments""".split()
+) | frozenset(PARTITION_FIELDS)
+_TOPIC = 2  # as the type of a resource
+_GROUP = 32
+
+
+def changes(request: Any, api_key: int) -> bool:
+    """Whether a request may change what later ones are answered."""
+    if isinstance(request, MetadataRequest):
+        return bool(request.topics) and request.allow_auto_topic_creation
+    return api_key not in READING
+
+
+def subjects(request: Any, ids: Ids) -> frozenset[str]:
+    """All that a request is about; nothing where it asks for everything."""
+    found: set[str] = set()
+    _add(request, ids, found)
+    return frozenset(found)
+
+
+def of_answer(answer: Any) -> frozenset[str]:
+    """The producer that an answer gave."""
+    producer_id = getattr(answer, "producer_id", -1)
+    return frozenset({f"producer {producer_id}"} if isinstance(producer_id, int) and producer_id >= 0 else ())
+
+
+def _add(value: Any, ids: Ids, found: set[str]) -> None:
+    if isinstance(value, list):
+        for one in value:
+            _add(one, ids, found)
+        return
+    if not isinstance(value, Value):
+        return
+    fields = value._fields
+    if not _OF_TOPICS.isdisjoint(fields):
+        for name in TOPIC_FIELDS:
+            if name in fields and isinstance(topic := getattr(value, name), str) and topic:
+                found.add(f"topic {topic}")
+        topic_id = bytes(getattr(value, "topic_id", ZERO_UUID))
+        if topic_id in ids.topic_names:
+            found.add(f"topic {ids.topic_names[topic_id]}")
+    resource = getattr(value, "resource_type", None)
+    if resource in (_TOPIC, _GROUP):
+        kind = "topic" if resource == _TOPIC else "group"
+        found.add(f"{kind} {getattr(value, 'resource_name', '')}")
+    for name in fields:
+        _add_field(name, getattr(value, name), ids, found)
+
+
+def _add_field(name: str, value: Any, ids: Ids, found: set[str]) -> None:
+    if name in ("group_id", "transactional_id", "v3_and_below_transactional_id"):
+        if value:
+            found.add(f"{'group' if name == 'group_id' else 'transactional id'} {value}")
+    elif name in ("producer_id", "v3_and_below_producer_id"):
+        if value >= 0:
+            found.add(f"producer {value}")
+    elif name in ("groups_names", "topic_names", "transactional_ids") or (name == "groups" and value):
+        kind = {"topic_names": "topic", "transactional_ids": "transactional id"}.get(name, "group")
+        found.update(f"{kind} {one}" for one in value or () if isinstance(one, str))
+        _add(value, ids, found)
+    elif name == "records":
+        _add_producers(value, found)
+    else:
+        _add(value, ids, found)
+
+
+def _add_producers(records: Any, found: set[str]) -> None:
+    try:
+        for _, header in formats.headers(records or b""):
+            if header.producer_id >= 0:
+                found.add(f"producer {header.producer_id}")
+    except CorruptRecords:
+        pass

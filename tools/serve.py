@@ -1,0 +1,267 @@
+"""The subcommands of `ottla` that belong to the broker.
+
+Owns the command lines of `ottla serve` and `ottla releases`: flags, their mapping to Kafka's configs, and the exit
+codes. Everything is checked before the server is imported, so that a mistake costs neither time nor a change on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..broker.config.serve_options import (
+    BROKERS_MAX,
+    ServeOptions,
+    StartupError,
+    control_listener,
+    flags_to_configs,
+    parse_node_ids,
+    serve_options,
+)
+from ..broker.config.values import Config, ConfigError
+from ..broker.logs import Levels, level_of
+from ..broker.recording.record_options import MAX_BYTES, RecordError, RecordOptions
+from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
+from ..protocol.arguments import Parser
+from .main import complain
+
+if TYPE_CHECKING:
+    from ..broker.control.schema_files.schemas import Schemas
+    from ..broker.network.server import Running
+
+
+# Of other brokers and servers, for those who try them here.
+_MEANT = {
+    "--port": "--listen HOST:PORT",
+    "--host": "--listen HOST:PORT",
+    "--bind": "--listen HOST:PORT",
+    "--listeners": "--listen HOST:PORT",
+    "--bootstrap": "--listen HOST:PORT",
+    "--bootstrap-server": "--listen HOST:PORT",
+    "--dir": "--data-dir DIR",
+    "--data": "--data-dir DIR",
+    "--log-dir": "--data-dir DIR",
+    "--log-dirs": "--data-dir DIR",
+    "--set": "--override KEY=VALUE",
+    "--version": "ottla --version",
+}
+
+
+def serve_parser() -> argparse.ArgumentParser:
+    """The flags of `ottla serve`."""
+    parser = Parser(
+        prog="ottla serve", description="Run a broker until SIGTERM or SIGINT.", allow_abbrev=False, meant=_MEANT
+    )
+    parser.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="[NAME=]HOST:PORT",
+        help="where to accept clients; repeat for more; a port alone is one of 127.0.0.1, port 0 picks one "
+        "(default 127.0.0.1:9092)",
+    )
+    parser.add_argument("--data-dir", action="append", default=[], metavar="DIR", help="where to keep data; may repeat")
+    parser.add_argument(
+        "--advertise",
+        action="append",
+        default=[],
+        metavar="[NAME=]HOST[:PORT]",
+        help="where clients are told to connect, when that differs from where the broker listens",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a Kafka server.properties")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="one config by Kafka's name; wins over all"
+    )
+    parser.add_argument(
+        "--release",
+        default=OWN,
+        metavar="X.Y",
+        help=f"behave as that release of Kafka, {RELEASES[0]} to {NEWEST} (default: {OWN}, the ways of no release)",
+    )
+    parser.add_argument(
+        "--brokers",
+        type=int,
+        metavar="N",
+        help=f"show clients N nodes, 1 to {BROKERS_MAX}, each on the next port, with one log store; their ids go up "
+        "from node.id, or from 1 (default: 1)",
+    )
+    parser.add_argument(
+        "--node-ids",
+        metavar="ID,ID,...",
+        help="show clients nodes with these ids, such as 0,1,2, in the order of their ports",
+    )
+    parser.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        help="serve a control plane there over HTTP, for tests: faults, leaders, the clock, snapshots; it asks nobody "
+        "who they are, so keep it from others (default: none; needs ottla[http])",
+    )
+    parser.add_argument(
+        "--control-write",
+        action="store_true",
+        help="let the control plane's page, and browsers, change something: make topics, send records, move the clock",
+    )
+    parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        metavar="TOPIC[:key|value]=FILE[#MESSAGE]",
+        help="what the page decodes a topic's values (or keys) with: an Avro schema (.avsc), a Protobuf descriptor "
+        "set (.desc, made by protoc --include_imports --descriptor_set_out) or source (.proto); repeat for more",
+    )
+    parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
+    parser.add_argument(
+        "--log-level",
+        action="append",
+        default=[],
+        metavar="[LOGGER=]LEVEL",
+        help=f"what to log: {', '.join(Levels.LEVELS)}, of one logger or of all; repeat for more (default: INFO)",
+    )
+    _add_record_arguments(parser)
+    return parser
+
+
+def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write every request and answer there: decoded as JSON lines (FILE.jsonl), or for Wireshark "
+        "(FILE.pcapng); credentials are left out",
+    )
+    parser.add_argument(
+        "--record-max-bytes",
+        type=int,
+        metavar="N",
+        help=f"end the recording when it is so large (default: {MAX_BYTES}, which is 1 GiB)",
+    )
+    parser.add_argument(
+        "--record-ring",
+        action="store_true",
+        help="keep the newest instead: the recording is two files that take turns, FILE and FILE.1",
+    )
+    parser.add_argument(
+        "--record-without-contents",
+        action="store_true",
+        help="leave out keys and values of records, and the values of their headers",
+    )
+
+
+def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
+    """What is to be recorded. Raises ConfigError."""
+    if parsed.record is None:
+        for flag in ("record_max_bytes", "record_ring", "record_without_contents"):
+            if getattr(parsed, flag):
+                raise ConfigError(f"--{flag.replace('_', '-')} is about a recording: give --record FILE, too")
+        return None
+    most = MAX_BYTES if parsed.record_max_bytes is None else parsed.record_max_bytes
+    try:
+        return RecordOptions(parsed.record, most, parsed.record_ring, not parsed.record_without_contents)
+    except RecordError as error:
+        raise ConfigError(f"--record: {error}") from error
+
+
+def _schemas(texts: Sequence[str]) -> Schemas:
+    """Raises ConfigError."""
+    from ..broker.control.schema_files.schemas import SchemaError, Schemas, pair_of
+
+    try:
+        return Schemas.load(map(pair_of, texts))
+    except SchemaError as error:
+        raise ConfigError(f"--schema: {error}") from error
+
+
+def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Raises ConfigError."""
+    try:
+        return tuple(level_of(text) for text in texts)
+    except ValueError as error:
+        raise ConfigError(f"--log-level: {error}") from error
+
+
+def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str]:
+    """The options of `ottla serve` and the log format. Raises ConfigError or UnknownRelease.
+
+    SystemExit for argparse's own errors.
+    """
+    parsed = serve_parser().parse_args(list(arguments))
+    overrides: dict[str, str] = {}
+    for text in parsed.override:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--override {text}: expected KEY=VALUE")
+        overrides[name.strip()] = value
+    flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
+    config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
+    named_by_flags = bool(parsed.listen) and "listeners" not in overrides
+    node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
+    options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
+    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level))
+    if parsed.control is not None:
+        options = dataclasses.replace(
+            options, control=control_listener(parsed.control), control_write=parsed.control_write
+        )
+        if parsed.schema:
+            options = dataclasses.replace(options, schemas=_schemas(parsed.schema))
+    elif parsed.schema:
+        raise ConfigError("--schema is about the page of a control plane: give --control HOST:PORT, too")
+    elif parsed.control_write:
+        raise ConfigError("--control-write is about the page of a control plane: give --control HOST:PORT, too")
+    return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format
+
+
+def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:
+    """`ottla serve`: the exit code, 2 with one line on stderr when the broker cannot start as asked.
+
+    `on_ready` is called once, when clients can connect.
+    """
+    try:
+        options, log_format = parse_serve(arguments, os.environ)
+        from ..broker import logs
+        from ..broker.network import server  # after the checks: these import the event loop and the whole broker
+
+        logs.configure(log_format, dict(options.log_levels))
+        return server.serve(options, on_ready)
+    except (ConfigError, StartupError, UnknownRelease) as error:
+        return complain("ottla serve", error)
+
+
+def releases_parser() -> argparse.ArgumentParser:
+    """The arguments of `ottla releases`."""
+    parser = Parser(
+        prog="ottla releases",
+        description="The releases that `ottla serve --release` knows: all, one in full, or how two differ.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("release", nargs="*", metavar="X", help="one release, or two to be compared")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    return parser
+
+
+def releases(arguments: Sequence[str]) -> int:
+    """`ottla releases [X [Y]]`: the exit code, 2 with one line on stderr for a release that does not exist."""
+    parser = releases_parser()
+    parsed = parser.parse_args(list(arguments))
+    if len(parsed.release) > 2:
+        parser.error("at most two releases can be compared")
+    from ..broker.releases import table
+    from .command_line import printing
+
+    try:
+        chosen = [profile(name) for name in parsed.release]
+    except UnknownRelease as error:
+        parser.error(str(error))
+    if parsed.json:
+        text = json.dumps((table.overview, table.one, table.difference)[len(chosen)](*chosen), indent=2)
+    else:
+        text = "\n".join((table.overview_text, table.one_text, table.difference_text)[len(chosen)](*chosen))
+
+    def tell(write: Callable[[str], object]) -> int:
+        write(text + "\n")
+        return 0
+
+    return printing(parser.prog, tell)

@@ -1,0 +1,90 @@
+"""What of a table has room in a terminal, and its cells as rich texts: aligned, cut to their columns, never markup.
+
+Owns widths. Columns keep the width that they once had while the tab is the same, so that nothing jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from .rates import Row
+from .tables import Column, Tab
+
+GAP = 2  # between columns
+LEAST_FLEXIBLE = 16  # of a name, before another column gives way for it
+MOST_FLEXIBLE = 60
+MARK_LETTERS = 2  # of the arrow behind the column that a table is sorted by
+WARNING = "bold red"
+
+
+def cut(shown: str, width: int) -> str:
+    """A text as it has room, with a sign where it goes on."""
+    return shown if cell_len(shown) <= width else set_cell_size(shown, max(0, width - 1)) + "…"
+
+
+def joined(parts: Iterable[tuple[str, str]], width: int) -> Text:
+    """Parts (text, style) of one line with blanks between them, as many as have room; the first in any case."""
+    line, left = Text(no_wrap=True, overflow="crop", end=""), width
+    for shown, style in parts:
+        gap = GAP if line else 0
+        if line and cell_len(shown) + gap > left:
+            break
+        line.append(" " * gap)
+        line.append(cut(shown, left), style)
+        left -= gap + cell_len(shown)
+    return line
+
+
+class Widths:
+    """How wide the columns of one tab are."""
+
+    def __init__(self, tab: Tab) -> None:
+        self.tab = tab
+        self._natural = [cell_len(column.title) for column in tab.columns]
+
+    def chosen(self, cells: Sequence[Sequence[str]], width: int, sorted_by: int) -> list[tuple[int, int]]:
+        """(place, width) of each column that has room; that by which the table is sorted always has."""
+        for place, known in enumerate(self._natural):
+            titled = cell_len(self.tab.columns[place].title) + MARK_LETTERS if place == sorted_by else 0
+            self._natural[place] = max([known, titled, *(cell_len(row[place]) for row in cells)])
+        least = [self._least(place) for place in range(len(self._natural))]
+        kept = list(range(len(least)))
+        while sum(least[place] + GAP for place in kept) > width:
+            others = [place for place in kept if self.tab.columns[place].rank and place != sorted_by]
+            if not others:
+                break
+            kept.remove(max(others, key=lambda place: self.tab.columns[place].rank))
+        left = max(0, width - sum(least[place] + GAP for place in kept))
+        found = []
+        for place in kept:
+            more = min(left, min(self._natural[place], self._most(place)) - least[place])
+            found.append((place, least[place] + more))
+            left -= more
+        return found
+
+    def _least(self, place: int) -> int:
+        natural = self._natural[place]
+        return min(natural, LEAST_FLEXIBLE) if self.tab.columns[place].is_flexible else natural
+
+    def _most(self, place: int) -> int:
+        return MOST_FLEXIBLE if self.tab.columns[place].is_flexible else self._natural[place]
+
+
+def head(column: Column, width: int, *, mark: str = "") -> Text:
+    """The head of a column."""
+    return _cell(column.title + mark, width, column, "bold")
+
+
+def cell(column: Column, shown: str, width: int, row: Row) -> Text:
+    """One cell; what deserves to be seen is."""
+    return _cell(shown, width, column, WARNING if column.warns is not None and column.warns(row) else "")
+
+
+def _cell(shown: str, width: int, column: Column, style: str) -> Text:
+    fitting = cut(shown, width)
+    blanks = " " * (width - cell_len(fitting))
+    aligned = blanks + fitting if column.is_number else fitting + blanks
+    return Text(aligned + " " * GAP, style, no_wrap=True, overflow="crop", end="")

@@ -1,0 +1,377 @@
+"""What `ottla top` shows: its tabs, their columns, and the lines above them. Plain texts, for the screen and for print.
+
+Owns the choice and the order. Every text that a client may have made up (names, ids, versions) is one line of letters
+that a terminal shows and does not obey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...broker.control.values import one_line
+from ...protocol.text import moment
+from ..ctl.output import ahead, fault_where
+from .numbers import UNKNOWN, count, duration, rate, size, trend
+from .rates import NAMES, Overview, Row
+
+SHOWN_LETTERS = 200  # of a text in a table; details have all of it
+LATE_MS = 1000  # a request that took longer is shown as a warning
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `value` is what rows are sorted by, `shown` what is written; `rank` says which of them go first where
+    a terminal is narrow, those with the highest. `warns` says whether a cell deserves to be seen."""
+
+    title: str
+    value: Callable[[Row], Any]
+    shown: Callable[[Row], str]
+    rank: int = 0
+    is_number: bool = True
+    is_flexible: bool = False
+    """Whether it is made shorter where there is no room."""
+    warns: Callable[[Row], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One list. `sort` is the title of the column that it is sorted by at first, greatest first if `is_falling`."""
+
+    kind: str
+    title: str
+    none: str
+    columns: tuple[Column, ...]
+    names: Callable[[Row], Sequence[str | None]]
+    """What a filter looks into: the same as the control plane's."""
+    sort: str
+    is_falling: bool = True
+
+    def column(self, title: str) -> int:
+        """The place of a column."""
+        return [column.title for column in self.columns].index(title)
+
+    def fits(self, row: Row, wanted: str) -> bool:
+        """Whether one of a row's names has this, in whatever case."""
+        return not wanted or any(wanted.casefold() in name.casefold() for name in self.names(row) if name)
+
+    def sorted(self, rows: Sequence[Row], column: Column, *, is_falling: bool) -> list[Row]:
+        """Rows by a column; those of the same value by their names, those without one last."""
+        named = sorted(rows, key=lambda row: tuple(str(row[name]).casefold() for name in NAMES[self.kind]))
+        known = [row for row in named if column.value(row) is not None]
+        known.sort(key=column.value, reverse=is_falling)
+        return known + [row for row in named if column.value(row) is None]
+
+
+def text(value: Any) -> str:
+    """Any value in a cell."""
+    shown = UNKNOWN if value is None or value == "" else one_line(value)
+    return shown if len(shown) <= SHOWN_LETTERS else shown[: SHOWN_LETTERS - 1] + "…"
+
+
+def _of(name: str) -> Callable[[Row], Any]:
+    return lambda row: row[name]
+
+
+def _per_second(name: str) -> Callable[[Row], Any]:
+    return lambda row: row["per_second"][name]
+
+
+def _words(title: str, name: str, rank: int = 0, *, is_flexible: bool = False) -> Column:
+    return Column(title, lambda row: text(row[name]).casefold(), lambda row: text(row[name]), rank, False, is_flexible)
+
+
+def _number(
+    title: str,
+    value: Callable[[Row], Any],
+    shown: Callable[[Any], str],
+    rank: int = 0,
+    warns: Callable[[Row], bool] | None = None,
+) -> Column:
+    return Column(title, value, lambda row: shown(value(row)), rank, warns=warns)
+
+
+def _known(number: int) -> str:
+    return UNKNOWN if number < 0 else str(number)
+
+
+def _partitions(row: Row) -> str:
+    offline = row["offline_partitions"]
+    return f"{row['partitions']} ({offline} off)" if offline else str(row["partitions"])
+
+
+TOPICS = Tab(
+    "topics",
+    "Topics",
+    "no topics",
+    (
+        _words("TOPIC", "name", is_flexible=True),
+        Column("PARTS", _of("partitions"), _partitions, 2, warns=lambda row: row["offline_partitions"] > 0),
+        _number("RECORDS", _of("records"), count, 1),
+        _number("SIZE", _of("size_bytes"), size),
+        _number("IN REC/S", _per_second("records_in"), rate),
+        _number("IN B/S", _per_second("bytes_in"), size),
+        _number("OUT B/S", _per_second("bytes_out"), size),
+        _number("IN", _of("bytes_in"), size, 3),
+        _number("OUT", _of("bytes_out"), size, 3),
+    ),
+    lambda row: [row["name"]],
+    "IN REC/S",
+)
+
+GROUPS = Tab(
+    "groups",
+    "Groups",
+    "no groups",
+    (
+        _words("GROUP", "id", is_flexible=True),
+        _words("STATE", "state"),
+        _number("MEMBERS", _of("members"), count, 1),
+        _number("LAG", _of("lag"), count),
+        _number("TREND", _per_second("lag"), trend, warns=lambda row: (row["per_second"]["lag"] or 0) >= 0.05),
+        _number("READ/S", _per_second("committed"), rate),
+        _number("PARTS", _of("partitions"), count, 3),
+        _number("GEN", _of("generation"), _known, 4),
+        _words("PROTOCOL", "protocol", 5),
+        Column(
+            "TOPICS", lambda row: row["topics"], lambda row: text(", ".join(row["topics"])), 6, False, is_flexible=True
+        ),
+    ),
+    lambda row: [row["id"], *row["topics"]],
+    "LAG",
+)
+
+
+def _place(row: Row) -> str:
+    return UNKNOWN if row["topic"] is None else text(f"{row['topic']}-{row['partition']}")
+
+
+def _transaction(row: Row) -> str:
+    if row["transaction_start_offset"] >= 0:
+        return f"open from {row['transaction_start_offset']}"
+    return UNKNOWN if row["transaction_state"] is None else text(row["transaction_state"])
+
+
+PRODUCERS = Tab(
+    "producers",
+    "Producers",
+    "no producers with ids",
+    (
+        _number("ID", _of("producer_id"), str),
+        _number("EPOCH", _of("producer_epoch"), _known),
+        Column("PARTITION", lambda row: (row["topic"] or "", row["partition"]), _place, 0, False, is_flexible=True),
+        _number("SEQUENCE", _of("last_sequence"), _known),
+        _number("SEQ/S", _per_second("last_sequence"), rate, 2),
+        Column(
+            "TRANSACTION",
+            lambda row: (row["transaction_start_offset"], row["transaction_state"] or ""),
+            _transaction,
+            0,
+            False,
+            warns=lambda row: row["transaction_start_offset"] >= 0,
+        ),
+        _words("TRANSACTIONAL ID", "transactional_id", 1, is_flexible=True),
+        _number("LAST TIMESTAMP (UTC)", _of("last_timestamp_ms"), moment, 3),
+        Column("BEGUN (UTC)", _of("transaction_start_ms"), lambda row: moment(row["transaction_start_ms"]), 4),
+    ),
+    lambda row: [row["topic"], row["transactional_id"], str(row["producer_id"])],
+    "SEQ/S",
+)
+
+
+def _software(row: Row) -> str:
+    return text(" ".join(part for part in (row["software_name"], row["software_version"]) if part))
+
+
+def _versions(row: Row) -> str:
+    return text(" ".join(f"{api}:{version}" for api, version in row["apis"].items()))
+
+
+CLIENTS = Tab(
+    "clients",
+    "Clients",
+    "no clients yet",
+    (
+        _words("CLIENT", "client_id", is_flexible=True),
+        Column("SOFTWARE", lambda row: _software(row).casefold(), _software, 1, False, is_flexible=True),
+        _number("CONNS", _of("connections"), count),
+        _number("REQ/S", _per_second("requests"), rate),
+        _number("IN B/S", _per_second("request_bytes"), size, 2),
+        _number("OUT B/S", _per_second("response_bytes"), size, 2),
+        _number("WAITING", _of("waiting"), count, 3),
+        _number("IDLE", _of("idle_ms"), duration),
+        _number("REQUESTS", _of("requests"), count, 4),
+        Column("HOSTS", lambda row: row["hosts"], lambda row: text(", ".join(row["hosts"])), 5, False),
+        Column("VERSIONS", _versions, _versions, 6, False, is_flexible=True),
+    ),
+    lambda row: [row["client_id"], row["software_name"], *row["hosts"]],
+    "REQ/S",
+)
+
+
+def _api(row: Row) -> str:
+    return text(f"{row['api']} v{row['api_version']}")
+
+
+def _from(row: Row) -> str:
+    return text(f"{row['host']}:{row['port']}")
+
+
+def _request_names(row: Row) -> list[str | None]:
+    return [row["client_id"], row["host"], row["api"]]
+
+
+_CLIENT = _words("CLIENT", "client_id", is_flexible=True)
+_API = Column("REQUEST", lambda row: (row["api"], row["api_version"]), _api, 0, False)
+_FROM = Column("FROM", lambda row: (row["host"], row["port"]), _from, 1, False)
+_FAULT = Column("FAULT", lambda row: row["fault"] or "", lambda row: text(row["fault"]), 2, False, is_flexible=True)
+_NUMBER = _number("NUMBER", _of("number"), str, 3)
+
+SLOW = Tab(
+    "slow",
+    "Slow",
+    "no requests in the last minute",
+    (
+        _number("TOOK", lambda row: row["duration_us"] / 1000, duration, warns=lambda row: _took_ms(row) >= LATE_MS),
+        _API,
+        _CLIENT,
+        _FROM,
+        _number("AGO", _of("ago_ms"), duration),
+        _number("REQUEST B", _of("request_bytes"), size, 4),
+        _number("ANSWER B", _of("response_bytes"), size, 4),
+        _words("ENDED", "ending", 5),
+        _FAULT,
+        _NUMBER,
+    ),
+    _request_names,
+    "TOOK",
+)
+
+
+def _took_ms(row: Row) -> float:
+    return row["duration_us"] / 1000
+
+
+WAITING = Tab(
+    "waiting",
+    "Waiting",
+    "no requests wait",
+    (
+        _number("FOR SO LONG", _of("waiting_ms"), duration),
+        _API,
+        _CLIENT,
+        _words("WAITS FOR", "waits_for"),
+        _FROM,
+        _number("REQUEST B", _of("request_bytes"), size, 4),
+        _FAULT,
+        _NUMBER,
+    ),
+    _request_names,
+    "FOR SO LONG",
+)
+
+FAULTS = Tab(
+    "faults",
+    "Faults",
+    "no faults in force",
+    (
+        _number("ID", _of("id"), str),
+        _words("ACTION", "action"),
+        _number("MATCHED", _of("matched"), count),
+        _number("FIRED", _of("fired"), count, warns=lambda row: row["fired"] > 0),
+        Column("WHERE", fault_where, lambda row: text(fault_where(row)), 0, False, is_flexible=True),
+    ),
+    lambda row: [row["action"], fault_where(row)],
+    "ID",
+    is_falling=False,
+)
+
+TABS: tuple[Tab, ...] = (TOPICS, GROUPS, PRODUCERS, CLIENTS, SLOW, WAITING, FAULTS)
+
+
+def details(tab: Tab, row: Row) -> list[str]:
+    """All that is known of one row, a line each."""
+    found = []
+    for name, value in row.items():
+        if name == "per_second":
+            found += [(f"{counter} per second".replace("_", " "), rate(number)) for counter, number in value.items()]
+        elif isinstance(value, dict):
+            found += [(f"{name} {one_line(key)}", one_line(part)) for key, part in value.items()]
+        else:
+            found.append((name.replace("_", " "), _detail(name, value)))
+    width = max(len(name) for name, _ in found)
+    return [f"{name.ljust(width)}  {shown}" for name, shown in found]
+
+
+def _detail(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(one_line, value)) or UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in ("last_timestamp_ms", "transaction_start_ms"):
+        return moment(value)
+    return UNKNOWN if value is None else one_line(value)
+
+
+# The lines above
+
+
+def first_line(told: Overview) -> list[str]:
+    """What the broker is, the most important first."""
+    broker = told["broker"]
+    found = [
+        f"ottla {text(broker['version'])}",
+        f"release {text(broker['release'])}",
+        text(broker["bootstrap"]),
+        f"up {duration(broker['uptime_ms'])}",
+    ]
+    stopped = [str(node["id"]) for node in told["nodes"] if not node["running"]]
+    if len(told["nodes"]) > 1:
+        found.append(f"{len(told['nodes'])} nodes" + (f", stopped: {', '.join(stopped)}" if stopped else ""))
+    return found
+
+
+def clock_line(told: Overview) -> str:
+    """The broker's time, and whether it stands."""
+    clock = told["clock"]
+    shown = f"clock {moment(clock['now_ms']).partition('.')[0]} UTC"
+    if clock["is_frozen"]:
+        shown += ", FROZEN"
+    return shown + (f", {ahead(clock['offset_ms'])}" if clock["is_frozen"] or clock["offset_ms"] else "")
+
+
+def warnings(told: Overview) -> list[str]:
+    """What is not as it should be, or was made so on command."""
+    broker, totals, found = told["broker"], told["totals"], []
+    if broker["status"] != "serving":
+        found.append(f"FAILED: {text(broker['reason'])}")
+    if totals["faults"]:
+        found.append(f"{_counted(totals['faults'], 'fault')} in force")
+    if totals["offline_partitions"]:
+        found.append(f"{_counted(totals['offline_partitions'], 'partition')} offline")
+    return found
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{count(number)} {what}{'s' * (number != 1)}"
+
+
+def totals_line(told: Overview) -> list[str]:
+    """What goes in and out, and how much there is, the most important first."""
+    totals = told["totals"]
+    rates = totals["per_second"]
+    flows = [
+        f"in {rate(rates['records_in'])} rec/s {size(rates['bytes_in'])}/s",
+        f"out {size(rates['bytes_out'])}/s",
+        f"{rate(rates['requests'])} req/s",
+    ]
+    return [
+        *(flows if rates["requests"] is not None else ()),  # at the second look
+        _counted(totals["connections"], "connection"),
+        f"lag {count(totals['lag'])}",
+        f"{_counted(totals['topics'], 'topic')} {size(totals['size_bytes'])}",
+        _counted(totals["groups"], "group"),
+        _counted(totals["producers"], "producer"),
+        _counted(totals["open_transactions"], "open transaction"),
+    ]
