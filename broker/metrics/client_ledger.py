@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.headers import API_VERSIONS_KEY
+from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES
 from ...protocol.schema import Versions
 from ...storage.io.files import Files, write_atomically
 from ..clock import Clock, Timer
@@ -44,8 +45,6 @@ CLIENT_FORMATS_MAX = 100
 SEEN_MAX = 10_000  # remembered until the next tick, of one origin
 TEXT_MAX = 200  # characters of a client id or a software's name; what is longer is cut
 
-_MAGIC_AT = 16  # in each of the three formats
-_ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}  # magic -> where the byte is that holds the codec
 _HEAD_BYTES = 23
 
 
@@ -233,9 +232,10 @@ class ClientLedger:
         """One partition's records of a Produce request, whether they are accepted or not. Looks at the first entry."""
         if len(records) < _HEAD_BYTES:
             return
-        magic = records[_MAGIC_AT]
-        key = (context.client_id, context.api_version, magic, records[22 if magic == 2 else 17] & 7)
-        if key not in context.arrival.origin.seen and magic in _ATTRIBUTES_AT:
+        magic = records[MAGIC_AT]
+        codec = records[CODEC_AT if magic == 2 else LEGACY_ATTRIBUTES_AT] & 7
+        key = (context.client_id, context.api_version, magic, codec)
+        if key not in context.arrival.origin.seen and magic < len(MIN_BYTES):
             self._note_format(context.arrival.origin, *key)
 
     # Noting

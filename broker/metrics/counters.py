@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.records import formats
+from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from .errors import Note, code_of, noting
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Of the times of requests, in seconds."""
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS)
-_MAGIC_AT = 16
-_LEGACY_CODEC_AT = 17
-_CODEC_AT = 22
 _HEAD_BYTES = 23
 # What Kafka does not count as a failed request to produce or to fetch: the client's own doing, or told elsewhere.
 _EXPECTED_IN_PRODUCE = frozenset(
@@ -225,11 +223,11 @@ def _is_converted(records: bytes | bytearray | memoryview, rules: Rules) -> bool
     """Whether a topic stores records in another format, or with another codec, by the first entry of them."""
     if len(records) < _HEAD_BYTES:
         return False
-    magic = records[_MAGIC_AT]
+    magic = records[MAGIC_AT]
     if magic != rules.target_magic:
         return True
     codec = rules.compression
-    return codec is not None and codec != records[_CODEC_AT if magic == 2 else _LEGACY_CODEC_AT] & 7
+    return codec is not None and codec != records[CODEC_AT if magic == 2 else LEGACY_ATTRIBUTES_AT] & 7
 
 
 class RequestMetrics:

@@ -19,6 +19,7 @@ from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, compression, formats, legacy
 from ...protocol.records.batch import CODEC_BITS, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.layout import LEGACY_CRC_AT, LENGTH_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 from ...protocol.schema import spec
 
 PRODUCE_KEY = spec(ProduceRequest).api_key
@@ -26,10 +27,6 @@ FETCH_KEY = spec(FetchResponse).api_key
 UNREADABLE = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 Buffer = bytes | bytearray | memoryview
 
-_MAGIC_AT = 16
-_PREFIX_BYTES = 12  # offset and size of an entry
-_HEADER_BYTES = (26, 34, batch.HEADER_BYTES)  # by magic; of old messages with the lengths of key and value
-_MESSAGE_CRC_AT = 12
 _INT32, _UINT32 = struct.Struct(">i"), struct.Struct(">I")
 
 
@@ -72,10 +69,10 @@ def zeroed(data: Buffer) -> bytearray:
     view = memoryview(data)
     out = bytearray()
     position, end = 0, len(view)
-    while position + _MAGIC_AT < end:
-        size = _PREFIX_BYTES + _INT32.unpack_from(view, position + 8)[0]
-        magic = view[position + _MAGIC_AT]
-        if magic >= len(_HEADER_BYTES) or size < _HEADER_BYTES[magic]:
+    while position + MAGIC_AT < end:
+        size = PREFIX_BYTES + _INT32.unpack_from(view, position + LENGTH_AT)[0]
+        magic = view[position + MAGIC_AT]
+        if magic >= len(MIN_BYTES) or size < MIN_BYTES[magic]:
             break
         entry = view[position : position + size]
         if position + size > end:
@@ -124,7 +121,7 @@ def _message(entry: memoryview, header: BatchHeader) -> bytearray:
     while position < len(inner):
         stop = legacy.message(inner, position, len(inner), header.magic)[5]
         message = memoryview(inner)[position:stop]
-        if zlib.crc32(message[_MAGIC_AT:]) != _UINT32.unpack_from(message, _MESSAGE_CRC_AT)[0]:
+        if zlib.crc32(message[MAGIC_AT:]) != _UINT32.unpack_from(message, LEGACY_CRC_AT)[0]:
             raise CorruptRecords("what is in it cannot be trusted")
         messages += _plain_message(message, header.magic)
         position = stop

@@ -24,6 +24,7 @@ from ...protocol.records.errors import (
     UnsupportedCodec,
     WrongBatches,
 )
+from ...protocol.records.layout import CODEC_AT, LENGTH_AT, MAGIC_AT, PREFIX_BYTES, PRODUCER_ID_AT
 from ...protocol.records.validate import only_batch
 from ...protocol.records.validate_legacy import next_entry
 from ..errors import Refused, code_of
@@ -36,10 +37,8 @@ Records = bytes | bytearray | memoryview
 
 BATCHES_FROM = 3  # the first version whose sets are one batch v2
 ZSTD_FROM = 7
-_LENGTH_AT, _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_ID_AT = 8, 16, 22, 43
-_BASE_AND_LENGTH_BYTES = 12
 # A batch that ends before its producer id: Kafka 3.8 and later read that field before they compare sizes.
-_PRODUCER_ID_END = _PRODUCER_ID_AT + 8
+_PRODUCER_ID_END = PRODUCER_ID_AT + 8
 _length_at = struct.Struct(">i").unpack_from
 
 
@@ -66,11 +65,11 @@ async def check_request(request: ProduceRequest, context: RequestContext) -> boo
 
 def is_transactional(records: Records | None, version: int) -> bool:
     """Whether the records of a partition are a batch of a transaction that may go on to the log."""
-    if not records or len(records) < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC:
+    if not records or len(records) < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC:
         return False
-    if not records[_ATTRIBUTES_AT] & batch.TRANSACTIONAL_BIT:
+    if not records[CODEC_AT] & batch.TRANSACTIONAL_BIT:
         return False
-    if _length_at(records, _LENGTH_AT)[0] + _BASE_AND_LENGTH_BYTES == len(records) and version >= ZSTD_FROM:
+    if _length_at(records, LENGTH_AT)[0] + PREFIX_BYTES == len(records) and version >= ZSTD_FROM:
         return True
     try:
         only_batch(records, version)
@@ -90,11 +89,11 @@ def _ordinary(request: ProduceRequest, version: int) -> tuple[bool, bool]:
             if (
                 not records
                 or len(records) < batch.HEADER_BYTES
-                or records[_MAGIC_AT] != batch.MAGIC
-                or _length_at(records, _LENGTH_AT)[0] + _BASE_AND_LENGTH_BYTES != len(records)
+                or records[MAGIC_AT] != batch.MAGIC
+                or _length_at(records, LENGTH_AT)[0] + PREFIX_BYTES != len(records)
             ):
                 return False, False
-            attributes = records[_ATTRIBUTES_AT]
+            attributes = records[CODEC_AT]
             if version < ZSTD_FROM and attributes & batch.CODEC_BITS > Codec.ZSTD:
                 return False, False
             transactional |= attributes & batch.TRANSACTIONAL_BIT
@@ -119,7 +118,7 @@ async def _read_first_batches(request: ProduceRequest, context: RequestContext, 
                 raise Refused(code_of(error), str(error) if isinstance(error, UnknownBatches) else "") from error
             if unreadable == "close" and (magic is None or (magic == batch.MAGIC and size < _PRODUCER_ID_END)):
                 raise ProtocolViolation("a partition without a whole batch")
-            if magic == batch.MAGIC and data.records and data.records[_ATTRIBUTES_AT] & batch.TRANSACTIONAL_BIT:
+            if magic == batch.MAGIC and data.records and data.records[CODEC_AT] & batch.TRANSACTIONAL_BIT:
                 if unreadable == "partition":
                     found = found or context.api_version >= BATCHES_FROM
                     continue
@@ -142,8 +141,8 @@ def _check_idempotence(request: ProduceRequest, context: RequestContext) -> None
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            is_batch = records and len(records) >= batch.HEADER_BYTES and records[_MAGIC_AT] == batch.MAGIC
-            if records and is_batch and records[_PRODUCER_ID_AT] < 0x80:
+            is_batch = records and len(records) >= batch.HEADER_BYTES and records[MAGIC_AT] == batch.MAGIC
+            if records and is_batch and records[PRODUCER_ID_AT] < 0x80:
                 if context.allowed(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
                     return
                 raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -177,7 +176,7 @@ async def _check_batches(request: ProduceRequest, context: RequestContext, *, re
         except (UnknownBatches, WrongBatches, UnsupportedCodec):
             continue  # that is the partition's answer
         except (CorruptRecords, InvalidRecords):  # of one batch
-            size = _length_at(records, _LENGTH_AT)[0] + _BASE_AND_LENGTH_BYTES
+            size = _length_at(records, LENGTH_AT)[0] + PREFIX_BYTES
         short = short or size < _PRODUCER_ID_END
     if short and reads_producers:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)

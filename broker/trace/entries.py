@@ -16,6 +16,15 @@ from construct import Struct
 from ...protocol.records import compression
 from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import InvalidRecords, UnsupportedCodec
+from ...protocol.records.layout import (
+    CRC_AT,
+    LEGACY_ATTRIBUTES_AT,
+    LEGACY_CRC_AT,
+    LEGACY_CRC_FROM,
+    MAGIC_AT,
+    OFFSET_AND_LENGTH,
+    PREFIX_BYTES,
+)
 from ...protocol.records.schemas import BATCH_HEADER, CODEC_NAMES, MESSAGE_V0, MESSAGE_V1, RECORD_V2, SizedBytes, fields
 from ...protocol.records.walk import MIN_RECORD_BYTES, varint, varlong
 from ...protocol.text import time_text
@@ -25,7 +34,6 @@ from ..metadata.record_values import Part
 from .tracer import Stopped, Tracer, Window
 
 MESSAGES: dict[int, Struct] = {0: MESSAGE_V0, 1: MESSAGE_V1}
-_OFFSET_AND_SIZE = struct.Struct(">qi")
 _CRC_AND_MAGIC = struct.Struct(">Ib")
 _MESSAGE_BYTES_MIN = 26  # of a v0 message, null key and value
 
@@ -83,7 +91,7 @@ class Entries:
         window = Window(_read(source, facts.position, HEADER_BYTES, base), position)
         self.tracer.struct(BATCH_HEADER, window, depth + 1)
         if facts.crc_ok is False:
-            self.tracer.problem(Stopped(str(position + 17), "the CRC of these bytes is another one"), depth + 1)
+            self.tracer.problem(Stopped(str(position + CRC_AT), "the CRC of these bytes is another one"), depth + 1)
         codec = CODEC_NAMES.get(header.codec, "unknown codec")
         size = header.size_bytes - HEADER_BYTES
         compressed = f", {codec}" if header.codec else ""
@@ -166,12 +174,16 @@ class Entries:
             raise Stopped("+0", "a wrapper without messages")
         for start, size, offset in _messages(data):
             part = Window(data[start : start + size], start, inner=True)
-            crc, magic = _CRC_AND_MAGIC.unpack_from(data, start + 12)
+            crc, magic = _CRC_AND_MAGIC.unpack_from(data, start + LEGACY_CRC_AT)
             if magic != header.magic:
-                raise Stopped(part.place(16), f"magic {magic} inside of a wrapper of magic {header.magic}")
+                raise Stopped(part.place(MAGIC_AT), f"magic {magic} inside of a wrapper of magic {header.magic}")
             absolute = offset if magic == 0 else header.base_offset - last + offset
-            inner = header._replace(base_offset=absolute, batch_length=size - 12, attributes=data[start + 17] & 8)
-            self._message(part, inner, zlib.crc32(data[start + 16 : start + size]) == crc, depth, absolute)
+            inner = header._replace(
+                base_offset=absolute,
+                batch_length=size - PREFIX_BYTES,
+                attributes=data[start + LEGACY_ATTRIBUTES_AT] & 8,
+            )
+            self._message(part, inner, zlib.crc32(data[start + LEGACY_CRC_FROM : start + size]) == crc, depth, absolute)
 
     # -- fields
 
@@ -254,8 +266,8 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, int]]:
         left = len(data) - position
         if left < _MESSAGE_BYTES_MIN:
             raise Stopped(f"+{position}", f"{left} bytes where a message begins")
-        offset, size = _OFFSET_AND_SIZE.unpack_from(data, position)
-        if not _MESSAGE_BYTES_MIN <= size + 12 <= left:
-            raise Stopped(f"+{position}", f"a message of {size + 12} bytes where {left} are left")
-        yield position, size + 12, offset
-        position += size + 12
+        offset, size = OFFSET_AND_LENGTH.unpack_from(data, position)
+        if not _MESSAGE_BYTES_MIN <= size + PREFIX_BYTES <= left:
+            raise Stopped(f"+{position}", f"a message of {size + PREFIX_BYTES} bytes where {left} are left")
+        yield position, size + PREFIX_BYTES, offset
+        position += size + PREFIX_BYTES

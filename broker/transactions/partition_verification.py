@@ -17,6 +17,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords
+from ...protocol.records.layout import MAGIC_AT, PRODUCER_ID_AT
 from ...storage.errors import ProducerRefused, StorageError
 from ...storage.producers.verification_guard import IN_TRANSACTION, Guard
 from ..errors import Refused, code_of
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 ABORTABLE_FROM = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 ADDS_FROM = 12
-_MAGIC_AT = 16
-_PRODUCER_ID_AT = 43
 
 Key = tuple[str, int]
 Records = bytes | bytearray | memoryview
@@ -51,9 +50,9 @@ class Unverified(Refused):
 
 def producer_id_of(records: Records) -> int:
     """The producer id that the records of a partition say; -1 where they say none."""
-    if len(records) < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC:
+    if len(records) < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC:
         return -1
-    return int.from_bytes(records[_PRODUCER_ID_AT : _PRODUCER_ID_AT + 8], "big", signed=True)
+    return int.from_bytes(records[PRODUCER_ID_AT : PRODUCER_ID_AT + 8], "big", signed=True)
 
 
 class Gate:

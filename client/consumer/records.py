@@ -15,6 +15,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Header
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from ...protocol.records.walk import check_count, check_end, varint, varlong
 from ..net.errors import KafkaError
 
@@ -22,7 +23,6 @@ __all__ = ["ABORT", "APPEND_TIME", "CREATE_TIME", "NO_TIMESTAMP_TYPE", "Chunk", 
 
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # ConsumerRecord.timestamp_type, as in Java
 ABORT = 0  # a control record's type
-_PREFIX_BYTES = 12  # offset and size
 _BROKEN = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 
 
@@ -99,8 +99,8 @@ class Chunk:
             self._failure = error
         self.next_offset = max(offset, self._entries[-1][1].next_offset) if self._entries else offset
         self.needed_bytes = 0
-        if not self._entries and self._failure is None and len(data) >= _PREFIX_BYTES:
-            self.needed_bytes = _PREFIX_BYTES + int.from_bytes(data[8:12], "big", signed=True)
+        if not self._entries and self._failure is None and len(data) >= PREFIX_BYTES:
+            self.needed_bytes = PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:PREFIX_BYTES], "big", signed=True)
 
     @property
     def is_empty(self) -> bool:

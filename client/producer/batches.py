@@ -15,6 +15,7 @@ from crc32c import crc32c
 from ...protocol.records import compression
 from ...protocol.records.batch import HEADER_BYTES, Record
 from ...protocol.records.errors import UnsupportedCodec
+from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, PREFIX_BYTES
 from ...protocol.records.legacy import build as build_legacy
 from ..net.errors import ConfigError, InvalidRequest, UnsupportedVersion
 
@@ -40,9 +41,7 @@ ZSTD_FROM_PRODUCE = 7
 RECORD_OVERHEAD = 12
 RECORD_BYTES_MAX_OVERHEAD = 36
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
-_CRC_AT, _COVERED_FROM = 17, 21
 _READY = 8192
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -157,9 +156,9 @@ def encode(
     count = len(rows)
     try:
         header = bytearray(
-            _HEADER.pack(
+            HEADER.pack(
                 0,
-                HEADER_BYTES - 12 + len(data),
+                HEADER_BYTES - PREFIX_BYTES + len(data),
                 -1,
                 2,
                 0,
@@ -176,7 +175,7 @@ def encode(
     except struct.error as error:
         raise InvalidRequest(f"a record batch cannot hold this: {error}") from error
     # The checksum of one piece after the other saves joining them before.
-    _CRC.pack_into(header, _CRC_AT, crc32c(data, crc32c(bytes(header[_COVERED_FROM:]))))
+    _CRC.pack_into(header, CRC_AT, crc32c(data, crc32c(bytes(header[CRC_FROM:]))))
     header += data
     return bytes(header)
 

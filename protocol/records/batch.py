@@ -30,6 +30,17 @@ from crc32c import crc32c
 
 from . import compression
 from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError
+from .layout import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LEADER_EPOCH_AT,
+    LENGTH_AT,
+    MAX_TIMESTAMP_AT,
+    PREFIX_BYTES,
+)
 from .walk import MIN_RECORD_BYTES, check_count, check_end, varint, varlong
 
 __all__ = [
@@ -57,7 +68,6 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-HEADER_BYTES = 61
 MAGIC = 2
 NO_TIMESTAMP = -1
 
@@ -73,12 +83,9 @@ MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 # The shortest record: its length, attributes, two deltas, null key, null value, no headers.
 
-_LENGTH_PREFIX_BYTES = 12  # base offset and length
-_CRC_START = 21  # what the CRC covers begins at the attributes
 _INT32_MAX = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _INT16, _INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">h", ">i", ">q", ">I"))
 
 
@@ -102,7 +109,7 @@ class BatchHeader(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The whole batch, prefix and header included."""
-        return _LENGTH_PREFIX_BYTES + self.batch_length
+        return PREFIX_BYTES + self.batch_length
 
     @property
     def codec(self) -> int:
@@ -187,10 +194,10 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
     """
     if position < 0 or position + HEADER_BYTES > len(buffer):
         raise CorruptRecords(f"{len(buffer) - position} bytes where a batch header takes {HEADER_BYTES}")
-    header = _made_header(BatchHeader, _HEADER.unpack_from(buffer, position))
+    header = _made_header(BatchHeader, HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptRecords(f"magic {header.magic} where {MAGIC} is expected")
-    size = _LENGTH_PREFIX_BYTES + header.batch_length
+    size = PREFIX_BYTES + header.batch_length
     if size < HEADER_BYTES:
         raise CorruptRecords(f"a batch of {size} bytes is smaller than its header")
     if whole and position + size > len(buffer):
@@ -205,7 +212,7 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     end = len(buffer)
     while position + HEADER_BYTES <= end:
         header = read_header(buffer, position, whole=False)
-        following = position + _LENGTH_PREFIX_BYTES + header.batch_length
+        following = position + PREFIX_BYTES + header.batch_length
         if following > end:
             return
         yield position, header
@@ -214,24 +221,24 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the batch of this header has the CRC it claims. Copies nothing."""
-    end = position + _LENGTH_PREFIX_BYTES + header.batch_length
-    return crc32c(memoryview(buffer)[position + _CRC_START : end]) == header.crc
+    end = position + PREFIX_BYTES + header.batch_length
+    return crc32c(memoryview(buffer)[position + CRC_FROM : end]) == header.crc
 
 
 def assign(buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:
     """Give the batch its place in a log. Both fields lie outside the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + 12, leader_epoch)
+    _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def reseal(buffer: bytearray | memoryview, position: int = 0, *, attributes: int, max_timestamp: int) -> BatchHeader:
     """Replace two fields under the CRC, compute the CRC anew and return the header as it is now."""
-    _INT16.pack_into(buffer, position + 21, attributes)
-    _INT64.pack_into(buffer, position + 35, max_timestamp)
-    size = _LENGTH_PREFIX_BYTES + _INT32.unpack_from(buffer, position + 8)[0]
-    with memoryview(buffer) as view, view[position + _CRC_START : position + size] as covered:
-        _UINT32.pack_into(buffer, position + 17, crc32c(covered))
-    return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    _INT16.pack_into(buffer, position + ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_AT, max_timestamp)
+    size = PREFIX_BYTES + _INT32.unpack_from(buffer, position + LENGTH_AT)[0]
+    with memoryview(buffer) as view, view[position + CRC_FROM : position + size] as covered:
+        _UINT32.pack_into(buffer, position + CRC_AT, crc32c(covered))
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 # --- records, decoded
@@ -398,11 +405,11 @@ def build(
     batch = bytearray(HEADER_BYTES)
     batch += data
     try:
-        _HEADER.pack_into(
+        HEADER.pack_into(
             batch,
             0,
             base_offset,
-            len(batch) - _LENGTH_PREFIX_BYTES,
+            len(batch) - PREFIX_BYTES,
             leader_epoch,
             MAGIC,
             0,
@@ -417,8 +424,8 @@ def build(
         )
     except struct.error as error:
         raise InvalidRecords(f"a header field does not fit: {error}") from None
-    with memoryview(batch) as view, view[_CRC_START:] as covered:
-        _UINT32.pack_into(batch, 17, crc32c(covered))
+    with memoryview(batch) as view, view[CRC_FROM:] as covered:
+        _UINT32.pack_into(batch, CRC_AT, crc32c(covered))
     return batch
 
 
@@ -430,7 +437,7 @@ def with_payload(
     data = compression.compress(codec, payload, level)
     kept = bits | header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     rebuilt = bytearray(
-        _HEADER.pack(*header._replace(batch_length=HEADER_BYTES - _LENGTH_PREFIX_BYTES + len(data), attributes=kept))
+        HEADER.pack(*header._replace(batch_length=HEADER_BYTES - PREFIX_BYTES + len(data), attributes=kept))
     )
     rebuilt += data
     reseal(rebuilt, attributes=kept | codec, max_timestamp=header.max_timestamp)

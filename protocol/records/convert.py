@@ -29,6 +29,7 @@ from . import batch, compression, formats, legacy, rows
 from .batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from .layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 from .rows import Row
 from .steps import STEP_BYTES, STEP_RECORDS, Pace, Steps, in_c
 from .walk import check_count, varint
@@ -37,9 +38,6 @@ __all__ = ["down", "holds_newer", "up_entry", "up_set"]
 
 Buffer = bytes | bytearray | memoryview
 
-_PREFIX_BYTES = 12  # offset and size, in all formats
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 17  # in v0 and v1
 _SIZE = struct.Struct(">8xi").unpack_from
 _FRONT = struct.Struct(">qiibI").pack  # a v2 header up to its CRC ...
 _COVERED = struct.Struct(">hiqqqhii").pack  # ... and what the CRC covers of it
@@ -77,7 +75,7 @@ def up_set(
     pace = Pace()
     position, end = 0, len(view)
     source = 0
-    while position + _MAGIC_AT < end:
+    while position + MAGIC_AT < end:
         following = position + _size(view, position)
         if following > end:
             break
@@ -86,10 +84,10 @@ def up_set(
             raise InvalidRecords("a batch of format v2 in a message set")
         if header.codec:
             source = header.codec
-            if pace.over(legacy.OVERHEAD_BYTES[1]):
+            if pace.over(MIN_BYTES[1]):
                 yield
                 pace.renew()
-            pace.spend(legacy.OVERHEAD_BYTES[1], 1)
+            pace.spend(MIN_BYTES[1], 1)
             data_inside = yield from _opened(view, position, header, max_bytes - len(writer.payload))
             last = yield from _inner(data_inside, header, pace, writer)
             _shift(header, last, produced=True)
@@ -151,8 +149,8 @@ def down(
     pace = Pace()
     position, end = 0, len(view)
     try:
-        while position + _MAGIC_AT < end:
-            if view[position + _MAGIC_AT] <= target_magic:
+        while position + MAGIC_AT < end:
+            if view[position + MAGIC_AT] <= target_magic:
                 following = yield from _copy(view, position, end, target_magic, pace, out)
             else:
                 following = position + _size(view, position)
@@ -237,7 +235,7 @@ def _copy(view: memoryview, position: int, end: int, magic: int, pace: Pace, out
     if the rest is an incomplete entry. A bad size is raised after what comes before it was copied."""
     start = position
     try:
-        while position + _MAGIC_AT < end and (found := view[position + _MAGIC_AT]) <= magic:
+        while position + MAGIC_AT < end and (found := view[position + MAGIC_AT]) <= magic:
             size = _size(view, position, found)
             if position + size > end:
                 return end
@@ -264,8 +262,8 @@ class _Writer(Protocol):
 
 def _size(view: memoryview, position: int, magic: int = 0) -> int:
     """Of the whole entry, wherever the view ends."""
-    size = _SIZE(view, position)[0] + _PREFIX_BYTES
-    if size < legacy.OVERHEAD_BYTES[magic]:
+    size = _SIZE(view, position)[0] + PREFIX_BYTES
+    if size < MIN_BYTES[magic]:
         raise CorruptRecords(f"an entry of {size} bytes is smaller than its fixed fields")
     return size
 
@@ -292,9 +290,9 @@ def _inner(data: Buffer, header: BatchHeader, pace: Pace, writer: _Writer) -> St
     position = yield from _messages(view, 0, len(view), header.magic, pace, marked)
     left = len(view) - position
     if left:
-        if left > _ATTRIBUTES_AT and view[position + _MAGIC_AT] != header.magic:
+        if left > LEGACY_ATTRIBUTES_AT and view[position + MAGIC_AT] != header.magic:
             raise InvalidRecords(f"a message of another format inside of a wrapper of format v{header.magic}")
-        if left > _ATTRIBUTES_AT and view[position + _ATTRIBUTES_AT] & CODEC_BITS:
+        if left > LEGACY_ATTRIBUTES_AT and view[position + LEGACY_ATTRIBUTES_AT] & CODEC_BITS:
             raise InvalidRecords("a compressed message inside of a compressed message")
         raise CorruptRecords(f"the last message inside of a wrapper is cut after {left} bytes")
     return marked.last_offset
@@ -315,9 +313,9 @@ def _shift(header: BatchHeader, last: int, *, produced: bool) -> int:
 def _messages(view: memoryview, position: int, end: int, magic: int, pace: Pace, writer: _Writer) -> Steps[int]:
     """Plain messages of one magic, up to one that is incomplete, compressed or of another magic; the position there."""
     piece_bytes = _FIRST_PIECE_BYTES
-    least = legacy.OVERHEAD_BYTES[magic]
-    while end - position >= least and view[position + _MAGIC_AT] == magic:
-        if view[position + _ATTRIBUTES_AT] & CODEC_BITS:
+    least = MIN_BYTES[magic]
+    while end - position >= least and view[position + MAGIC_AT] == magic:
+        if view[position + LEGACY_ATTRIBUTES_AT] & CODEC_BITS:
             break
         size = _size(view, position, magic)
         if size > end - position:
@@ -547,7 +545,7 @@ def _sealed(
     """A v2 batch of these records, without a producer."""
     times = (base_timestamp, max_timestamp)
     covered = _COVERED(mark | codec, last_delta, *times, -1, -1, -1, count)
-    length = HEADER_BYTES - _PREFIX_BYTES + len(data)
+    length = HEADER_BYTES - PREFIX_BYTES + len(data)
     try:
         out = bytearray(_FRONT(base_offset, length, leader_epoch, batch.MAGIC, crc32c(data, crc32c(covered))))
     except struct.error as error:

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from . import batch, legacy
 from .batch import BatchHeader, Record
 from .errors import CorruptRecords
+from .layout import LENGTH_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 
 __all__ = ["MIN_ENTRY_BYTES", "NEWEST_MAGIC", "crc_matches", "headers", "read_header", "records"]
 
 Buffer = bytes | bytearray | memoryview
 
 NEWEST_MAGIC = batch.MAGIC
-MIN_ENTRY_BYTES = legacy.OVERHEAD_BYTES[0]
-_MAGIC_AT = 16
-_PREFIX_BYTES = 12
+MIN_ENTRY_BYTES = MIN_BYTES[0]
 
 
 def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
@@ -27,8 +26,8 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
     `whole=False` accepts a buffer that ends somewhere after the header. Raises CorruptRecords.
     """
-    at = position + _MAGIC_AT
-    if _MAGIC_AT <= at < len(buffer) and buffer[at] < batch.MAGIC:
+    at = position + MAGIC_AT
+    if MAGIC_AT <= at < len(buffer) and buffer[at] < batch.MAGIC:
         return legacy.read_header(buffer, position, whole=whole)
     return batch.read_header(buffer, position, whole=whole)
 
@@ -39,14 +38,15 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     Raises CorruptRecords for a bad size or magic.
     """
     position, end = 0, len(buffer)
-    while position + _MAGIC_AT < end:
-        if buffer[position + _MAGIC_AT] == batch.MAGIC and position + batch.HEADER_BYTES <= end:
+    while position + MAGIC_AT < end:
+        if buffer[position + MAGIC_AT] == batch.MAGIC and position + batch.HEADER_BYTES <= end:
             header = batch.read_header(buffer, position, whole=False)
-            following = position + _PREFIX_BYTES + header.batch_length
+            following = position + PREFIX_BYTES + header.batch_length
             if following > end:
                 return
         else:
-            size = _PREFIX_BYTES + int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True)
+            length = int.from_bytes(buffer[position + LENGTH_AT : position + PREFIX_BYTES], "big", signed=True)
+            size = PREFIX_BYTES + length
             if size < MIN_ENTRY_BYTES:
                 raise CorruptRecords(f"an entry of {size} bytes is smaller than any format allows")
             following = position + size
@@ -64,6 +64,6 @@ def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 def records(buffer: Buffer, position: int = 0, *, max_bytes: int = batch.MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
     """The records of the entry at `position`; its CRC is the caller's affair. Raises CorruptRecords, InvalidRecords."""
-    if len(buffer) > position + _MAGIC_AT and buffer[position + _MAGIC_AT] < batch.MAGIC:
+    if len(buffer) > position + MAGIC_AT and buffer[position + MAGIC_AT] < batch.MAGIC:
         return legacy.records(buffer, position, max_bytes=max_bytes)
     return batch.records(buffer, position, max_bytes=max_bytes)

@@ -29,20 +29,16 @@ from . import compression
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader, Record
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, Undecodable, UnsupportedCodec
+from .layout import LEGACY_CRC_FROM, LEGACY_KEY_AT, MIN_BYTES, OFFSET_AND_LENGTH, PREFIX_BYTES
 
-__all__ = ["OVERHEAD_BYTES", "assign", "build", "crc_matches", "inner", "message", "read_header", "records", "wrapped"]
+__all__ = ["assign", "build", "crc_matches", "inner", "message", "read_header", "records", "wrapped"]
 
 Buffer = bytes | bytearray | memoryview
 
 # A message without key and value, its offset and size included; by magic.
-OVERHEAD_BYTES = (26, 34)
 
-_PREFIX_BYTES = 12  # offset and size
-_CRC_START = 16  # what the CRC covers begins at the magic
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
-_OFFSET_AND_SIZE = struct.Struct(">qi")
-_KEY_AT = (_V0.size, _V1.size)
 _INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">i", ">q", ">I"))
 _BODY_V0, _BODY_V1 = struct.Struct(">bb"), struct.Struct(">bbq")
 _KNOWN_BITS = (CODEC_BITS, CODEC_BITS | LOG_APPEND_TIME_BIT)
@@ -59,18 +55,18 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
     """
     left = len(buffer) - position
     if position < 0 or left < _V0.size:
-        raise CorruptRecords(f"{left} bytes where a message takes {OVERHEAD_BYTES[0]}")
+        raise CorruptRecords(f"{left} bytes where a message takes {MIN_BYTES[0]}")
     offset, size, crc, magic, attributes = _V0.unpack_from(buffer, position)
     if magic not in (0, 1):
         raise CorruptRecords(f"magic {magic} where 0 or 1 is expected")
-    if size + _PREFIX_BYTES < OVERHEAD_BYTES[magic]:
-        raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes is smaller than its fixed fields")
-    if whole and size + _PREFIX_BYTES > left:
-        raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes where {left} are left")
+    if size + PREFIX_BYTES < MIN_BYTES[magic]:
+        raise CorruptRecords(f"a message of {size + PREFIX_BYTES} bytes is smaller than its fixed fields")
+    if whole and size + PREFIX_BYTES > left:
+        raise CorruptRecords(f"a message of {size + PREFIX_BYTES} bytes where {left} are left")
     timestamp = NO_TIMESTAMP
     if magic:
         if left < _V1.size:
-            raise CorruptRecords(f"{left} bytes where a message takes {OVERHEAD_BYTES[1]}")
+            raise CorruptRecords(f"{left} bytes where a message takes {MIN_BYTES[1]}")
         (timestamp,) = _INT64.unpack_from(buffer, position + _V0.size)
     attributes &= _KNOWN_BITS[magic]
     count = -1 if attributes & CODEC_BITS else 1
@@ -79,8 +75,8 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the entry of this header has the CRC it claims. Copies nothing."""
-    end = position + _PREFIX_BYTES + header.batch_length
-    return zlib.crc32(memoryview(buffer)[position + _CRC_START : end]) == header.crc
+    end = position + PREFIX_BYTES + header.batch_length
+    return zlib.crc32(memoryview(buffer)[position + LEGACY_CRC_FROM : end]) == header.crc
 
 
 def message(buffer: Buffer, position: int, end: int, magic: int) -> Message:
@@ -89,8 +85,8 @@ def message(buffer: Buffer, position: int, end: int, magic: int) -> Message:
     Its CRC is not checked. Raises CorruptRecords for sizes that contradict each other, InvalidRecords for another
     magic.
     """
-    if end - position < OVERHEAD_BYTES[magic]:
-        raise CorruptRecords(f"{end - position} bytes where a message takes {OVERHEAD_BYTES[magic]}")
+    if end - position < MIN_BYTES[magic]:
+        raise CorruptRecords(f"{end - position} bytes where a message takes {MIN_BYTES[magic]}")
     if magic:
         offset, size, _, found, attributes, timestamp = _V1.unpack_from(buffer, position)
     else:
@@ -98,10 +94,10 @@ def message(buffer: Buffer, position: int, end: int, magic: int) -> Message:
         timestamp = NO_TIMESTAMP
     if found != magic:
         raise InvalidRecords(f"a message of format v{found} where v{magic} is expected")
-    stop = position + _PREFIX_BYTES + size
-    if stop > end or size < OVERHEAD_BYTES[magic] - _PREFIX_BYTES:
-        raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes where {end - position} are left")
-    key, at = _nullable(buffer, position + _KEY_AT[magic], stop - 4)
+    stop = position + PREFIX_BYTES + size
+    if stop > end or size < MIN_BYTES[magic] - PREFIX_BYTES:
+        raise CorruptRecords(f"a message of {size + PREFIX_BYTES} bytes where {end - position} are left")
+    key, at = _nullable(buffer, position + LEGACY_KEY_AT[magic], stop - 4)
     value, at = _nullable(buffer, at, stop)
     if at != stop:
         raise CorruptRecords(f"a message's parts and its size differ by {stop - at} bytes")
@@ -126,7 +122,7 @@ def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
         raise InvalidRecords(f"codec {codec} in a message of format v{magic}")
     view = memoryview(buffer)
     end = position + header.size_bytes
-    at = position + _KEY_AT[magic]
+    at = position + LEGACY_KEY_AT[magic]
     (key_bytes,) = _INT32.unpack_from(view, at)
     at += 4 + max(key_bytes, 0)
     if at + 4 > end:
@@ -174,12 +170,12 @@ def records(
 def _last_offset(data: bytes) -> int:
     """The offset field of the last message of a set, found by the sizes alone: messages may be many, and small."""
     position, end, offset = 0, len(data), 0
-    unpack = _OFFSET_AND_SIZE.unpack_from
-    while end - position >= OVERHEAD_BYTES[0]:
+    unpack = OFFSET_AND_LENGTH.unpack_from
+    while end - position >= MIN_BYTES[0]:
         offset, size = unpack(data, position)
-        if size < OVERHEAD_BYTES[0] - _PREFIX_BYTES:
+        if size < MIN_BYTES[0] - PREFIX_BYTES:
             break
-        position += _PREFIX_BYTES + size
+        position += PREFIX_BYTES + size
     return offset
 
 
@@ -192,8 +188,8 @@ def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
         found = message(data, position, end, magic)
         if found[1] & CODEC_BITS:
             raise InvalidRecords("a compressed message inside of a compressed message")
-        (crc,) = _UINT32.unpack_from(data, position + _PREFIX_BYTES)
-        if zlib.crc32(memoryview(data)[position + _CRC_START : found[5]]) != crc:
+        (crc,) = _UINT32.unpack_from(data, position + PREFIX_BYTES)
+        if zlib.crc32(memoryview(data)[position + LEGACY_CRC_FROM : found[5]]) != crc:
             raise CorruptRecords("a message inside of a compressed one does not match its CRC")
         yield found
         position = found[5]

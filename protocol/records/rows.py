@@ -15,7 +15,7 @@ from functools import cache
 
 from .batch import CODEC_BITS
 from .errors import CorruptRecords, InvalidRecords
-from .legacy import OVERHEAD_BYTES
+from .layout import LEGACY_CRC_FROM, MIN_BYTES, PREFIX_BYTES
 from .walk import varint, varlong
 
 __all__ = ["Row", "put_messages", "put_records", "read_messages", "read_records"]
@@ -23,8 +23,7 @@ __all__ = ["Row", "put_messages", "put_records", "read_messages", "read_records"
 Row = tuple[int, int, bytes | None, bytes | None]
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_PREFIX_BYTES = 12  # offset and size
-_MIN_SIZE = tuple(overhead - _PREFIX_BYTES for overhead in OVERHEAD_BYTES)
+_MIN_SIZE = tuple(overhead - PREFIX_BYTES for overhead in MIN_BYTES[:2])
 
 # Offset, size, CRC, magic, attributes, (timestamp,) key length.
 _MESSAGE_V0 = struct.Struct(">qiIbbi").unpack_from
@@ -72,16 +71,16 @@ def _read_v1(piece: bytes, room: int) -> tuple[list[Row], int]:
     rows: list[Row] = []
     add, crc32, unpack, length_at = rows.append, zlib.crc32, _MESSAGE_V1, _LENGTH
     end = len(piece)
-    last = end - OVERHEAD_BYTES[1]
+    last = end - MIN_BYTES[1]
     position = 0
     for _ in range(room):
         if position > last:
             break
         offset, size, crc, magic, attributes, timestamp, key_bytes = unpack(piece, position)
-        stop = position + 12 + size
+        stop = position + PREFIX_BYTES + size
         if stop > end or magic != 1 or attributes & CODEC_BITS:
             break
-        if crc32(piece[position + 16 : stop]) != crc:
+        if crc32(piece[position + LEGACY_CRC_FROM : stop]) != crc:
             if rows:
                 break
             raise _wrong_crc(offset)
@@ -116,16 +115,16 @@ def _read_v0(piece: bytes, room: int) -> tuple[list[Row], int]:
     rows: list[Row] = []
     add, crc32, unpack, length_at = rows.append, zlib.crc32, _MESSAGE_V0, _LENGTH
     end = len(piece)
-    last = end - OVERHEAD_BYTES[0]
+    last = end - MIN_BYTES[0]
     position = 0
     for _ in range(room):
         if position > last:
             break
         offset, size, crc, magic, attributes, key_bytes = unpack(piece, position)
-        stop = position + 12 + size
+        stop = position + PREFIX_BYTES + size
         if stop > end or magic != 0 or attributes & CODEC_BITS:
             break
-        if crc32(piece[position + 16 : stop]) != crc:
+        if crc32(piece[position + LEGACY_CRC_FROM : stop]) != crc:
             if rows:
                 break
             raise _wrong_crc(offset)

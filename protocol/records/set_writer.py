@@ -15,14 +15,10 @@ from . import compression, formats, legacy
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import MessageTooLarge, Unwritable
+from .layout import LEGACY_ATTRIBUTES_AT, LEGACY_CRC_AT, LEGACY_TIMESTAMP_AT, MAGIC_AT, OFFSET_AND_LENGTH
 from .rules import Buffer, Message, Prepared, Rules, nothing, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
-_BASE_AND_LENGTH = struct.Struct(">qi")
-_CRC_AT = 12
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 17
-_V1_TIMESTAMP_AT = 18
 _INT64, _UINT32 = struct.Struct(">q"), struct.Struct(">I")
 
 # For what was opened before, within its bound.
@@ -93,11 +89,11 @@ def _stamp(
         timestamp = now_ms if rules.log_append_time else max(timestamp, NO_TIMESTAMP)
         attributes = header.codec | (LOG_APPEND_TIME_BIT if rules.log_append_time else 0)
         if attributes != header.attributes or timestamp != header.max_timestamp:
-            buffer[position + _ATTRIBUTES_AT] = attributes
-            _INT64.pack_into(buffer, position + _V1_TIMESTAMP_AT, timestamp)
-            with memoryview(buffer) as view, view[position + _MAGIC_AT : position + header.size_bytes] as covered:
+            buffer[position + LEGACY_ATTRIBUTES_AT] = attributes
+            _INT64.pack_into(buffer, position + LEGACY_TIMESTAMP_AT, timestamp)
+            with memoryview(buffer) as view, view[position + MAGIC_AT : position + header.size_bytes] as covered:
                 crc = zlib.crc32(covered)
-            _UINT32.pack_into(buffer, position + _CRC_AT, crc)
+            _UINT32.pack_into(buffer, position + LEGACY_CRC_AT, crc)
     fields = (offset, header.batch_length, -1, header.magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1)
     return BatchHeader(*fields, header.record_count)
 
@@ -192,9 +188,9 @@ def place(prepared: Prepared, base_offset: int) -> Prepared:
         messages = bytearray(legacy.inner(buffer, 0, first, max_bytes=_UNBOUNDED))
         position = 0
         while position < len(messages):
-            offset, length = _BASE_AND_LENGTH.unpack_from(messages, position)
+            offset, length = OFFSET_AND_LENGTH.unpack_from(messages, position)
             _INT64.pack_into(messages, position, offset + shift)
-            position += _BASE_AND_LENGTH.size + length
+            position += OFFSET_AND_LENGTH.size + length
         last = first.base_offset + shift
         buffer = _wrapped(messages, last, 0, first.attributes, NO_TIMESTAMP, prepared.compression_level)
         headers = (legacy.read_header(buffer),)

@@ -27,6 +27,7 @@ from . import batch, set_writer, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
+from .layout import CODEC_AT, MAGIC_AT
 from .rules import INT64_MAX, INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
 from .validate_batch import (
@@ -43,8 +44,6 @@ from .validate_batch import (
 __all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", "prepare", "preparing"]
 
 _BASE_AND_LENGTH = struct.Struct(">qi")
-_MAGIC_AT = 16
-_CODEC_AT = 22  # the low byte of the attributes
 _made = tuple.__new__
 _TOO_LARGE = -2  # no highest timestamp is below -1
 
@@ -108,7 +107,7 @@ def _begin(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
     Where it leads nowhere: the one batch, its header checked; or None if nothing has been checked yet.
     """
     size = len(records)
-    if size < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
+    if size < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
         return None
     try:
         header = batch.read_header(records, whole=False)
@@ -159,7 +158,7 @@ def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
         raise WrongBatches("there is no whole record batch")
     if magic != batch.MAGIC:
         raise WrongBatches(f"a batch of format v{magic}: Produce v{produce_version} takes v2 only")
-    _check_version(records[_CODEC_AT] & batch.CODEC_BITS, produce_version)
+    _check_version(records[CODEC_AT] & batch.CODEC_BITS, produce_version)
     if size != len(records) and validate_legacy.next_entry(records, size)[0] is not None:
         raise WrongBatches("more than one record batch")
     check_base_offset(records, 0)

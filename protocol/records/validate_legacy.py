@@ -26,17 +26,21 @@ from .errors import (
     UnsupportedCodec,
     Unwritable,
 )
+from .layout import (
+    LEGACY_ATTRIBUTES_AT,
+    LEGACY_CRC_AT,
+    LEGACY_KEY_AT,
+    LEGACY_TIMESTAMP_AT,
+    MAGIC_AT,
+    MIN_BYTES,
+    OFFSET_AND_LENGTH,
+    PREFIX_BYTES,
+)
 from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing, unnumbered
 from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
-_BASE_AND_LENGTH = struct.Struct(">qi")
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 17
 _MIN_LENGTH = 14  # what a v0 message takes after its size: the smallest that any format allows
-_CRC_AT = 12
-_V1_TIMESTAMP_AT = 18
-_KEY_AT = (18, 26)  # by magic
 _FIXED = struct.Struct(">qiIbb").unpack_from
 _WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the length of the key, by magic
 _BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
@@ -90,19 +94,19 @@ def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tup
     """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises UnknownBatches and,
     if sizes near 2^31 overflow as in Kafka 0.11 and later, OverflowingSize."""
     left = len(records) - position
-    if left < _BASE_AND_LENGTH.size:
+    if left < OFFSET_AND_LENGTH.size:
         return None, 0
-    _, length = _BASE_AND_LENGTH.unpack_from(records, position)
+    _, length = OFFSET_AND_LENGTH.unpack_from(records, position)
     if length < _MIN_LENGTH:
         why = f"Record size {length} is less than the minimum record overhead ({_MIN_LENGTH})"
         raise UnknownBatches(why)
-    if left <= _MAGIC_AT:
+    if left <= MAGIC_AT:
         return None, 0
-    magic = records[position + _MAGIC_AT]
+    magic = records[position + MAGIC_AT]
     if magic > batch.MAGIC:
         why = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
         raise UnknownBatches(why)
-    size = _BASE_AND_LENGTH.size + length
+    size = OFFSET_AND_LENGTH.size + length
     if size > _INT32_MAX and overflows:
         raise OverflowingSize(f"a batch of {length} bytes")
     return (magic if size <= left else None), size
@@ -192,14 +196,16 @@ def _split_plain(
 ) -> tuple[int, int]:
     """Past the next plain messages of this format of which nothing can be refused here, quickly: (position, count)."""
     end = len(view)
-    smallest, largest = legacy.OVERHEAD_BYTES[magic], min(rules.max_message_bytes, STEP_BYTES)
+    smallest, largest = MIN_BYTES[magic], min(rules.max_message_bytes, STEP_BYTES)
     count = 0
     while count < most and position < step_end and end - position >= smallest:
         _, length, crc, found, attributes = _FIXED(view, position)
-        following = position + 12 + length
-        if found != magic or attributes & CODEC_BITS or not smallest <= length + 12 <= largest or following > end:
+        following = position + PREFIX_BYTES + length
+        if found != magic or attributes & CODEC_BITS or following > end:
             break
-        if zlib.crc32(view[position + _MAGIC_AT : following]) != crc:
+        if not smallest <= following - position <= largest:
+            break
+        if zlib.crc32(view[position + MAGIC_AT : following]) != crc:
             break
         position = following
         count += 1
@@ -297,7 +303,7 @@ def _examine_plain(
                 break
         if found != magic or (compacted and key_bytes < 0):
             break
-        end = position + 12 + length
+        end = position + PREFIX_BYTES + length
         at = position + with_fixed.size + (key_bytes if key_bytes > 0 else 0)
         if at + 4 > end:
             break
@@ -330,7 +336,7 @@ def _examine_message(
 
 def _has_key(data: Buffer, position: int, magic: int, end: int) -> bool:
     """Whether the message has a key; its parts must fill it. Raises Undecodable."""
-    at = position + _KEY_AT[magic]
+    at = position + LEGACY_KEY_AT[magic]
     (key_bytes,) = _INT32.unpack_from(data, at)
     at += 4 + max(key_bytes, 0)
     if at + 4 > end:
@@ -346,12 +352,12 @@ def _last_inner(data: bytes | memoryview) -> Steps[tuple[int, int]]:
     position, end = 0, len(data)
     count, offset = 0, 0
     while position < end:
-        if end - position < _BASE_AND_LENGTH.size + _MIN_LENGTH:
+        if end - position < OFFSET_AND_LENGTH.size + _MIN_LENGTH:
             raise CorruptRecords(f"{end - position} bytes behind the last message of a compressed one")
-        offset, length = _BASE_AND_LENGTH.unpack_from(data, position)
-        if length < _MIN_LENGTH or length > end - position - _BASE_AND_LENGTH.size:
+        offset, length = OFFSET_AND_LENGTH.unpack_from(data, position)
+        if length < _MIN_LENGTH or length > end - position - OFFSET_AND_LENGTH.size:
             raise CorruptRecords(f"a message of {length} bytes inside of a compressed one")
-        position += _BASE_AND_LENGTH.size + length
+        position += OFFSET_AND_LENGTH.size + length
         count += 1
         if count % STEP_RECORDS == 0:
             yield
@@ -380,18 +386,18 @@ def _examining_inner(
     left_records, left_bytes = STEP_RECORDS, STEP_BYTES
     view = memoryview(data)
     for index in range(count):
-        offset, length = _BASE_AND_LENGTH.unpack_from(data, position)
-        end = position + _BASE_AND_LENGTH.size + length
-        found = data[position + _MAGIC_AT]
-        if data[position + _ATTRIBUTES_AT] & CODEC_BITS:
+        offset, length = OFFSET_AND_LENGTH.unpack_from(data, position)
+        end = position + OFFSET_AND_LENGTH.size + length
+        found = data[position + MAGIC_AT]
+        if data[position + LEGACY_ATTRIBUTES_AT] & CODEC_BITS:
             raise InvalidRecords("a compressed message inside of a compressed message")
         if found != magic:
             verdicts.refuse(index, f"a message of format v{found} inside of one of v{magic}")
         else:
-            if end - position < legacy.OVERHEAD_BYTES[magic]:
+            if end - position < MIN_BYTES[magic]:
                 raise CorruptRecords(f"a message of {end - position} bytes is smaller than its fixed fields")
-            (crc,) = _UINT32.unpack_from(data, position + _CRC_AT)
-            covered = view[position + _MAGIC_AT : end]
+            (crc,) = _UINT32.unpack_from(data, position + LEGACY_CRC_AT)
+            covered = view[position + MAGIC_AT : end]
             actual = (yield partial(zlib.crc32, covered)) if length > STEP_BYTES else zlib.crc32(covered)
             if actual != crc:
                 raise CorruptRecords("a message inside of a compressed one does not match its CRC")
@@ -400,7 +406,7 @@ def _examining_inner(
             if magic:
                 timestamp = header.max_timestamp
                 if not marked:
-                    (timestamp,) = _INT64.unpack_from(data, position + _V1_TIMESTAMP_AT)
+                    (timestamp,) = _INT64.unpack_from(data, position + LEGACY_TIMESTAMP_AT)
             lowest, highest = min(lowest, timestamp), max(highest, timestamp)
             verdicts.judge(index, timestamp, has_key)
         if offset + shift != expected + index:
@@ -435,14 +441,14 @@ def _messages(records: Buffer, end: int, opened: Sequence[bytes | memoryview]) -
             while at < len(data):
                 timestamp = header.max_timestamp
                 if header.magic and not header.log_append_time:
-                    (timestamp,) = _INT64.unpack_from(data, at + _V1_TIMESTAMP_AT)
+                    (timestamp,) = _INT64.unpack_from(data, at + LEGACY_TIMESTAMP_AT)
                 message, at = _message(data, at, header.magic, timestamp)
                 yield message
 
 
 def _message(view: memoryview, position: int, magic: int, timestamp: int) -> tuple[Message, int]:
     """A checked message, and where the next one begins."""
-    at = position + _KEY_AT[magic]
+    at = position + LEGACY_KEY_AT[magic]
     (key_bytes,) = _INT32.unpack_from(view, at)
     at += 4
     key = view[at : at + key_bytes] if key_bytes >= 0 else None

@@ -15,7 +15,6 @@ import contextlib
 import errno
 import os
 import re
-import struct
 import zlib
 from collections.abc import Iterator
 from types import TracebackType
@@ -26,6 +25,7 @@ from crc32c import crc32c
 from ...protocol.records import formats
 from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.layout import CRC_FROM, LEGACY_CRC_FROM, MAGIC_AT, MIN_BYTES, OFFSET_AND_LENGTH
 from ..errors import StorageError
 from ..format import checkpoint
 from ..io.files import DiskFiles, File, Files
@@ -43,10 +43,6 @@ _DIRECTORY_FILES = {
     checkpoint.LOG_START_OFFSET,
     checkpoint.REPLICATION_OFFSET,
 }
-_SIZE_FIELDS = struct.Struct(">qi")  # offset, bytes behind the size field
-_MAGIC_POSITION = 16
-_CRC_START = {0: 16, 1: 16, 2: 21}  # where what the CRC covers begins
-_HEADER_BYTES = {0: 26, 1: 34, 2: HEADER_BYTES}  # the least that an entry of a format takes
 
 
 class BatchFacts(NamedTuple):
@@ -225,13 +221,17 @@ def segment(
         yield from entries(source, check_crc=check_crc, open_wrappers=open_wrappers)
 
 
+def _min_bytes(magic: int) -> int:
+    return MIN_BYTES[magic] if magic < len(MIN_BYTES) else 0
+
+
 def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader | Damage:
     """The header at a place of the window, or why there is none."""
     left = source.size - position
     if len(window) - at < min(left, HEADER_BYTES):
         return Damage(position, left, "the file became shorter", True)
     try:
-        if left <= _MAGIC_POSITION or left < _HEADER_BYTES.get(window[at + _MAGIC_POSITION], 0):
+        if left <= MAGIC_AT or left < _min_bytes(window[at + MAGIC_AT]):
             raise CorruptRecords(f"{left} bytes where an entry begins")
         header = formats.read_header(window, at, whole=False)
         if header.size_bytes > left:
@@ -245,10 +245,10 @@ def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader
 
 def _may_go_on(data: bytes, left: int) -> bool:
     """Whether these few bytes are the beginning of an entry that goes on behind the file's end."""
-    if left < _SIZE_FIELDS.size:
+    if left < OFFSET_AND_LENGTH.size:
         return True
-    _, size = _SIZE_FIELDS.unpack_from(data)
-    return _SIZE_FIELDS.size + size > left and (left <= _MAGIC_POSITION or data[_MAGIC_POSITION] in _HEADER_BYTES)
+    _, size = OFFSET_AND_LENGTH.unpack_from(data)
+    return OFFSET_AND_LENGTH.size + size > left and (left <= MAGIC_AT or data[MAGIC_AT] < len(MIN_BYTES))
 
 
 def all_zeros(source: Source, position: int) -> bool:
@@ -266,7 +266,7 @@ def _crc_matches(source: Source, window: bytes, at: int, position: int, header: 
     if at + header.size_bytes <= len(window):
         return formats.crc_matches(window, at, header)
     crc = 0
-    checked = position + _CRC_START[header.magic]
+    checked = position + (CRC_FROM if header.magic == 2 else LEGACY_CRC_FROM)
     while checked < end:
         data = source.read(checked, min(WINDOW_BYTES, end - checked))
         if not data:

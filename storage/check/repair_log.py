@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from ...protocol.records.batch import MAGIC, BatchHeader
+from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, HEADER_BYTES, LEADER_EPOCH_AT, PREFIX_BYTES
 from ..io.files import Files
 from ..io.undo_journal import Part, SavingFiles
 from ..log.append_plan import MAX_RELATIVE_OFFSET
@@ -28,16 +29,12 @@ from ..segments.sound_entries import sound_at, sound_entries
 from . import inspect
 from .entry import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem
 
-_EMPTY_BATCH = struct.Struct(">qiibIhiqqqhii")
-_CRC_START = 21
-_EPOCH_POSITION = 12
-
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
     """A v2 batch without records: of no producer, no leader and no time."""
-    fields = [first_offset, _EMPTY_BATCH.size - 12, -1, MAGIC, 0, 0, last_offset - first_offset, -1, -1, -1, -1, -1, 0]
-    data = bytearray(_EMPTY_BATCH.pack(*fields))
-    struct.pack_into(">I", data, 17, crc32c(bytes(data[_CRC_START:])))
+    length, delta = HEADER_BYTES - PREFIX_BYTES, last_offset - first_offset
+    data = bytearray(HEADER.pack(first_offset, length, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))
+    struct.pack_into(">I", data, CRC_AT, crc32c(bytes(data[CRC_FROM:])))
     return bytes(data)
 
 
@@ -277,12 +274,12 @@ class _Planner:
         run, epoch = self._run, found.header.partition_leader_epoch
         if run is not None and run.count == 1 and (run.before is None or epoch >= run.before):
             true = epoch if run.before is None else run.before
-            run.edit.patches.append((run.position + _EPOCH_POSITION, struct.pack(">i", true)))
+            run.edit.patches.append((run.position + LEADER_EPOCH_AT, struct.pack(">i", true)))
             what = f"give it the leader epoch {true} of its neighbours"
             self._note(run.edit.segment, run.position, None, what)
             self._epoch, self._run = epoch, None
         else:
-            edit.patches.append((found.position + _EPOCH_POSITION, struct.pack(">i", self._epoch)))
+            edit.patches.append((found.position + LEADER_EPOCH_AT, struct.pack(">i", self._epoch)))
             what = f"give it the leader epoch {self._epoch} of those before it"
             self._note(edit.segment, found.position, found.header.base_offset, what)
 

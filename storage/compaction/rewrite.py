@@ -25,6 +25,7 @@ from ...protocol.records import batch, convert, filtering, formats, legacy
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.records.filtering import Keep
+from ...protocol.records.layout import LENGTH_AND_MAGIC, MIN_BYTES, PREFIX_BYTES
 from ...protocol.records.steps import run
 from ..errors import StorageError
 from ..io.files import Files
@@ -34,8 +35,6 @@ from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segm
 from ..segments.swap import CLEANED
 
 _LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: where its marker lies
-_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # in all formats
-_LEAST_BYTES = 14  # behind offset and length: a v0 message with null key and value
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _WRITE_BYTES = 1 << 20  # written, and reported, at once
 
@@ -149,17 +148,17 @@ def holds_old_formats(files: Files, source: Source) -> bool:
             file.close()
     except OSError as error:
         raise StorageError(f"cannot read {source.log_path}: {error}") from error
-    position, last = 0, source.size_bytes - _LEAST_BYTES - 12
-    header_of = _LENGTH_AND_MAGIC.unpack_from
+    position, last = 0, source.size_bytes - MIN_BYTES[0]
+    header_of = LENGTH_AND_MAGIC.unpack_from
     while position <= last:
         length, magic = header_of(data, position)
         if magic != batch.MAGIC:
             if magic in (0, 1):
                 return True
             raise StorageError(f"{source.log_path} at byte {position}: message format v{magic} is unknown")
-        if length < _LEAST_BYTES:
+        if length < MIN_BYTES[0] - PREFIX_BYTES:
             break
-        position += 12 + length
+        position += PREFIX_BYTES + length
     if position != source.size_bytes:
         raise StorageError(f"{source.log_path} at byte {position}: not a whole batch")
     return False

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import crc_matches, read_header
+from ...protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from ..config import LogConfig
 from ..errors import StorageError
 from ..format.index import TIME_ENTRY_BYTES
@@ -20,8 +21,6 @@ from ..producers.producer_state import advance
 from ..segments.segment import SUFFIXES, Segment
 from .append_plan import MAX_RELATIVE_OFFSET, must_roll
 from .availability import watched
-
-_PREFIX_BYTES = 12  # offset and length, in all formats
 
 
 class FollowerLog(PartitionLog):
@@ -122,9 +121,9 @@ def sound_batches(records: memoryview, end_offset: int) -> list[BatchHeader]:
     """The headers of the whole batches. CorruptRecords as `FollowerLog.append_fetched`."""
     found: list[BatchHeader] = []
     position = 0
-    while position + _PREFIX_BYTES <= len(records):
-        length = int.from_bytes(records[position + 8 : position + 12], "big", signed=True)
-        if length > 0 and position + _PREFIX_BYTES + length > len(records):
+    while position + PREFIX_BYTES <= len(records):
+        length = int.from_bytes(records[position + LENGTH_AT : position + PREFIX_BYTES], "big", signed=True)
+        if length > 0 and position + PREFIX_BYTES + length > len(records):
             break
         header = read_header(records, position)
         if not crc_matches(records, position, header):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords
+from ...protocol.records.layout import LENGTH_AND_MAGIC, MIN_BYTES, PREFIX_BYTES, PRODUCER_ID_AT
 from ..errors import StorageError
 from ..io.files import MAP_BYTES, File, Files
 from ..segments.segment import LOG_SUFFIX, Segment
@@ -27,10 +28,7 @@ from .producer_state import CachedBatch
 # Read at once. So little that it is copied, not mapped: the reading gives other threads their turn.
 RUN_BYTES = MAP_BYTES // 2
 _WANTED = struct.Struct(">qhi")
-_WANTED_AT = 43  # where a header has these: producer id, epoch, base sequence
-_LENGTH = struct.Struct(">8xi4xb")  # length and magic
-_PREFIX_BYTES = 12
-_LEAST_LENGTH = 14
+_LEAST_LENGTH = MIN_BYTES[0] - PREFIX_BYTES
 
 
 class _Part(NamedTuple):
@@ -123,13 +121,13 @@ class DuplicateScan:
                 return found
             position, size = 0, len(data)
             while position + batch.HEADER_BYTES <= size:
-                length, magic = _LENGTH.unpack_from(data, position)
-                at = position + _WANTED_AT
+                length, magic = LENGTH_AND_MAGIC.unpack_from(data, position)
+                at = position + PRODUCER_ID_AT
                 if magic == batch.MAGIC and start + position >= first and data.startswith(self._wanted, at):
                     found = self._copy(data, position) or found
                 if length < _LEAST_LENGTH:
                     raise StorageError(f"a batch of {length} bytes at byte {start + position}")
-                position += _PREFIX_BYTES + length
+                position += PREFIX_BYTES + length
             if position < size and start + size == end:
                 break  # the last is a message of an old format, shorter than a batch's header
             start += position

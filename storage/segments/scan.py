@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from ...protocol.records import batch, formats
 from ...protocol.records.batch import HEADER_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords
+from ...protocol.records.layout import LENGTH_AT, MAGIC_AT, PREFIX_BYTES
 from ..io.files import MAP_BYTES, Files
 
 _PIECE_BYTES = MAP_BYTES - 4096
 # No topic should take such batches: a size like that may be damage, for which no memory is taken.
 _MAPPED_BYTES = 16 * 1024 * 1024
-_PREFIX_BYTES = 12  # offset and length
-_MAGIC_AT = 16
 
 OnRead = Callable[[int], None]
 """Is told how many bytes were read."""
@@ -41,9 +40,9 @@ def entries(
             size = HEADER_BYTES
             if left >= HEADER_BYTES or (left and read == size_bytes):
                 header = None
-                if left >= HEADER_BYTES and buffer[position + _MAGIC_AT] == batch.MAGIC:
+                if left >= HEADER_BYTES and buffer[position + MAGIC_AT] == batch.MAGIC:
                     header = batch.read_header(buffer, position, whole=False)
-                    size = _PREFIX_BYTES + header.batch_length
+                    size = PREFIX_BYTES + header.batch_length
                 else:
                     size = _size(buffer, position)
                 if size <= left:
@@ -77,9 +76,9 @@ def entries(
 
 def _size(buffer: memoryview, position: int) -> int:
     """The size of the entry there, if its first bytes are sound."""
-    if len(buffer) - position < _PREFIX_BYTES:
+    if len(buffer) - position < PREFIX_BYTES:
         raise CorruptRecords(f"{len(buffer) - position} bytes where an entry begins")
-    size = _PREFIX_BYTES + int.from_bytes(buffer[position + 8 : position + _PREFIX_BYTES], "big", signed=True)
+    size = PREFIX_BYTES + int.from_bytes(buffer[position + LENGTH_AT : position + PREFIX_BYTES], "big", signed=True)
     if size < formats.MIN_ENTRY_BYTES:
         raise CorruptRecords(f"an entry of {size} bytes is smaller than any format allows")
     return size

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from ...protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import MIN_ENTRY_BYTES, crc_matches, read_header
+from ...protocol.records.layout import MAGIC_AT, OFFSET_AND_LENGTH, PREFIX_BYTES
 from ..errors import StorageError
 from ..format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from ..io.files import File, Files
@@ -40,9 +41,6 @@ _SCAN_BYTES = 8 * 1024
 _TAIL_BATCHES = 2048
 # base offset, batch length, last offset delta of a v2 header; the first two are a message's offset and size
 _OFFSETS = struct.Struct(">qi11xi")
-_OLD_OFFSETS = struct.Struct(">qi")
-_PREFIX_BYTES = 12  # offset and length: what the length does not count
-_MAGIC_AT = 16
 
 
 def file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
@@ -173,7 +171,7 @@ class Segment:
             self.count(header, position)
             ends.append(header.base_offset + header.last_offset_delta)
             positions.append(position)
-            position += _PREFIX_BYTES + header.batch_length
+            position += PREFIX_BYTES + header.batch_length
         self.size_bytes = position
 
     def cut_torn(self, *, look: bool = False) -> None:
@@ -383,15 +381,15 @@ class Segment:
         if left < MIN_ENTRY_BYTES:
             return False
         data = self.read(position, min(HEADER_BYTES, left))
-        if data[_MAGIC_AT] < MAGIC:
-            last, length = _OLD_OFFSETS.unpack_from(data)
+        if data[MAGIC_AT] < MAGIC:
+            last, length = OFFSET_AND_LENGTH.unpack_from(data)
             smallest = MIN_ENTRY_BYTES
         elif left >= HEADER_BYTES:
             base, length, delta = _OFFSETS.unpack_from(data)
             last, smallest = base + delta, HEADER_BYTES
         else:
             return False
-        if not smallest <= _PREFIX_BYTES + length <= left:
+        if not smallest <= PREFIX_BYTES + length <= left:
             return False
         return last == offset or (last < offset and self._is_first_of_several(position, offset))
 
@@ -477,15 +475,15 @@ class Segment:
                 chunk_position, start = position, 0
                 if len(chunk) < MIN_ENTRY_BYTES:
                     raise StorageError(f"{self._log_path} ends inside of a batch header")
-            if chunk[start + _MAGIC_AT] < MAGIC:
-                last, length = _OLD_OFFSETS.unpack_from(chunk, start)
+            if chunk[start + MAGIC_AT] < MAGIC:
+                last, length = OFFSET_AND_LENGTH.unpack_from(chunk, start)
                 delta, smallest = 0, MIN_ENTRY_BYTES
             elif start + HEADER_BYTES <= len(chunk):
                 base, length, delta = _OFFSETS.unpack_from(chunk, start)
                 last, smallest = base + delta, HEADER_BYTES
             else:
                 raise StorageError(f"{self._log_path} ends inside of a batch header")
-            size = _PREFIX_BYTES + length
+            size = PREFIX_BYTES + length
             if delta < 0 or size < smallest or position + size > self.size_bytes:  # else a reader would pass it over
                 raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes, {delta + 1} offsets")
             yield position, size, last

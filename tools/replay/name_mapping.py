@@ -15,11 +15,11 @@ from crc32c import crc32c
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords
+from ...protocol.records.layout import CRC_AT, CRC_FROM, PRODUCER_EPOCH_AT, PRODUCER_ID_AT
 from ...protocol.schema import Value
 
 OF_NODES = (4, 8)  # the resource types whose names are numbers of nodes: BROKER and BROKER_LOGGER
 NO_ID = -1
-_PRODUCER_AT, _EPOCH_AT, _CRC_AT, _CRC_START = 43, 51, 17, 21
 
 NODES = frozenset(
     """leader_id node_id broker_id controller_id preferred_read_replica replica_nodes isr_nodes offline_replicas
@@ -161,11 +161,11 @@ class Ids:
 def _rewrite(data: bytearray, position: int, header: batch.BatchHeader, producer_id: int, epoch: int) -> None:
     """Another producer in a batch. A CRC that was wrong stays wrong."""
     was_right = batch.crc_matches(data, position, header)
-    data[position + _PRODUCER_AT : position + _EPOCH_AT] = producer_id.to_bytes(8, "big", signed=True)
-    data[position + _EPOCH_AT : position + _EPOCH_AT + 2] = epoch.to_bytes(2, "big", signed=True)
+    data[position + PRODUCER_ID_AT : position + PRODUCER_EPOCH_AT] = producer_id.to_bytes(8, "big", signed=True)
+    data[position + PRODUCER_EPOCH_AT : position + PRODUCER_EPOCH_AT + 2] = epoch.to_bytes(2, "big", signed=True)
     if was_right:
-        crc = crc32c(memoryview(data)[position + _CRC_START : position + header.size_bytes])
-        data[position + _CRC_AT : position + _CRC_AT + 4] = crc.to_bytes(4, "big")
+        crc = crc32c(memoryview(data)[position + CRC_FROM : position + header.size_bytes])
+        data[position + CRC_AT : position + CRC_AT + 4] = crc.to_bytes(4, "big")
 
 
 Kind = Callable[[Ids, Any, str, Value, Place], Any]

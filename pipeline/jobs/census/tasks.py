@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....protocol.records.batch import CODEC_BITS, CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
+from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from ....storage.check import inspect
 from ....storage.errors import StorageError
 from ...readers import columnar
@@ -30,7 +31,6 @@ WINDOW_BYTES = 8 << 20
 _SMALL = 4096  # sizes below are counted one by one, and then put into their bins
 _BINS_OF_SMALL = np.array([bin_of(size) for size in range(_SMALL)], np.int64)
 _SIZE = struct.Struct(">i")
-_PREFIX_BYTES = 12
 _LEAST_BYTES = 14
 _COMMIT, _ABORT = 1, 0
 
@@ -124,7 +124,7 @@ def _whole(data: bytes) -> int:
     position, end = 0, len(data)
     with contextlib.suppress(struct.error):
         while position < end:
-            size = unpack(data, position + 8)[0] + _PREFIX_BYTES
+            size = unpack(data, position + LENGTH_AT)[0] + PREFIX_BYTES
             if size < _LEAST_BYTES or position + size > end:
                 break
             position += size

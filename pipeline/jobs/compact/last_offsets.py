@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from ....protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from ....storage.check import inspect
 from ....storage.compaction.cleaned_transactions import CleanedTransactions
 from ....storage.compaction.offset_map import digests
@@ -55,7 +56,6 @@ _BLOCK = struct.Struct("<qq")
 _COUNT = struct.Struct("<q")
 _ENTRY_SIZE = struct.Struct(">i")
 _KIND = struct.Struct(">xxh")
-_PREFIX_BYTES = 12
 _LEAST_BYTES = 14
 _HASH_BYTES = 16
 _ROW_WORDS = 3  # two of the hash, the offset
@@ -134,9 +134,9 @@ def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, mem
             data = source.read(position, min(WINDOW_BYTES, size_bytes - position))
             size = _whole(data)
             if not size:
-                if len(data) < _PREFIX_BYTES:
+                if len(data) < PREFIX_BYTES:
                     raise CorruptRecords(f"{len(data)} bytes where an entry begins")
-                size = _ENTRY_SIZE.unpack_from(data, 8)[0] + _PREFIX_BYTES
+                size = _ENTRY_SIZE.unpack_from(data, LENGTH_AT)[0] + PREFIX_BYTES
                 if not _LEAST_BYTES <= size <= min(size_bytes - position, inspect.ENTRY_BYTES_MAX):
                     raise CorruptRecords(f"an entry of {size} bytes where {size_bytes - position} are left")
                 data = source.read(position, size)
@@ -149,8 +149,8 @@ def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, mem
 def _whole(data: bytes) -> int:
     """How many bytes of this are whole entries, by their sizes."""
     unpack, position, end = _ENTRY_SIZE.unpack_from, 0, len(data)
-    while position + _PREFIX_BYTES <= end:
-        size = unpack(data, position + 8)[0] + _PREFIX_BYTES
+    while position + PREFIX_BYTES <= end:
+        size = unpack(data, position + LENGTH_AT)[0] + PREFIX_BYTES
         if size < _LEAST_BYTES or position + size > end:
             break
         position += size

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....protocol.records import formats
 from ....protocol.records.batch import HEADER_BYTES, BatchHeader
+from ....protocol.records.layout import MAGIC_AT
 from ....storage.compaction.rewrite import Read, Run
 from ....storage.io.files import MAP_BYTES, File, Files
 from ....storage.segments.scan import entries
@@ -44,7 +45,7 @@ def entry_places(data: bytes) -> list[int]:
         add(position)
     if len(places) > 1:
         at = np.array(places, np.int64)
-        magics = np.frombuffer(data, np.uint8)[at[:-1] + 16]
+        magics = np.frombuffer(data, np.uint8)[at[:-1] + MAGIC_AT]
         if magics.max() <= formats.NEWEST_MAGIC and (np.diff(at) >= _LEAST_BYTES[magics]).all():
             return places
     found = walk(data, 0, end)

@@ -18,6 +18,7 @@ from crc32c import crc32c
 from ....protocol.records import batch
 from ....protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
+from ....protocol.records.layout import CRC_FROM, LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ....storage.compaction.rewrite import Source
 from ....storage.io.files import Files
 from ...backend import ReadError
@@ -30,7 +31,6 @@ from ..in_place.windows import PADDING, WINDOW_BYTES, stretches
 from .index_comparison import Indexes, aborted_transactions
 
 _WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
-_CRC_START = 21
 _WRAPPED_BYTES = 256 << 10
 
 _Stretch = tuple[bytes, list[int]]
@@ -115,7 +115,8 @@ def _cuts(data: bytes, places: Sequence[int]) -> Iterator[int]:
     """Up to which entries to compare at once: all, unless there are wrappers, which may be large once opened."""
     at = np.array(places, np.int64)
     read = np.frombuffer(data, np.uint8)
-    is_wrapper = (read[at[:-1] + 16] != batch.MAGIC) & ((read[at[:-1] + 17] & batch.CODEC_BITS) > 0)
+    is_compressed = (read[at[:-1] + LEGACY_ATTRIBUTES_AT] & batch.CODEC_BITS) > 0
+    is_wrapper = (read[at[:-1] + MAGIC_AT] != batch.MAGIC) & is_compressed
     wrapped = np.cumsum(np.where(is_wrapper, np.diff(at), 0))
     done = 0
     while done < wrapped.size:
@@ -135,7 +136,7 @@ def _only(stretch: _Stretch, wanted: npt.NDArray[np.bool_]) -> _Stretch:
 
 def _compared(source: _Stretch, made: _Stretch) -> int:
     """Compares as many entries; how many records of old formats they hold. Raises Different, or what a decoder does."""
-    magics = np.frombuffer(source[0], np.uint8)[np.array(source[1][:-1], np.int64) + 16]
+    magics = np.frombuffer(source[0], np.uint8)[np.array(source[1][:-1], np.int64) + MAGIC_AT]
     is_new = magics == batch.MAGIC
     if is_new.any():
         (data, places), (made_data, made_places) = _only(source, is_new), _only(made, is_new)
@@ -192,7 +193,7 @@ def _decoded(data: bytes, places: Sequence[int]) -> pa.Table:
 
 def _are_alike(table: Table) -> bool:
     """Whether they are plain messages that differ in nothing but their records."""
-    marks = table.data[table.places[:, None] + (16, 17)]
+    marks = table.data[table.places[:, None] + (MAGIC_AT, LEGACY_ATTRIBUTES_AT)]
     return bool((marks == marks[0]).all()) and not table.codecs[0]
 
 
@@ -207,7 +208,7 @@ def _are_lone(table: Table) -> bool:
 def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
     """Uncompressed batches of one record, decoded together."""
     view = memoryview(data)
-    found = [crc32c(view[begin + _CRC_START : end]) for begin, end in pairwise(places)]
+    found = [crc32c(view[begin + CRC_FROM : end]) for begin, end in pairwise(places)]
     if (table.crcs != np.array(found, np.int64)).any():
         raise CorruptRecords("a batch does not match its CRC")
     at = np.array(places, np.int64)

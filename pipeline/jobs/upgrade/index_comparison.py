@@ -15,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ....protocol.records.errors import CorruptRecords
+from ....protocol.records.layout import LAST_OFFSET_DELTA_AT, MAGIC_AT, MAX_TIMESTAMP_AT, OFFSET_AT
 from ....storage.compaction.rewrite import Source
 from ....storage.io.files import Files
 from ....storage.producers import txn_index
 from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 
-_HEAD_BYTES = 43
+_HEAD_BYTES = MAX_TIMESTAMP_AT + 8
 _HEAD = np.dtype(
     {
         "names": ["base", "delta", "latest"],
         "formats": [">i8", ">i4", ">i8"],
-        "offsets": [0, 23, 35],
+        "offsets": [OFFSET_AT, LAST_OFFSET_DELTA_AT, MAX_TIMESTAMP_AT],
         "itemsize": _HEAD_BYTES,
     }
 )
@@ -59,7 +60,7 @@ class Indexes:
     def add(self, place: int, data: bytes, places: Sequence[int]) -> None:
         """Takes the next batches: they begin at `places` of the data, and the first one at `place` of the log."""
         at = np.array(places[:-1], np.int64)
-        if int(at[-1]) + _HEAD_BYTES > len(data) or (np.frombuffer(data, np.uint8)[at + 16] != 2).any():
+        if int(at[-1]) + _HEAD_BYTES > len(data) or (np.frombuffer(data, np.uint8)[at + MAGIC_AT] != 2).any():
             raise CorruptRecords("an entry is not of format v2")
         rows: Any = np.ndarray((len(data) - _HEAD_BYTES + 1,), f"V{_HEAD_BYTES}", data, strides=(1,))
         heads = rows[at].view(_HEAD)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords
+from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ....storage.compaction.rewrite import Limits, Rewritten, Source, rewrite
 from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles, Files
@@ -104,7 +105,7 @@ def look(item: SegmentItem, files: Files | None = None) -> Looked:
             while position < size:
                 data = window(file, position, min(_HOP_BYTES, size - position))
                 found = walk(data, 0, len(data) - len(PADDING))
-                if any(data[at + 16] != batch.MAGIC for at in found.positions):
+                if any(data[at + MAGIC_AT] != batch.MAGIC for at in found.positions):
                     return Looked(True, _estimated(window(file, position, min(_SAMPLE_BYTES, size - position)), size))
                 step = found.end
                 if not found.positions:
@@ -128,9 +129,9 @@ def _estimated(data: bytes, size: int) -> int:
     """What a segment of so many bytes will take, by the share of plain messages in these."""
     found = walk(data, 0, len(data) - len(PADDING))
     growth = sum(
-        _GROWTH_BYTES[data[at + 16]]
+        _GROWTH_BYTES[data[at + MAGIC_AT]]
         for at in found.positions
-        if data[at + 16] != batch.MAGIC and not data[at + 17] & batch.CODEC_BITS
+        if data[at + MAGIC_AT] != batch.MAGIC and not data[at + LEGACY_ATTRIBUTES_AT] & batch.CODEC_BITS
     )
     return size + growth * size // max(found.end, 1)
 

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from ....protocol.records import batch, formats, legacy
 from ....protocol.records.batch import CODEC_BITS, CONTROL_BIT, HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
+from ....protocol.records.layout import CRC_FROM, PREFIX_BYTES
 from . import batches
 from . import legacy as legacy_rows
 from .columns import COLUMNS, record_batch, schema
@@ -26,8 +27,6 @@ __all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Damage", "Options", "decode", "spa
 Buffer = bytes | bytearray | memoryview
 Built = TypeVar("Built")
 
-_PREFIX_BYTES = 12  # offset and length
-_CRC_START = 21
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Enough for the costs of a chunk to vanish among its records, little enough for the processor's cache."""
@@ -217,11 +216,11 @@ def _run(view: memoryview, position: int, options: Options, taken: int) -> tuple
     try:
         while taken + size < options.chunk_bytes and position + HEADER_BYTES <= end:
             header = read_header(view, position, whole=False)
-            following = position + _PREFIX_BYTES + header.batch_length
+            following = position + PREFIX_BYTES + header.batch_length
             attributes = header.attributes
             if following > end or (attributes & CONTROL_BIT and not options.control):
                 break
-            if following - position > MAX_CHUNK_BYTES or crc32c(view[position + _CRC_START : following]) != header.crc:
+            if following - position > MAX_CHUNK_BYTES or crc32c(view[position + CRC_FROM : following]) != header.crc:
                 break
             payload = view[position + HEADER_BYTES : following]
             if attributes & CODEC_BITS:

@@ -23,6 +23,7 @@ from ....protocol.records import batch, compression, legacy
 from ....protocol.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.compression import Codec
 from ....protocol.records.errors import InvalidRecords, UnsupportedCodec
+from ....protocol.records.layout import CRC_AT, CRC_FROM, PREFIX_BYTES
 from .varints import Int64s, checked_difference, zigzag_widths, zigzags
 
 __all__ = ["BATCH_BYTES", "HEAD", "EncodeOptions", "encode", "payloads", "singles"]
@@ -38,8 +39,7 @@ _HEADER_OVERHEAD_BYTES = 10
 _INT32_MAX = 2**31 - 1
 _EMPTY = pa.scalar(b"", pa.binary())
 
-_V2_HEADER_BYTES_IN_LENGTH = batch.HEADER_BYTES - 12
-_CRC_AT, _CRC_START = 17, 21  # in a batch: its CRC, and what that covers
+_V2_HEADER_BYTES_IN_LENGTH = batch.HEADER_BYTES - PREFIX_BYTES
 HEAD = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -271,8 +271,8 @@ def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
     head["record_count"] = 1
     written, ends = _bytes_of(_joined(_fixed(head), *records))
     places = ends.tolist()
-    crcs = np.array([crc32c(written[a + _CRC_START : b]) for a, b in pairwise(places)], ">u4")
-    at = ends[:-1, None] + np.arange(_CRC_AT, _CRC_AT + 4)
+    crcs = np.array([crc32c(written[a + CRC_FROM : b]) for a, b in pairwise(places)], ">u4")
+    at = ends[:-1, None] + np.arange(CRC_AT, CRC_AT + 4)
     if written.readonly:
         written = memoryview(bytearray(written))
     np.frombuffer(written, np.uint8)[at] = crcs.view(np.uint8).reshape(-1, 4)

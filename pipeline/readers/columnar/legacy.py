@@ -17,16 +17,22 @@ import numpy.typing as npt
 
 from ....protocol.records.batch import CODEC_BITS, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
-from ....protocol.records.legacy import OVERHEAD_BYTES, read_header
+from ....protocol.records.layout import (
+    LEGACY_ATTRIBUTES_AT,
+    LEGACY_CRC_AT,
+    LEGACY_CRC_FROM,
+    LEGACY_KEY_AT,
+    LEGACY_TIMESTAMP_AT,
+    LENGTH_AT,
+    MAGIC_AT,
+    MIN_BYTES,
+    PREFIX_BYTES,
+)
+from ....protocol.records.legacy import read_header
 from .rows import Rows, Spans
 from .varints import PADDING, Bytes, Int64s, checked_sum
 
-_PREFIX_BYTES = 12  # offset and size
-_CRC_START = 16
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 17
-_KEY_AT = np.array([18, 26], np.int64)  # by magic; in v1 the timestamp lies before it
-_TIMESTAMP_AT = 18
+_KEYS_AT = np.array(LEGACY_KEY_AT, np.int64)  # by magic; in v1 the timestamp lies before it
 _SIZE_AND_CRC = struct.Struct(">iI")
 _SIZE = struct.Struct(">i")
 _SIZE_TO_ATTRIBUTES = struct.Struct(">iIbb")
@@ -68,12 +74,12 @@ def rows_at(
     record_counts = np.array(counts, np.int64)
     magics = np.repeat(np.array([header.magic for header in headers], np.int64), record_counts)
     wrapped = np.repeat(np.array([header.codec > 0 for header in headers], np.bool_), record_counts)
-    if (data[begins + _MAGIC_AT] != magics).any():
+    if (data[begins + MAGIC_AT] != magics).any():
         raise InvalidRecords("a message of another format inside of a compressed message")
-    if (data[begins + _ATTRIBUTES_AT][wrapped] & CODEC_BITS).any():
+    if (data[begins + LEGACY_ATTRIBUTES_AT][wrapped] & CODEC_BITS).any():
         raise InvalidRecords("a compressed message inside of a compressed message")
-    stops = begins + _PREFIX_BYTES + _fields(data, begins + 8, ">i4")
-    keys, position = _spans(data, begins + _KEY_AT[magics], stops - 4)
+    stops = begins + PREFIX_BYTES + _fields(data, begins + LENGTH_AT, ">i4")
+    keys, position = _spans(data, begins + _KEYS_AT[magics], stops - 4)
     values, position = _spans(data, position, stops)
     if (position != stops).any():
         raise CorruptRecords("a message's parts and its size differ")
@@ -81,7 +87,7 @@ def rows_at(
     shifts = _shifts(headers, record_counts, offsets)
     timestamps = np.full(begins.size, -1, np.int64)
     timed = magics > 0
-    timestamps[timed] = _fields(data, begins[timed] + _TIMESTAMP_AT, ">i8")
+    timestamps[timed] = _fields(data, begins[timed] + LEGACY_TIMESTAMP_AT, ">i8")
     appended = np.array([header.log_append_time and header.codec > 0 for header in headers], np.bool_)
     times = np.array([header.max_timestamp for header in headers], np.int64)
     if appended.any():
@@ -109,9 +115,9 @@ def plain_rows(data: bytes, places: Sequence[int]) -> Rows:
     Raises CorruptRecords, also for a CRC that does not match.
     """
     view, crc32 = memoryview(data), zlib.crc32
-    found = [crc32(view[begin + _CRC_START : end]) for begin, end in pairwise(places)]
+    found = [crc32(view[begin + LEGACY_CRC_FROM : end]) for begin, end in pairwise(places)]
     starts = np.array(places[:-1], np.int64)
-    if (_fields(np.frombuffer(data, np.uint8), starts + _PREFIX_BYTES, ">u4") != np.array(found, np.int64)).any():
+    if (_fields(np.frombuffer(data, np.uint8), starts + LEGACY_CRC_AT, ">u4") != np.array(found, np.int64)).any():
         raise CorruptRecords("a message does not match its CRC")
     return rows_at([read_header(view, places[0])], data, starts, [len(found)], [True])
 
@@ -120,19 +126,19 @@ def run(data: memoryview, position: int, most_bytes: int) -> int:
     """Where a run of plain messages that begins at `position` ends: of the same format and attributes, whole, with CRCs
     that match, of at most so many bytes. `position` if there is none."""
     end = min(len(data), position + most_bytes)
-    if end - position < OVERHEAD_BYTES[0]:
+    if end - position < MIN_BYTES[0]:
         return position
-    _, _, magic, attributes = _SIZE_TO_ATTRIBUTES.unpack_from(data, position + 8)
+    _, _, magic, attributes = _SIZE_TO_ATTRIBUTES.unpack_from(data, position + LENGTH_AT)
     if magic not in (0, 1) or attributes & CODEC_BITS:
         return position
-    least = OVERHEAD_BYTES[magic] - _PREFIX_BYTES
+    least = MIN_BYTES[magic] - PREFIX_BYTES
     unpack, crc32 = _SIZE_TO_ATTRIBUTES.unpack_from, zlib.crc32
-    while end - position >= OVERHEAD_BYTES[0]:
-        size, crc, found, marks = unpack(data, position + 8)
-        stop = position + _PREFIX_BYTES + size
+    while end - position >= MIN_BYTES[0]:
+        size, crc, found, marks = unpack(data, position + LENGTH_AT)
+        stop = position + PREFIX_BYTES + size
         if found != magic or marks != attributes or size < least or stop > end:
             break
-        if crc32(data[position + _CRC_START : stop]) != crc:
+        if crc32(data[position + LEGACY_CRC_FROM : stop]) != crc:
             break
         position = stop
     return position
@@ -154,23 +160,23 @@ def _hop_plain(payload: bytes, position: int, end: int, starts: list[int]) -> No
     unpack = _SIZE.unpack_from
     while position < end:
         starts.append(position)
-        position += _PREFIX_BYTES + unpack(payload, position + 8)[0]
+        position += PREFIX_BYTES + unpack(payload, position + LENGTH_AT)[0]
 
 
 def _hop(payload: bytes, position: int, end: int, magic: int, starts: list[int]) -> None:
     """Appends where each message of an opened wrapper starts. Raises CorruptRecords, InvalidRecords."""
     if position == end:
         raise InvalidRecords("a compressed message without messages inside")
-    least = OVERHEAD_BYTES[magic]
+    least = MIN_BYTES[magic]
     view = memoryview(payload)
     while position < end:
         if end - position < least:
             raise CorruptRecords(f"{end - position} bytes where a message takes {least}")
-        size, crc = _SIZE_AND_CRC.unpack_from(payload, position + 8)
-        stop = position + _PREFIX_BYTES + size
-        if size < least - _PREFIX_BYTES or stop > end:
-            raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes where {end - position} are left")
-        if zlib.crc32(view[position + _CRC_START : stop]) != crc:
+        size, crc = _SIZE_AND_CRC.unpack_from(payload, position + LENGTH_AT)
+        stop = position + PREFIX_BYTES + size
+        if size < least - PREFIX_BYTES or stop > end:
+            raise CorruptRecords(f"a message of {size + PREFIX_BYTES} bytes where {end - position} are left")
+        if zlib.crc32(view[position + LEGACY_CRC_FROM : stop]) != crc:
             raise CorruptRecords("a message inside of a compressed one does not match its CRC")
         starts.append(position)
         position = stop

@@ -29,6 +29,7 @@ from ....protocol.records.batch import (
     BatchHeader,
 )
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ....storage.compaction.rewrite import Run
 from . import legacy as legacy_rows
 from .chunks import CHUNK_BYTES
@@ -114,9 +115,9 @@ def _groups(window: bytes, data: npt.NDArray[np.uint8], places: Sequence[int]) -
     starts = np.array(places[:-1], np.int64)
     if not starts.size:
         return
-    magics = data[starts + 16]
+    magics = data[starts + MAGIC_AT]
     known = np.array([batch.CODEC_BITS, batch.CODEC_BITS | LOG_APPEND_TIME_BIT, 0], np.uint8)
-    attributes = data[starts + 17] & known[magics]
+    attributes = data[starts + LEGACY_ATTRIBUTES_AT] & known[magics]
     # Wrappers are one kind, whatever their codec.
     kinds = magics.astype(np.int64) << 8 | np.where(attributes & CODEC_BITS, 128, attributes)
     cuts = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), starts.size]

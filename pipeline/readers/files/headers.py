@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from ....protocol.records import batch
 from ....protocol.records.formats import MIN_ENTRY_BYTES
+from ....protocol.records.layout import MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 from ..columnar.encoding import HEAD
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-PREFIX_BYTES = 12  # offset and size, which the size does not count
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
-_LEAST_SIZES = (26 - PREFIX_BYTES, 34 - PREFIX_BYTES, batch.HEADER_BYTES - PREFIX_BYTES)  # by magic
+_LEAST_SIZES = tuple(size - PREFIX_BYTES for size in MIN_BYTES)  # by magic
 
 _OLD = np.dtype(
     [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8")]
@@ -80,7 +80,7 @@ class Table:
 
     @cached_property
     def magics(self) -> npt.NDArray[np.uint8]:
-        return self.data[self.places + 16]
+        return self.data[self.places + MAGIC_AT]
 
     @cached_property
     def is_new(self) -> Bools:

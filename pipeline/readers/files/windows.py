@@ -17,6 +17,7 @@ from ....protocol.records import formats
 from ....protocol.records.batch import HEADER_BYTES, BatchHeader
 from ....protocol.records.errors import CorruptRecords
 from ....protocol.records.formats import MIN_ENTRY_BYTES
+from ....protocol.records.layout import LENGTH_AT
 from ....storage.check.inspect import ENTRY_BYTES_MAX
 from ...backend import ReadError
 from .headers import PREFIX_BYTES, Table, walk
@@ -162,7 +163,7 @@ class Windows:
 
     def _large(self, position: int, view: memoryview) -> Window | str:
         """An entry that is larger than a window, or why it cannot be read."""
-        size = PREFIX_BYTES + int.from_bytes(view[8:12], "big", signed=True)
+        size = PREFIX_BYTES + int.from_bytes(view[LENGTH_AT:PREFIX_BYTES], "big", signed=True)
         if size > ENTRY_BYTES_MAX:
             return f"an entry of {size} bytes, more than one may have"
         left = self._file.size() - position
@@ -236,7 +237,7 @@ def _whole_size(data: bytes, left: int) -> int | None:
     """The size of the whole entry that begins with these bytes, of which so many are left; None if there is none."""
     if len(data) < MIN_ENTRY_BYTES:
         return None
-    size = PREFIX_BYTES + int.from_bytes(data[8:12], "big", signed=True)
+    size = PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:PREFIX_BYTES], "big", signed=True)
     if size > left or walk(data, 0, len(data)).problem is not None:
         return None
     return size

@@ -7,7 +7,6 @@ were aborted or entries are damaged.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from ....protocol.records import formats
 from ....protocol.records.batch import BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
+from ....protocol.records.layout import MAGIC_AT, OFFSET_AND_LENGTH, PREFIX_BYTES
 from ... import columns as rows
 from ...backend import OffsetRange, ReadError, Wanted
 from ..columnar import Damage, Options, decode, schema
@@ -28,8 +28,6 @@ __all__ = ["CHUNK_BYTES", "Decoder"]
 CHUNK_BYTES = 8 << 20
 """Decoded together: as much as is fetched at once. Batches are hopped in step, so more of them cost less each."""
 
-_OFFSET_SIZE = struct.Struct(">qi")
-_PREFIX_BYTES = 12
 _log = logging.getLogger(__name__)
 
 
@@ -151,7 +149,7 @@ class Decoder:
         where, why = f"offset {fetched.offset}", error
         if found:
             position, damage = found[0]
-            base = _OFFSET_SIZE.unpack_from(fetched.data, position)[0]
+            base = OFFSET_AND_LENGTH.unpack_from(fetched.data, position)[0]
             where, why = f"offset {base}, byte {position} of what was fetched at offset {fetched.offset}", damage.error
         return ReadError(f"{self._range.key} is damaged at {where} of {fetched.broker}: {why}")
 
@@ -160,11 +158,11 @@ class Decoder:
         header = damage.header
         told: dict[str, Any] = {
             "value": bytes(fetched.data[position : position + _size_bytes(fetched.data, position)]),
-            "offset": _OFFSET_SIZE.unpack_from(fetched.data, position)[0],
+            "offset": OFFSET_AND_LENGTH.unpack_from(fetched.data, position)[0],
             "timestamp": header.max_timestamp if header else -1,
             "timestamp_type": (int(header.log_append_time) if header.magic else -1) if header else -1,
             "headers": [],
-            "magic": header.magic if header else fetched.data[position + 16],
+            "magic": header.magic if header else fetched.data[position + MAGIC_AT],
             "codec": header.codec if header else 0,
             "producer_id": header.producer_id if header else -1,
             "producer_epoch": header.producer_epoch if header else -1,
@@ -187,4 +185,4 @@ class Decoder:
 
 
 def _size_bytes(data: memoryview, position: int) -> int:
-    return _PREFIX_BYTES + _OFFSET_SIZE.unpack_from(data, position)[1]
+    return PREFIX_BYTES + OFFSET_AND_LENGTH.unpack_from(data, position)[1]

@@ -11,16 +11,20 @@ from typing import NamedTuple
 
 from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
+from ....protocol.records.layout import (
+    LAST_OFFSET_DELTA_AT,
+    LEGACY_ATTRIBUTES_AT,
+    MAGIC_AT,
+    OFFSET_AND_LENGTH,
+    PREFIX_BYTES,
+)
 
 __all__ = ["Extent", "aborted_positions", "begins_damaged", "extent"]
 
 Buffer = bytes | bytearray | memoryview
 
 ABORT = 0  # a control record's type
-_PREFIX_BYTES = 12  # offset and size
-_MAGIC_AT = 16
-_LAST_DELTA_AT = 23  # in v2
-_OFFSET_SIZE, _INT32 = struct.Struct(">qi"), struct.Struct(">i")
+_INT32 = struct.Struct(">i")
 
 
 class Extent(NamedTuple):
@@ -42,20 +46,20 @@ def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Ex
     """
     position, size, following = 0, len(data), offset
     claimed = offset
-    unpack, delta_at = _OFFSET_SIZE.unpack_from, _INT32.unpack_from
-    while position + _MAGIC_AT < size:
+    unpack, delta_at = OFFSET_AND_LENGTH.unpack_from, _INT32.unpack_from
+    while position + MAGIC_AT < size:
         base, length = unpack(data, position)
-        stop = position + _PREFIX_BYTES + length
-        if length < formats.MIN_ENTRY_BYTES - _PREFIX_BYTES:
+        stop = position + PREFIX_BYTES + length
+        if length < formats.MIN_ENTRY_BYTES - PREFIX_BYTES:
             return Extent(following, position, 0, True)
-        magic = data[position + _MAGIC_AT]
+        magic = data[position + MAGIC_AT]
         if stop > size:
             break
         if magic < batch.MAGIC:
             # A wrapper's offset is that of its last record.
-            first, last = base if not data[position + _MAGIC_AT + 1] & batch.CODEC_BITS else following, base
-        elif length >= batch.HEADER_BYTES - _PREFIX_BYTES:
-            first, last = base, base + delta_at(data, position + _LAST_DELTA_AT)[0]
+            first, last = base if not data[position + LEGACY_ATTRIBUTES_AT] & batch.CODEC_BITS else following, base
+        elif length >= batch.HEADER_BYTES - PREFIX_BYTES:
+            first, last = base, base + delta_at(data, position + LAST_OFFSET_DELTA_AT)[0]
             claimed = max(claimed, last + 1)
             if doubting and magic == batch.MAGIC:
                 last = min(last, base + _believed(data, position))
@@ -67,7 +71,7 @@ def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Ex
         position = stop
         if following >= end:
             break
-    needed = max(0, _PREFIX_BYTES + unpack(data, position)[1]) if size - position >= _PREFIX_BYTES else 0
+    needed = max(0, PREFIX_BYTES + unpack(data, position)[1]) if size - position >= PREFIX_BYTES else 0
     if following == offset and position == size:
         following = claimed
     return Extent(following, position, needed, False)
