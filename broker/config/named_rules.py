@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
-from ..transactions.pattern import Pattern
+from ..patterns import BadPattern, Pattern
 from .definitions import ConfigError, ConfigType, Fact, format_value, parse_value
 from .named_configs import CLIENT_METRICS
 from .values import Config, ConfigEntry, ConfigSource, Synonym
@@ -53,22 +53,19 @@ def _check_client_metrics(name: str, configs: Mapping[str, str], broker: Config)
     if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
         problem = f"Invalid value {interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
-    matching(values.get("match", []))
+    _check_selectors(values.get("match", []))
 
 
-def matching(patterns: list[str]) -> dict[str, Pattern]:
-    """What of a client has to match which pattern, one of MATCHED each. Raises ConfigError, also for an expression that
-    takes backtracking: a client whose client id is made for it would hold the broker's loop."""
-    found: dict[str, Pattern] = {}
-    for pattern in patterns:
-        parts = [part.strip() for part in pattern.split("=")]
+def _check_selectors(selectors: list[str]) -> None:
+    """Raises ConfigError for a selector that is not `attribute=expression`, with an attribute of MATCHED."""
+    for selector in selectors:
+        parts = [part.strip() for part in selector.split("=")]
         try:
             if len(parts) != 2 or not parts[1] or parts[0] not in MATCHED:
-                raise ValueError(pattern)
-            found[parts[0]] = Pattern(parts[1])
-        except ValueError:
-            raise ConfigError(f"Illegal client matching pattern: {pattern}") from None
-    return found
+                raise BadPattern
+            Pattern(parts[1])
+        except BadPattern:
+            raise ConfigError(f"Illegal client matching pattern: {selector}") from None
 
 
 def _check_group(name: str, configs: Mapping[str, str], broker: Config) -> None:

@@ -23,7 +23,7 @@ from ...protocol.records.compression import Codec, decompress
 from ...protocol.records.errors import DecompressedTooLarge, InvalidRecords
 from ..errors import Refused
 from ..logs import get_logger
-from ..transactions.pattern import BadPattern, Pattern
+from ..patterns import BadPattern, Pattern
 
 Configs = Mapping[str, Mapping[str, str]]  # name of a resource -> config -> text
 

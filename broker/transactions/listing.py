@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
-from .pattern import BadPattern, Pattern
+from ..patterns import BadPattern, Pattern
 from .state import Transaction, TransactionState
 
 _STATES = {state.value: state for state in TransactionState}

@@ -1,0 +1,39 @@
+"""Regular expressions that clients send, matched by RE2 in time linear in the text.
+
+Kafka's broker matches ListTransactions' pattern (KIP-1152) and consumer groups' topic patterns (KIP-848) with RE2/J.
+Client metrics' selectors (KIP-714) are Java expressions in Kafka; here they are RE2's too, because a backtracking
+expression over a client id chosen for it could block the event loop for minutes.
+"""
+
+from __future__ import annotations
+
+import re2
+
+LENGTH_MAX = 1000
+"""Characters of an expression. RE2's time grows with the expression's size as well."""
+
+
+class BadPattern(ValueError):
+    """An expression that RE2 refuses, or one longer than LENGTH_MAX; the message says what is wrong."""
+
+
+class Pattern:
+    """A compiled regular expression. Raises BadPattern."""
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > LENGTH_MAX:
+            raise BadPattern(f"the expression has {len(pattern)} characters, more than {LENGTH_MAX}")
+        options = re2.Options()
+        options.log_errors = False  # RE2 writes them to stderr
+        options.never_capture = True  # groups need RE2's slower automaton, and nothing reads them
+        try:
+            self._compiled = re2.compile(pattern.encode(), options)
+        except UnicodeEncodeError as error:
+            raise BadPattern(f"the expression is not valid Unicode: {error.reason}") from error
+        except re2.error as error:
+            (problem,) = error.args
+            raise BadPattern(problem.decode(errors="replace")) from error
+
+    def fullmatch(self, text: str) -> bool:
+        """Returns whether the expression matches the whole text."""
+        return self._compiled.fullmatch(text.encode()) is not None
