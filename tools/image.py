@@ -140,18 +140,18 @@ def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
 
     Where one of them was used before, nothing is changed and its cluster id is returned.
     """
-    from ..storage.format.properties import parse_properties
     from ..storage.io.files import DiskFiles
     from ..storage.log_dir import restore
     from ..storage.log_dir.directory import DataDirectory
     from ..storage.log_dir.file_names import META_PROPERTIES
+    from ..storage.log_dir.meta_properties import parse_meta_properties
 
     files = DiskFiles()
     restore.finish(files, options.data_dirs)  # an interrupted one may have taken meta.properties away
     for path in options.data_dirs:
         place = os.path.join(path, META_PROPERTIES)
         with contextlib.suppress(OSError):  # one that cannot be read is the broker's affair
-            return parse_properties(files.read_bytes(place), place).get("cluster.id", "")
+            return parse_meta_properties(files.read_bytes(place), place).get("cluster.id", "")
     node_id = options.config["node.id"] if options.config.is_set("node.id") else options.node_ids[0]
     # The others take over what the first one has.
     DataDirectory.open(files, options.data_dirs[0], node_id=node_id, cluster_id=cluster_id).close()

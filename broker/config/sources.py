@@ -1,21 +1,18 @@
 """Where config text comes from: Java properties files and `KAFKA_*` environment variables.
 
-Owns the two notations, nothing of what the names mean. Sources: the format of `java.util.Properties.load`, and the rule
-of Apache Kafka's own container image for names in the environment.
+The names in the environment follow the rule of Apache Kafka's own container image.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from ...storage.format.properties import parse_properties
 from .definitions import ConfigError
 
 MAX_FILE_BYTES = 1 << 20  # a server.properties has a few kB; anything larger is the wrong file
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_BLANK = " \t\f"
 
 # Variables that Kafka's scripts and image read themselves; they name no config.
 NOT_CONFIGS = frozenset(
@@ -34,59 +31,10 @@ def read_properties_file(path: Path) -> dict[str, str]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"cannot read {path}: larger than {MAX_FILE_BYTES} bytes")
-    return parse_properties(data)
-
-
-def parse_properties(data: bytes) -> dict[str, str]:
-    """Java properties (ISO 8859-1, as Java reads them from a stream) as a dict; a later pair wins."""
-    pairs: dict[str, str] = {}
-    for line in _logical_lines(data.decode("latin-1")):
-        key, value = _split(line)
-        pairs[_unescape(key)] = _unescape(value)
-    return pairs
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, joined where a line ends in an odd number of backslashes."""
-    pending: str | None = None
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(_BLANK)
-        if pending is None and (not line or line[0] in "#!"):
-            continue
-        joined = (pending or "") + line
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
-            pending = joined[:-1]
-            continue
-        pending = None
-        yield joined
-    if pending:
-        yield pending
-
-
-def _split(line: str) -> tuple[str, str]:
-    """A logical line at its first separator that no backslash guards: blanks, one `=` or `:`, blanks."""
-    position = 0
-    while position < len(line) and line[position] not in "=:" + _BLANK:
-        position += 2 if line[position] == "\\" else 1
-    rest = line[position:].lstrip(_BLANK)
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(_BLANK)
-    return line[:position], rest
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-
-    def replace(match: re.Match[str]) -> str:
-        escaped = match[1]
-        if escaped[:1] != "u":
-            return _ESCAPES.get(escaped, escaped)
-        if len(escaped) != 5:
-            raise ConfigError(f"malformed \\uxxxx escape in {text!r}")
-        return chr(int(escaped[1:], 16))
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace, text, flags=re.DOTALL)
+    try:
+        return parse_properties(data)
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
 
 
 def from_environment(environ: Mapping[str, str], known: Mapping[str, object]) -> dict[str, tuple[str, str]]:

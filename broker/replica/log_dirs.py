@@ -20,13 +20,13 @@ from typing import NamedTuple
 from ...storage.config import LogConfig
 from ...storage.errors import DirectoryFailed, StorageError
 from ...storage.format.partition_metadata import decode_id
-from ...storage.format.properties import parse_properties
 from ...storage.io.disk_errors import lasting_error
 from ...storage.io.files import Files
 from ...storage.log.losses import Loss
 from ...storage.log_dir import restore
 from ...storage.log_dir.directory import DataDirectory
 from ...storage.log_dir.file_names import META_PROPERTIES, stored_node_id
+from ...storage.log_dir.meta_properties import parse_meta_properties
 from ...storage.partition_log import PartitionLog
 from ..config.values import EVERY_DIRECTORY
 from ..logs import get_logger
@@ -441,6 +441,6 @@ def _stored_id(files: Files, path: Path) -> bytes | None:
     """The id of a directory that cannot be used, if at least that can be read."""
     name = os.path.join(path, META_PROPERTIES)
     try:
-        return decode_id(parse_properties(files.read_bytes(name), name)["directory.id"])
+        return decode_id(parse_meta_properties(files.read_bytes(name), name)["directory.id"])
     except (OSError, StorageError, KeyError, ValueError):
         return None

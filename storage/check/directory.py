@@ -17,10 +17,10 @@ from ...protocol.primitives import ZERO_UUID
 from ..errors import StorageError
 from ..format import checkpoint
 from ..format.partition_metadata import FILE_NAME, decode_id, read_topic_id
-from ..format.properties import parse_properties
 from ..io.files import Files
 from ..log_dir import restore
 from ..log_dir.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
+from ..log_dir.meta_properties import parse_meta_properties
 from . import inspect
 from .partition import LEFTOVERS, Circumstances, Finding, Walk
 
@@ -213,7 +213,7 @@ def seen_twice(first: Sequence[Finding], second: Sequence[Finding]) -> list[Find
 
 def check_properties(files: Files, path: str) -> None:
     """Raises StorageError or ValueError if meta.properties is not what a broker needs."""
-    found = parse_properties(files.read_bytes(path), path)
+    found = parse_meta_properties(files.read_bytes(path), path)
     if not found:
         raise StorageError(f"{path} is empty")
     node = found.get("node.id", found.get("broker.id", ""))

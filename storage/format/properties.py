@@ -1,23 +1,86 @@
-"""Java's properties files, as far as `meta.properties` uses that format."""
+"""Java's properties files, read as `java.util.Properties.load` reads them from a stream and written as `store` does.
+
+`server.properties` and a data directory's `meta.properties` are such files.
+"""
 
 from __future__ import annotations
 
-from ..errors import StorageError
+import re
+from collections.abc import Iterator, Mapping
+
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = str.maketrans({letter: f"\\{short}" for short, letter in _ESCAPES.items()} | {c: f"\\{c}" for c in "\\=:#!"})
 
 
-def parse_properties(data: bytes, path: str) -> dict[str, str]:
-    """The `key=value` lines of a file. Raises StorageError, also for a `version` that is unknown."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise StorageError(f"malformed {path}: {error}") from error
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.strip() and line.lstrip()[0] not in "#!":
-            key, equals, value = line.partition("=")
-            if not equals:
-                raise StorageError(f"malformed {path}: {line!r}")
-            found[key.strip()] = value.strip()
-    if found and found.get("version") not in ("0", "1"):
-        raise StorageError(f"{path}: version {found.get('version')!r} is unknown")
-    return found
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Returns the pairs of a file in ISO 8859-1 with `\\uxxxx` escapes; the last pair of a key wins.
+
+    Raises ValueError for a malformed escape, the only error that the format has.
+    """
+    pairs: dict[str, str] = {}
+    for line in _logical_lines(data.decode("latin-1")):
+        key, value = _split(line)
+        pairs[_unescape(key)] = _unescape(value)
+    return pairs
+
+
+def format_properties(pairs: Mapping[str, str]) -> bytes:
+    """Returns a file of `key=value` lines under an empty comment line, from which `parse_properties` reads `pairs`."""
+    lines = [f"{_escape(key, blanks=True)}={_escape(value)}" for key, value in pairs.items()]
+    return "\n".join(["#", *lines, ""]).encode("ascii")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yields lines without comments and blank lines; a line that ends in an odd number of backslashes continues."""
+    pending = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(_BLANK)
+        if not pending and line[:1] in ("", "#", "!"):
+            continue
+        joined = pending + line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            pending = joined[:-1]
+        else:
+            pending = ""
+            yield joined
+    if pending:  # a last line of one backslash is skipped; in Java that depends on the line's end
+        yield pending
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Splits a logical line at its first separator without a backslash: blanks, `=` or `:` among blanks."""
+    position = 0
+    while position < len(line) and line[position] not in "=:" + _BLANK:
+        position += 2 if line[position] == "\\" else 1
+    rest = line[position:].lstrip(_BLANK)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANK)
+    return line[:position], rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if escaped[:1] != "u":
+            return _ESCAPES.get(escaped, escaped)
+        if len(escaped) != 5:
+            raise ValueError(f"malformed \\uxxxx escape in {text!r}")
+        return chr(int(escaped[1:], 16))
+
+    units = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", replace, text, flags=re.DOTALL)
+    # Java's strings are UTF-16: two escapes may be the halves of one character.
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _escape(text: str, *, blanks: bool = False) -> str:
+    """Escapes a value, or with `blanks` a key: a value needs a backslash only before a blank at its start."""
+    escaped = text.translate(_ESCAPED)
+    escaped = escaped.replace(" ", "\\ ") if blanks else re.sub("^ ", r"\\ ", escaped)
+    if escaped.isascii() and escaped.isprintable():
+        return escaped
+    units = memoryview(escaped.encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(chr(unit) if 0x20 <= unit <= 0x7E else f"\\u{unit:04X}" for unit in units)

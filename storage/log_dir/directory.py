@@ -24,7 +24,7 @@ from ...protocol.primitives import ZERO_UUID
 from ..config import LogConfig
 from ..errors import DirectoryFailed, DirectoryLocked, StorageError
 from ..format.partition_metadata import encode_id, read_topic_id
-from ..format.properties import parse_properties
+from ..format.properties import format_properties
 from ..io.disk_errors import is_passing, lasting_error
 from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss
@@ -32,6 +32,7 @@ from ..log.recovery import NOTHING_NOTED
 from ..partition_log import PartitionLog
 from . import clean_close, restore
 from .file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
+from .meta_properties import parse_meta_properties
 from .offset_checkpoints import NotedOffsets
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class DataDirectory:
     def _read_identity(self, node_id: int) -> None:
         path = self._join(META_PROPERTIES)
         try:
-            found = self._identity = parse_properties(self._files.read_bytes(path), path)
+            found = self._identity = parse_meta_properties(self._files.read_bytes(path), path)
         except FileNotFoundError:
             found = {}
         self.is_new = not found
@@ -193,8 +194,7 @@ class DataDirectory:
             "directory.id": self.directory_id,
         }
         if any(self._identity.get(key) != value for key, value in wanted.items()):
-            text = "#\n" + "".join(f"{key}={value}\n" for key, value in wanted.items())
-            write_atomically(self._files, self._join(META_PROPERTIES), text.encode())
+            write_atomically(self._files, self._join(META_PROPERTIES), format_properties(wanted))
 
     def _begin(self) -> None:
         """Takes the marker away before anything is loaded, reads the checkpoints, removes what was being deleted."""

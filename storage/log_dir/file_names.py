@@ -6,8 +6,8 @@ import os
 import re
 
 from ..errors import StorageError
-from ..format.properties import parse_properties
 from ..io.files import Files
+from .meta_properties import parse_meta_properties
 
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
@@ -22,7 +22,7 @@ def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
     """The node that a directory belongs to by its meta.properties; None if it does not say. Raises StorageError."""
     name = os.path.join(os.path.abspath(os.fspath(path)), META_PROPERTIES)
     try:
-        found = parse_properties(files.read_bytes(name), name)
+        found = parse_meta_properties(files.read_bytes(name), name)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ottla.broker.config.definitions import _table, check_of, facts, format_value, parse_value
-from ottla.broker.config.sources import MAX_FILE_BYTES, from_environment, parse_properties
+from ottla.broker.config.sources import MAX_FILE_BYTES, from_environment
 from ottla.broker.config.values import (
     ACTED_ON,
     Config,
@@ -205,73 +203,13 @@ def test_a_secret_is_neither_shown_nor_repeated() -> None:
 # ---- notations
 
 
-def test_properties_are_read_as_java_reads_them() -> None:
-    text = rb"""
-# a comment \
-! another
-plain=value
-  spaced   :   two words
-joined = one,\
-         two,\
-    three
-equals\=in\:key = a=b
-tab	separated
-unicode = \u0041\u00e4\tend
-even\\ = backslash
-nothing
-last = cut\
-"""
-    assert parse_properties(text) == {
-        "plain": "value",
-        "spaced": "two words",
-        "joined": "one,two,three",
-        "equals=in:key": "a=b",
-        "tab": "separated",
-        "unicode": "Aä\tend",
-        "even\\": "backslash",
-        "nothing": "",
-        "last": "cut",
-    }
-
-
-def test_a_later_pair_wins_whatever_the_line_ends() -> None:
-    assert parse_properties(b"a=1\r\nb=2\ra=3\n") == {"a": "3", "b": "2"}
-
-
-def test_a_broken_escape_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="malformed"):
-        parse_properties(rb"a=\u00g1")
-
-
-def escaped(text: str) -> str:
-    return "".join(f"\\u{ord(character):04x}" for character in text)
-
-
-@given(
-    st.dictionaries(
-        st.text(st.characters(max_codepoint=0xFFFF), min_size=1), st.text(st.characters(max_codepoint=0xFFFF))
-    )
-)
-def test_escaped_pairs_come_back(pairs: dict[str, str]) -> None:
-    lines = [f"{escaped(key)}={escaped(value)}" for key, value in pairs.items()]
-    assert parse_properties("\n".join(lines).encode("ascii")) == pairs
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_make_anything_but_a_config_error(data: bytes) -> None:
-    try:
-        pairs = parse_properties(data)
-    except ConfigError:
-        assert b"\\u" in data
-    else:
-        assert len(pairs) <= len(data)
-
-
 def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
         Config.load(file=tmp_path / "missing.properties")
     with pytest.raises(ConfigError, match="larger than"):
         Config.load(file=file_with(tmp_path, "#" * (MAX_FILE_BYTES + 1)))
+    with pytest.raises(ConfigError, match=r"cannot read .*properties: malformed .uxxxx escape"):
+        Config.load(file=file_with(tmp_path, "log.dir=\\u00g1"))
 
 
 def test_environment_names_follow_the_image() -> None:
