@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..protocol.limits import INT64_MAX
 from ..protocol.records.compression import Codec
 from .readers import columnar
 
@@ -113,7 +114,7 @@ _DECODED = {
 _CODECS = pa.array([codec.name.lower() for codec in sorted(Codec)])
 _ALL_FIELDS = {**FIELDS, EXACT_TIME.name: EXACT_TIME}
 _US_PER_MS = 1000
-_MS_MAX = (2**63 - 1) // _US_PER_MS
+_MS_MAX = INT64_MAX // _US_PER_MS
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from ..protocol.limits import INT32_MAX, INT64_MAX
 from .backend import Backend, DataLoss, OffsetRange, Offsets, ReadError, TopicPartition
 
 LATEST = -1
@@ -20,8 +21,6 @@ NoMatch = Literal["error", "latest"]
 """startingOffsetsByTimestampStrategy: what a partition without a record at or after its time does."""
 
 _log = logging.getLogger(__name__)
-_INT64_MAX = 2**63 - 1
-_INT32_MAX = 2**31 - 1
 MAX_PIECES = 1_000_000
 """So many tasks at most."""
 
@@ -85,7 +84,7 @@ def parse_assignment(text: str, name: str) -> tuple[TopicPartition, ...]:
         if not isinstance(partitions, list):
             raise wrong
         for partition in partitions:
-            if not _whole(partition, 0, _INT32_MAX):
+            if not _whole(partition, 0, INT32_MAX):
                 raise wrong
             found.append(TopicPartition(topic, partition))
     if not found:
@@ -140,9 +139,9 @@ def _by_partition(text: str, name: str, example: str, least: int) -> Offsets:
         if not isinstance(partitions, dict):
             raise wrong
         for partition, number in partitions.items():
-            if not (partition.isascii() and partition.isdecimal() and _whole(int(partition), 0, _INT32_MAX)):
+            if not (partition.isascii() and partition.isdecimal() and _whole(int(partition), 0, INT32_MAX)):
                 raise wrong
-            if not _whole(number, least, _INT64_MAX):
+            if not _whole(number, least, INT64_MAX):
                 raise wrong
             found[TopicPartition(topic, int(partition))] = number
     return found

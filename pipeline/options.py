@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from ..protocol.limits import INT32_MAX, INT64_MAX
 from .backend import OnCorrupt, Selection, Wanted
 from .offsets import (
     EARLIEST,
@@ -101,8 +102,6 @@ _DURATION_US = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_INT64_MAX = 2**63 - 1
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +177,12 @@ class _Given:
             raise OptionError(f"{name} is {text!r}: it must be true or false")
         return text.lower() == "true"
 
-    def number(self, name: str, *, at_least: int = 1, at_most: int = _INT64_MAX) -> int | None:
+    def number(self, name: str, *, at_least: int = 1, at_most: int = INT64_MAX) -> int | None:
         text = self.text(name)
         if text is None:
             return None
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not at_least <= int(text) <= at_most:
-            bounds = f"from {at_least} on" if at_most == _INT64_MAX else f"from {at_least} to {at_most}"
+            bounds = f"from {at_least} on" if at_most == INT64_MAX else f"from {at_least} to {at_most}"
             raise OptionError(f"{name} is {text!r}: it must be a number {bounds}")
         return int(text)
 
@@ -231,8 +230,8 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
         columns=given.listed("columns", "column"),
         committed=_committed(given, kafka),
         on_corrupt=given.choice("onCorrupt", ("fail", "skip", "emit"), "fail"),
-        max_batch_bytes=given.number("maxBatchBytes", at_most=_INT32_MAX) or DEFAULT_MAX_BATCH_BYTES,
-        min_partitions=given.number("minPartitions", at_most=_INT32_MAX),
+        max_batch_bytes=given.number("maxBatchBytes", at_most=INT32_MAX) or DEFAULT_MAX_BATCH_BYTES,
+        min_partitions=given.number("minPartitions", at_most=INT32_MAX),
         max_records_per_partition=given.number("maxRecordsPerPartition"),
         max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
         min_offsets_per_trigger=given.number("minOffsetsPerTrigger", at_least=0),

@@ -28,6 +28,7 @@ from typing import Annotated, Any, NamedTuple, dataclass_transform, get_args, ge
 from construct import Construct, Struct
 
 from .errors import MalformedMessage
+from .limits import INT16_MAX
 from .primitives import (
     ZERO_UUID,
     Array,
@@ -43,7 +44,7 @@ from .primitives import (
     unsigned_varint,
 )
 
-VERSION_MAX = 32767
+VERSION_MAX = INT16_MAX
 
 
 class Versions(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..protocol.limits import INT64_MAX
 from ..protocol.records.validate import Rules
 from .producers.producer_state import ProducerRules
 
@@ -27,5 +28,5 @@ class LogConfig:
     rules: Rules = field(default_factory=Rules)
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
     deletes: bool = True
-    flush_messages: int = 2**63 - 1
-    flush_ms: int = 2**63 - 1
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX

@@ -11,6 +11,7 @@ import ipaddress
 import re
 import socket
 
+from ...protocol.limits import INT32_MAX, INT32_MIN
 from .definitions import ConfigError
 
 NAME, PER_IP = "max.connections.per.ip.overrides", "max.connections.per.ip"
@@ -28,7 +29,7 @@ def counts_of(text: str) -> dict[str, int]:
         if not colon:
             problem = f"begin 0, end -1, length {len(pair.strip())}"
             raise ConfigError(f"Error parsing configuration property '{NAME}': {problem}")
-        if not _COUNT.fullmatch(count) or not -(2**31) <= int(count) < 2**31:
+        if not _COUNT.fullmatch(count) or not INT32_MIN <= int(count) <= INT32_MAX:
             raise ConfigError(f'For input string: "{count}"')
         found[host] = int(count)
     return found

@@ -5,6 +5,7 @@ What the release decides beside the configs comes from the broker's profile.
 
 from __future__ import annotations
 
+from ...protocol.limits import INT64_MAX
 from ...protocol.records import batch
 from ...protocol.records.compression import Codec
 from ...protocol.records.validate import Rules
@@ -13,7 +14,7 @@ from ...storage.producers.producer_state import Answer, ProducerRules
 from .message_format import target_magic, timestamp_range_ms, zstd_allowed
 from .values import Config, TopicConfig
 
-MAX_LAG_MS = 2**63 - 1
+MAX_LAG_MS = INT64_MAX
 
 _CODECS = {
     "uncompressed": Codec.NONE,

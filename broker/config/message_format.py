@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.records.rules import UNLIMITED_MS
 from ..releases.profiles import (
     BEHAVIOUR_NAMES,
     Profile,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 PROTOCOL = "inter.broker.protocol.version"
 BROKER_FORMAT = "log.message.format.version"
 TOPIC_FORMAT = "message.format.version"
-UNLIMITED_MS = 2**63 - 1
 
 
 def profile_in_force(config: Config) -> Profile:

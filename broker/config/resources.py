@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import ConfigRecord
+from ...protocol.limits import INT32_MAX, INT32_MIN
 from ..errors import Refused
 from ..logs import levels
 from ..metadata.log import TOPIC as METADATA_TOPIC
@@ -70,7 +71,7 @@ def check_allowed(context: RequestContext, operation: AclOperation, kind: int, n
 
 def check_broker_name(name: str, node_id: int, *, asked: str, expected: str) -> None:
     """A broker is named by its id, as Java reads a number. `asked` and `expected` go into the refusal."""
-    if not _NUMBER.fullmatch(name) or not -(2**31) <= int(name) < 2**31:
+    if not _NUMBER.fullmatch(name) or not INT32_MIN <= int(name) <= INT32_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{asked} id must be an integer, but it is: {name}")
     if int(name) != node_id:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} but received {name}")

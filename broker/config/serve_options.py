@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.limits import INT32_MAX
 from ..recording.record_options import RecordOptions
 from .values import Config, ConfigError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_LISTENER = "PLAINTEXT"
 BROKERS_MAX = 100
 FIRST_NODE_ID = 1
-NODE_ID_MAX = (1 << 31) - 1
+NODE_ID_MAX = INT32_MAX
 WILDCARDS = ("", "0.0.0.0", "::")
 LOCAL = "127.0.0.1"
 

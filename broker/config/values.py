@@ -19,6 +19,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from ...protocol.limits import INT64_MAX
 from ..logs import get_logger
 from ..releases.profiles import BEHAVIOUR_NAMES, Profile, own_profile
 from ..security.settings import authorizer_settings
@@ -548,7 +549,7 @@ def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact]
         if (fact := known.get(name)) is None:
             raise ConfigError(f"Unknown topic config name: {name}")
         values[name] = parse_value(fact, text)
-    low, high = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", 2**63 - 1)
+    low, high = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", INT64_MAX)
     if low > high:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
+from ...protocol.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from ..admin_api.acl_entries import ENTRIES_MAX
 from ..config.definitions import ConfigType
 from ..config.values import ConfigSource
 from ..groups.resets import SCENARIOS
-from .schema_parts import FLAG, INT32_MAX, INT64_MAX, TEXT, TEXT_OR_NULL, list_of, object_of, ref, text_of, whole
+from .schema_parts import FLAG, TEXT, TEXT_OR_NULL, list_of, object_of, ref, text_of, whole
 from .shapes import Schema
 
 MAX_PLACES = 10_000  # partitions that one reset names
@@ -59,7 +60,7 @@ ADMINISTRATION: dict[str, Schema] = {
                 "where there is none), an offset, a distance from the committed offset, or the first record of a time",
             },
             "offset": whole(0, INT64_MAX, "of to: offset"),
-            "shift_by": whole(-INT64_MAX - 1, INT64_MAX, "of to: shift, below 0 to go back"),
+            "shift_by": whole(INT64_MIN, INT64_MAX, "of to: shift, below 0 to go back"),
             "time_ms": whole(0, INT64_MAX, "of to: time, milliseconds since 1970"),
             "of": {
                 **list_of("ResetPlace", MAX_PLACES),

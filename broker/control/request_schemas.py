@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX
 from ..recording.expectations import CODECS, ENDINGS
-from .schema_parts import FLAG, INT16_MAX, INT32_MAX, INT64_MAX, TEXT, TEXT_OR_NULL, list_of, object_of, text_of, whole
+from .schema_parts import FLAG, TEXT, TEXT_OR_NULL, list_of, object_of, text_of, whole
 from .shapes import Schema
 
 MAX_REQUESTS = 1_000  # in one answer
@@ -77,9 +78,9 @@ _SEEN: dict[str, Schema] = {
     "client_host": TEXT,
     "client_port": whole(-1, 65_535),
     "api": {"type": "string", "description": "its name; its number where none is known"},
-    "api_key": whole(-(2**15), INT16_MAX),
-    "version": whole(-(2**15), INT16_MAX),
-    "correlation_id": whole(-(2**31), INT32_MAX),
+    "api_key": whole(INT16_MIN, INT16_MAX),
+    "version": whole(INT16_MIN, INT16_MAX),
+    "correlation_id": whole(INT32_MIN, INT32_MAX),
     "client_id": TEXT_OR_NULL,
     "software": TEXT_OR_NULL,
     "software_version": TEXT_OR_NULL,

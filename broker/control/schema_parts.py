@@ -7,9 +7,6 @@ from typing import Any
 
 from .shapes import Schema
 
-INT16_MAX = 2**15 - 1
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 FLAG: Schema = {"type": "boolean"}
 TEXT: Schema = {"type": "string"}
 TEXT_OR_NULL: Schema = {"type": ["string", "null"]}

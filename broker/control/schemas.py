@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from ..logs import Levels
 from ..testing.faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from .administration_schemas import ADMINISTRATION
 from .recording_schemas import RECORDINGS
 from .request_schemas import NUMBER, REQUESTS
-from .schema_parts import FLAG, INT16_MAX, INT32_MAX, INT64_MAX, TEXT
+from .schema_parts import FLAG, TEXT
 from .schema_parts import list_of as _list
 from .schema_parts import object_of as _object
 from .schema_parts import ref as ref
@@ -168,14 +169,14 @@ _RECORDS: dict[str, Schema] = {
 }
 
 _CLIENTS: dict[str, Schema] = {
-    "TopicPartition": _object({"topic": TEXT, "partition": _whole(-INT32_MAX - 1, INT32_MAX)}),
+    "TopicPartition": _object({"topic": TEXT, "partition": _whole(INT32_MIN, INT32_MAX)}),
     "Member": _object(
         {
             "member_id": TEXT,
             "instance_id": {"type": ["string", "null"]},
             "client_id": TEXT,
             "client_host": TEXT,
-            "session_timeout_ms": _whole(-INT32_MAX - 1, INT32_MAX),
+            "session_timeout_ms": _whole(INT32_MIN, INT32_MAX),
             "topics": _list(TEXT),
             "assignment": _list("TopicPartition"),
         }
@@ -184,7 +185,7 @@ _CLIENTS: dict[str, Schema] = {
         {
             "topic": TEXT,
             "partition": PARTITION,
-            "offset": _whole(-INT64_MAX - 1, INT64_MAX),
+            "offset": _whole(INT64_MIN, INT64_MAX),
             "leader_epoch": _whole(-1, INT32_MAX),
             "metadata": TEXT,
             "lag": {"type": ["integer", "null"], "description": "null where the partition is gone", "minimum": 0},
@@ -306,7 +307,7 @@ _OVERVIEW: dict[str, Schema] = {
 _REQUEST: Mapping[str, Schema] = {
     "number": COUNT,
     "api": TEXT,
-    "api_version": _whole(-INT16_MAX - 1, INT16_MAX),
+    "api_version": _whole(INT16_MIN, INT16_MAX),
     "client_id": _NAME,
     "host": TEXT,
     "port": _whole(-1, 65535),
@@ -369,7 +370,7 @@ _RULE: Mapping[str, Schema] = {
     "action": {"enum": list(ACTIONS), "description": "what happens"},
     "code": {
         "description": "error: Kafka's name of the code, or its number",
-        "anyOf": [{**_text(100), "title": "a name"}, {**_whole(-INT16_MAX - 1, INT16_MAX), "title": "a number"}],
+        "anyOf": [{**_text(100), "title": "a name"}, {**_whole(INT16_MIN, INT16_MAX), "title": "a number"}],
     },
     "ms": _whole(1, MS_MAX, "delay, throttle: for how long"),
     "when": {"enum": list(WHEN), "description": "delay, disconnect: before the work is done, or after it"},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT32_MAX
 from ..releases.behaviour import Behaviour
 from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
 
@@ -17,7 +18,7 @@ class CoordinatorSettings:
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3000
-    max_size: int = 2**31 - 1
+    max_size: int = INT32_MAX
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10080
     offsets_retention_check_interval_ms: int = 600_000

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT32_MAX
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a member that never had an answer may stay parked: it has no id to heartbeat with. Kafka's own constant."""
@@ -39,7 +40,7 @@ class GroupSettings:
     """
 
     initial_rebalance_delay_ms: int = 3000
-    max_size: int = 2**31 - 1
+    max_size: int = INT32_MAX
     new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
     removes_unsynced: bool = True
     heartbeats_before_sync: bool = True

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from ...protocol.limits import INT32_MAX
 from ..config.host_limits import NAME, PER_IP, host_limits
 from ..quotas.rates import Rate, Windows
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..clock import Clock, Timer
     from ..config.values import Config
 
-UNLIMITED = (1 << 31) - 1
+UNLIMITED = INT32_MAX
 IDLE_CHECKS = 20  # in the time after which a connection is idle, at most: one is closed so much too late
 
 

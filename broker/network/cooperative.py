@@ -14,11 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.records.steps import Steps
 
 AT_ONCE = 4  # each may hold a decompressed batch (64 MiB) and its copy in the other format
 
-NEVER = (1 << 31) - 1  # collections of younger objects before a full one
+NEVER = INT32_MAX  # collections of younger objects before a full one
 
 T = TypeVar("T")
 

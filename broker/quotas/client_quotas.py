@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.internal_records.metadata_records import ClientQuotaRecord
+from ...protocol.limits import INT64_MAX
 from ..errors import Refused
 from ..logs import get_logger
 from . import throttle as throttling
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..metadata.log import MetadataLog
     from ..network.cooperative import Turns
 
-UNLIMITED = (1 << 63) - 1
+UNLIMITED = INT64_MAX
 WINDOWS, WINDOW_SECONDS = 11, 1  # of a release that has no configs for them
 Results = list[tuple[Mapping[str, str | None], Refused | None]]
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode, ProtocolViolation
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
 from ..errors import Refused
@@ -194,7 +195,7 @@ class Meter:
         if self._is_exempt:
             return None
         most = self._throttle.fetch.most_at_once(self._user, self._client_id)
-        return None if most is None else int(min(most, (1 << 31) - 1))
+        return None if most is None else int(min(most, INT32_MAX))
 
     def has_fetched(self, size: Callable[[], int]) -> bool:
         """Charges a Fetch for an answer of so many bytes; True: it is to be empty, and is charged nothing."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-THROTTLE_MAX_MS = (1 << 31) - 1  # what an answer can tell
+from ...protocol.limits import INT32_MAX
+
+THROTTLE_MAX_MS = INT32_MAX  # what an answer can tell
 
 
 class Windows(NamedTuple):

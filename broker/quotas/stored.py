@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import ClientQuotaRecord
+from ...protocol.limits import INT32_MAX
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 from ..java_hash import string_hash
@@ -28,7 +29,7 @@ PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_p
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
 KINDS = {REQUEST: "DOUBLE", PRODUCE: "LONG", FETCH: "LONG", MUTATION: "DOUBLE"}  # in the order of Kafka's answers
 ADDRESS_KINDS = {CONNECTION: "INT"}
-_MOST = {"LONG": float(2**63), "INT": float(2**31 - 1)}
+_MOST = {"LONG": float(2**63), "INT": float(INT32_MAX)}
 _WHOLE_WITHIN = 1e-6
 _ORDER = {key: number for number, key in enumerate((CONNECTION, *KINDS))}
 

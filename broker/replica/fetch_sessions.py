@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT32_MAX
 from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 
 EVICTABLE_AFTER_MS = 120_000
 STEP_PARTITIONS = 2000
-EPOCH_MAX = (1 << 31) - 1
+EPOCH_MAX = INT32_MAX
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT16_MAX
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...storage.producers.producer_state import (
@@ -29,7 +30,7 @@ from ...storage.producers.producer_state import (
 from ...storage.producers.verification_guard import judge_transaction
 from .producer_history import Written, after, missing_text, place_text
 
-EPOCH_MAX = 32767
+EPOCH_MAX = INT16_MAX
 
 
 class Judge(NamedTuple):

@@ -11,13 +11,14 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias, get_args
 
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT16_MAX, INT32_MAX
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-MAX_EPOCH = 2**15 - 1
+MAX_EPOCH = INT16_MAX
 """Kept for fencing the last owner of a producer id; no client is ever given it."""
 
-NO_TIMEOUT_MS = 2**31 - 1
+NO_TIMEOUT_MS = INT32_MAX
 """The time-out of a transaction that takes part in a two-phase commit (KIP-939): it never ends by itself."""
 
 Partition: TypeAlias = tuple[str, int]

@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ..net.connection import Connection
@@ -91,6 +92,6 @@ def salted(wanted: ScramUpsertion, salt: bytes) -> bytes:
     name = HASHES.get(wanted.mechanism)
     if name is None:
         raise ConfigError(f"mechanism is one of {', '.join(known.name for known in HASHES)}")
-    if not 0 < wanted.iterations < 2**31:
+    if not 0 < wanted.iterations <= INT32_MAX:
         raise ConfigError(f"iterations is a number above 0, not {wanted.iterations}")
     return hashlib.pbkdf2_hmac(name, wanted.password.encode(), salt, wanted.iterations)

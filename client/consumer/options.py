@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...protocol.limits import INT32_MAX
 from ..net.errors import ConfigError
-from ..net.options import INT32_MAX, ClientOptions, check_range
+from ..net.options import ClientOptions, check_name, check_range
 
 __all__ = ["CONSUMER_ALIASES", "ConsumerOptions"]
 
@@ -52,9 +53,8 @@ class ConsumerOptions(ClientOptions):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
         for name in ("group", "group_instance_id"):
-            text = getattr(self, name)
-            if text is not None and not (isinstance(text, str) and 0 < len(text.encode("utf-8", "replace")) <= 32767):
-                raise ConfigError(f"{name} has to be a text of 1 to 32767 bytes, not {text!r}")
+            if getattr(self, name) is not None:
+                check_name(name, getattr(self, name))
         for name in ("enable_auto_commit", "check_crcs"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is true or false, not {getattr(self, name)!r}")

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...protocol.limits import INT16_MAX, INT32_MAX
 from ...protocol.names import meant, near
 from .errors import ConfigError
 
 T = TypeVar("T")
 DEFAULT_PORT = 9092
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 # Names that are not the field's own with dots for underscores.
 ALIASES = {
@@ -53,7 +52,7 @@ class ClientOptions:
     def __post_init__(self) -> None:
         self.addresses()
         try:
-            fits = len(self.client_id.encode()) <= 32767
+            fits = len(self.client_id.encode()) <= INT16_MAX
         except (AttributeError, UnicodeEncodeError):
             fits = False
         if not fits:
@@ -118,6 +117,12 @@ def check_range(name: str, value: Any, low: int, high: int) -> None:
     """Raises ConfigError unless `value` is an int between both, both included."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"{dotted(name)} has to be an integer between {low} and {high}, not {value!r}")
+
+
+def check_name(name: str, value: Any) -> None:
+    """Raises ConfigError unless `value` is a non-empty str that fits into a string of the protocol."""
+    if not (isinstance(value, str) and 0 < len(value.encode("utf-8", "replace")) <= INT16_MAX):
+        raise ConfigError(f"{dotted(name)} has to be a text of 1 to {INT16_MAX} bytes, not {value!r}")
 
 
 def read_options(cls: type[T], names: Mapping[str, Any]) -> T:

@@ -43,7 +43,6 @@ RECORD_BYTES_MAX_OVERHEAD = 36
 
 _CRC = struct.Struct(">I")
 _READY = 8192
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def magic_of(produce_version: int) -> int:

@@ -11,8 +11,9 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
+from ...protocol.limits import INT32_MAX, INT64_MAX
 from ..net.errors import ConfigError
-from ..net.options import INT32_MAX, INT64_MAX, ClientOptions, check_range
+from ..net.options import ClientOptions, check_name, check_range
 from .batches import CODECS, RECORD_BYTES_MAX_OVERHEAD
 
 __all__ = ["ProducerOptions"]
@@ -83,8 +84,7 @@ class ProducerOptions(ClientOptions):
         text = self.transactional_id
         if text is None:
             return
-        if not (isinstance(text, str) and 0 < len(text.encode("utf-8", "replace")) <= 32767):
-            raise ConfigError(f"transactional.id has to be a text of 1 to 32767 bytes, not {text!r}")
+        check_name("transactional_id", text)
         if self.acks != -1:
             raise ConfigError("transactional.id needs acks=all: what is not on all replicas cannot be committed")
         if self.enable_idempotence == "off":

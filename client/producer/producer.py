@@ -14,6 +14,7 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from ...protocol.limits import INT64_MAX
 from ..consumer.group_offsets import GroupMetadata, OffsetAndMetadata, read_offsets
 from ..consumer.list_offsets import TopicPartition
 from ..net import clock
@@ -39,7 +40,6 @@ from .transactions.manager import Transactions
 
 __all__ = ["CommittedRecord", "Producer", "ProducerOptions", "RecordMetadata"]
 
-_INT64_MAX = 2**63 - 1
 _log = logging.getLogger("ottla.client")
 Serializer = Callable[[Any], bytes | None]
 
@@ -223,7 +223,7 @@ class Producer:
             size += headers_bytes(pairs)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
-        elif not 0 <= timestamp_ms <= _INT64_MAX:
+        elif not 0 <= timestamp_ms <= INT64_MAX:
             raise ConfigError(f"a timestamp has to be milliseconds from 0 on, not {timestamp_ms}")
         route = self._routes.get(topic)
         accumulator = sender.accumulator

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ..net.errors import ClientError, KafkaError, ProducerFailed, UnsupportedVersion
-from ..net.options import INT32_MAX
 from .accumulator import Batch, PartitionQueue
 from .log_tail import LogTail
 from .sequences import Acked, Sequences, precedes

@@ -37,13 +37,14 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
 __all__ = ["EPOCH_MAX", "NO_OFFSET", "Acked", "Sequenced", "Sequences", "Verdict", "precedes", "sequence_after"]
 
-SEQUENCE_MASK = 2**31 - 1
-EPOCH_MAX = 2**15 - 1
+SEQUENCE_MASK = INT32_MAX
+EPOCH_MAX = INT16_MAX
 NO_OFFSET = -1
-OFFSET_MAX = 2**63 - 1
+OFFSET_MAX = INT64_MAX
 _HALF = 2**30
 
 _OUT_OF_STEP = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as _compute
 
-from ...client.net.options import INT32_MAX
+from ...protocol.limits import INT32_MAX
 from ..readers.columnar.encoding import EncodeOptions, encode
 from .errors import SinkError
 from .rows import content

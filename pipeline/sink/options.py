@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...client.net.errors import ConfigError
-from ...client.net.options import INT32_MAX, read_options
+from ...client.net.options import read_options
 from ...client.producer.options import ProducerOptions
+from ...protocol.limits import INT32_MAX
 from ...protocol.records.compression import Codec
 from ..backend import ReadError
 from ..readers.wire.config import names_taken

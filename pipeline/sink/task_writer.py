@@ -28,12 +28,12 @@ from ...client.admin.logs import LogCalls
 from ...client.net.cluster import NO_NODE, Cluster
 from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, ConnectionLost, KafkaError, UnsupportedVersion
-from ...client.net.options import INT32_MAX
 from ...client.producer.idempotence import last_version
 from ...client.producer.log_tail import LogTail
 from ...client.producer.produce_requests import answers_in
 from ...client.producer.transactions.requests import PRODUCE_OF_V1
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ..readers.columnar.encoding import EncodeOptions

@@ -23,11 +23,11 @@ from ...client.net.cluster import GROUP, TRANSACTION, Cluster
 from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
 from ...client.net.metadata import topic_of
-from ...client.net.options import INT32_MAX
 from ...client.producer.responses import COPIES_LIVE_S
 from ...client.producer.transactions import requests as calls
 from ...client.producer.transactions.state_machine import Call, Standing, Verdict
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from .coordinator_requests import Asker, Met, Refused, ask_until

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from . import compression
 from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError
 from .layout import (
@@ -83,8 +84,6 @@ MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 # The shortest record: its length, attributes, two deltas, null key, null value, no headers.
 
-_INT32_MAX = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _INT16, _INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">h", ">i", ">q", ">I"))
 
@@ -151,7 +150,7 @@ class BatchHeader(NamedTuple):
         """Sequence of the last record: after 2^31 - 1 comes 0. -1 where the batch has none."""
         if self.base_sequence < 0:
             return -1
-        return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
+        return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
     def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
         """The same batch at an offset and in an epoch of a log; `_replace` takes thrice as long."""
@@ -342,7 +341,7 @@ def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
     for entry in entries(data, header.record_count):
         delta, offset_delta, key_start, key_end, value_start, value_end, spans = entry
         timestamp = base_timestamp + delta if append_time is None else append_time
-        if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        if not INT64_MIN <= timestamp <= INT64_MAX:
             raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
         yield Record(
             base_offset + offset_delta,
@@ -445,9 +444,9 @@ def with_payload(
 
 
 def _put_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
-    if not _INT64_MIN <= timestamp_delta <= _INT64_MAX:
+    if not INT64_MIN <= timestamp_delta <= INT64_MAX:
         raise InvalidRecords(f"a timestamp {timestamp_delta} ms from the batch's does not fit")
-    if not -_INT32_MAX <= offset_delta <= _INT32_MAX:
+    if not -INT32_MAX <= offset_delta <= INT32_MAX:
         raise InvalidRecords(f"an offset {offset_delta} from the batch's does not fit")
     body = bytearray(1)  # attributes, unused
     _put_varint(body, timestamp_delta)

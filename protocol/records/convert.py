@@ -25,6 +25,7 @@ from typing import Protocol
 
 from crc32c import crc32c
 
+from ..limits import INT32_MAX
 from . import batch, compression, formats, legacy, rows
 from .batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
@@ -44,7 +45,6 @@ _COVERED = struct.Struct(">hiqqqhii").pack  # ... and what the CRC covers of it
 _PREFIX = struct.Struct(">qiI").pack
 _WRAPPER_V0 = struct.Struct(">bbii").pack
 _WRAPPER_V1 = struct.Struct(">bbqii").pack
-_INT32_MAX = 2**31 - 1
 
 # How much of a run of messages is looked at first. It grows by the run, so that a set in which messages and wrappers
 # alternate is not copied over and over.
@@ -496,7 +496,7 @@ class _BatchWriter:
         else:
             first = self.first_offset
             deltas = [row[1] - first for row in found]
-            if deltas[0] <= self.last_delta or deltas[-1] > _INT32_MAX or not all(map(lt, deltas, deltas[1:])):
+            if deltas[0] <= self.last_delta or deltas[-1] > INT32_MAX or not all(map(lt, deltas, deltas[1:])):
                 raise InvalidRecords("the offsets inside of a compressed message do not rise")
         data, highest = rows.put_records(found, deltas, self._base_timestamp)
         self.payload += data

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..limits import INT64_MAX, INT64_MIN
 from .batch import DELETE_HORIZON_BIT, NO_TIMESTAMP, BatchHeader, with_payload
 from .errors import InvalidRecords
 from .walk import check_count, check_end, varint, varlong
@@ -20,7 +21,6 @@ Keep = Callable[[int, bytes | None, bool], bool]
 # start, end (both with the length), timestamp delta, place of the offset delta, offset delta, key, whether there is a
 # value
 Part = tuple[int, int, int, int, int, bytes | None, bool]
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def parts(payload: bytes, record_count: int) -> Iterator[Part]:
@@ -164,7 +164,7 @@ def _retimed(payload: bytes, record_count: int, shift: int, same: int | None) ->
     out = bytearray()
     for _, stop, delta, offset_at, _, _, _ in parts(payload, record_count):
         moved = delta + shift if same is None else same
-        if not _INT64_MIN <= moved <= _INT64_MAX:
+        if not INT64_MIN <= moved <= INT64_MAX:
             raise InvalidRecords(f"a timestamp {moved} ms from the batch's does not fit")
         time = _varint(moved)
         out += _varint(1 + len(time) + stop - offset_at)

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable
 from functools import cache
 
+from ..limits import INT64_MAX, INT64_MIN
 from .batch import CODEC_BITS
 from .errors import CorruptRecords, InvalidRecords
 from .layout import LEGACY_CRC_FROM, MIN_BYTES, PREFIX_BYTES
@@ -22,7 +23,6 @@ __all__ = ["Row", "put_messages", "put_records", "read_messages", "read_records"
 
 Row = tuple[int, int, bytes | None, bytes | None]
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MIN_SIZE = tuple(overhead - PREFIX_BYTES for overhead in MIN_BYTES[:2])
 
 # Offset, size, CRC, magic, attributes, (timestamp,) key length.
@@ -280,7 +280,7 @@ def _far_time(piece: bytes, position: int, base_timestamp: int) -> tuple[int, in
     """The timestamp whose delta takes more than two bytes, or is negative; and the position after it."""
     delta, position = varlong(piece, position)
     timestamp = base_timestamp + delta
-    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+    if not INT64_MIN <= timestamp <= INT64_MAX:
         raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
     return timestamp, position
 
@@ -298,7 +298,7 @@ def put_records(rows: Iterable[Row], deltas: Iterable[int], base_timestamp: int)
         number = timestamp - base_timestamp
         if 0 <= number < most:
             time = ready[number]
-        elif _INT64_MIN <= number <= _INT64_MAX:
+        elif INT64_MIN <= number <= INT64_MAX:
             time = _varint(number)
         else:
             raise InvalidRecords(f"a timestamp {number} ms from the batch's does not fit")

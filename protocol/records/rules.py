@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from ..limits import INT64_MAX, INT64_MIN
 from . import batch
 from .batch import NO_TIMESTAMP, BatchHeader
 from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError
@@ -20,8 +21,7 @@ Buffer = bytes | bytearray | memoryview
 Message = tuple[int, Buffer | None, Buffer | None, Buffer]
 NO_HEADERS = b"\x00"
 
-UNLIMITED_MS = 2**63 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+UNLIMITED_MS = INT64_MAX
 
 # A refusal names every bad record, as Kafka's does, up to this many: a decompressed batch may hold millions.
 MAX_RECORD_ERRORS = 10_000

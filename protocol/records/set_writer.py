@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from ..limits import INT32_MAX
 from . import compression, formats, legacy
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
@@ -22,7 +23,7 @@ from .steps import STEP_BYTES, STEP_RECORDS, Steps
 _INT64, _UINT32 = struct.Struct(">q"), struct.Struct(">I")
 
 # For what was opened before, within its bound.
-_UNBOUNDED = 2**31 - 1
+_UNBOUNDED = INT32_MAX
 
 
 def entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -23,12 +23,13 @@ import struct
 from functools import partial
 from typing import NamedTuple
 
+from ..limits import INT64_MAX, INT64_MIN
 from . import batch, set_writer, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
 from .layout import CODEC_AT, MAGIC_AT
-from .rules import INT64_MAX, INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
+from .rules import Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
 from .validate_batch import (
     CHECKSUM_BYTES,

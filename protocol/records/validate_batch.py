@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from ..limits import INT64_MAX
 from . import batch, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
@@ -22,7 +23,7 @@ from .errors import (
     UnsupportedForFormat,
     Unwritable,
 )
-from .rules import INT64_MAX, NO_HEADERS, Buffer, Message, Rules, Verdicts, unnumbered
+from .rules import NO_HEADERS, Buffer, Message, Rules, Verdicts, unnumbered
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
 NO_PRODUCER = -1

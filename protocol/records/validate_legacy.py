@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ..limits import INT32_MAX
 from . import batch, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
@@ -46,8 +47,7 @@ _WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the l
 _BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
 _INT32, _INT64, _UINT32 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
 
-_INT32_MAX = 2**31 - 1
-_UNBOUNDED = _INT32_MAX  # nothing is decompressed under this bound
+_UNBOUNDED = INT32_MAX  # nothing is decompressed under this bound
 
 
 class _Set(NamedTuple):
@@ -107,7 +107,7 @@ def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tup
         why = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
         raise UnknownBatches(why)
     size = OFFSET_AND_LENGTH.size + length
-    if size > _INT32_MAX and overflows:
+    if size > INT32_MAX and overflows:
         raise OverflowingSize(f"a batch of {length} bytes")
     return (magic if size <= left else None), size
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
 from ..errors import StorageError
 from ..format import checkpoint
@@ -217,7 +218,7 @@ def check_properties(files: Files, path: str) -> None:
     if not found:
         raise StorageError(f"{path} is empty")
     node = found.get("node.id", found.get("broker.id", ""))
-    if not (node.isascii() and node.isdigit() and int(node) < 2**31):
+    if not (node.isascii() and node.isdigit() and int(node) <= INT32_MAX):
         raise StorageError(f"{path}: node id {node!r}")
     if not found.get("cluster.id") and found.get("version") == "1":
         raise StorageError(f"{path} has no cluster id")

@@ -13,7 +13,7 @@ from ...protocol.records import formats
 from ...protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..errors import StorageError
-from ..log.append_plan import MAX_RELATIVE_OFFSET
+from ..format.index import MAX_RELATIVE_OFFSET
 from . import inspect
 
 CRC, WRAPPER, OFFSET, TOO_FAR, OVERLAP, COUNT, GAP, EPOCH = (

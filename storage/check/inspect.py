@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.records import formats
 from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -314,7 +315,7 @@ class PartitionFolder(NamedTuple):
 def partition_of(folder_name: str) -> tuple[str, int] | None:
     """(topic, partition) of a folder by its name; None for a folder that is set aside, and for any other."""
     match = _PARTITION_NAME.fullmatch(folder_name)
-    return (match[1], int(match[2])) if match and int(match[2]) < 2**31 else None
+    return (match[1], int(match[2])) if match and int(match[2]) <= INT32_MAX else None
 
 
 def followed(path: str) -> str:

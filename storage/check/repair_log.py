@@ -20,9 +20,9 @@ from crc32c import crc32c
 
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, HEADER_BYTES, LEADER_EPOCH_AT, PREFIX_BYTES
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..io.undo_journal import Part, SavingFiles
-from ..log.append_plan import MAX_RELATIVE_OFFSET
 from ..producers import txn_index
 from ..segments.segment import SUFFIXES
 from ..segments.sound_entries import sound_at, sound_entries

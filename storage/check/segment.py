@@ -13,8 +13,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
-from ..log.append_plan import MAX_RELATIVE_OFFSET
 from . import inspect
 from .entry import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
 from .facts import Bad, End, EpochStretch, Events, Finding, First, SegmentTask, SnapshotDue

@@ -24,10 +24,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from ...protocol.limits import INT64_MAX
 from ...protocol.records import batch, filtering, formats
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..errors import StorageError
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..producers import txn_index
 from ..producers.producer_state import Producer
@@ -37,8 +39,6 @@ from ..segments.swap import CLEANED
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .offset_map import OffsetMap
 from .rewrite import Limits, Read, Rewritten, Source, Verdict, every, none, rewrite
-
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 
 OnProgress = Callable[[int], None]
 """Is told how many bytes were read or written since the last call, about every MiB; it may wait (a throttle). What it
@@ -100,7 +100,7 @@ def dirtiness(
     last_stable_offset: int,
     now_ms: int,
     min_lag_ms: int = 0,
-    max_lag_ms: int = 2**63 - 1,
+    max_lag_ms: int = INT64_MAX,
 ) -> Dirtiness:
     """How dirty a log is. `segments` are all, oldest first, with the active one; `cleaner_offset` is where the last
     pass ended, by its checkpoint: without one, or if it lies outside of the log, the log is dirty from its start on.
@@ -429,7 +429,7 @@ def groups(files: Files, task: Clean, map_end: int) -> Iterator[list[SegmentFact
         fits = (
             together[0] <= task.segment_bytes
             and max(together[1:]) <= task.segment_index_bytes
-            and (not segment.size_bytes or _last_offset(task, segment) - group[0].base_offset <= _MAX_RELATIVE_OFFSET)
+            and (not segment.size_bytes or _last_offset(task, segment) - group[0].base_offset <= MAX_RELATIVE_OFFSET)
             if group
             else True
         )

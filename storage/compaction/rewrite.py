@@ -21,6 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...protocol.records import batch, convert, filtering, formats, legacy
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -28,6 +29,7 @@ from ...protocol.records.filtering import Keep
 from ...protocol.records.layout import LENGTH_AND_MAGIC, MIN_BYTES, PREFIX_BYTES
 from ...protocol.records.steps import run
 from ..errors import StorageError
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..producers import txn_index
 from ..segments.scan import entries
@@ -35,7 +37,6 @@ from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segm
 from ..segments.swap import CLEANED
 
 _LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: where its marker lies
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 _WRITE_BYTES = 1 << 20  # written, and reported, at once
 
 Progress = Callable[[int, int], None]
@@ -84,7 +85,7 @@ class Run(NamedTuple):
 class Limits(NamedTuple):
     """Where an output must end: Kafka's hard bound for positions, and segment.index.bytes for each index."""
 
-    segment_bytes: int = 2**31 - 1
+    segment_bytes: int = INT32_MAX
     index_bytes: int = 10 * 1024 * 1024
 
 
@@ -171,7 +172,7 @@ def rewrite(
     base_offset: int,
     *,
     index_interval_bytes: int,
-    end_offset: int = 2**63 - 1,
+    end_offset: int = INT64_MAX,
     limits: Limits = LIMITS,
     choose: Choose | None = None,
     keep_old: bool = False,
@@ -449,7 +450,7 @@ class _Writer:
             raise InvalidRecords(f"offset {header.last_offset} where {self._end_offset} is the end")
         if out.size_bytes and (
             out.size_bytes + len(entry) > self._limits.segment_bytes
-            or header.last_offset - out.base_offset > _MAX_RELATIVE_OFFSET
+            or header.last_offset - out.base_offset > MAX_RELATIVE_OFFSET
             or out.is_index_full(self._limits.index_bytes)
         ):
             out = self._next(header.base_offset, header.last_offset)
@@ -479,7 +480,7 @@ class _Writer:
             return least
         room = self._limits.segment_bytes - out.size_bytes
         by_size = bisect_right(run.bounds, run.bounds[first] + room, first) - 1
-        by_offset = bisect_right(run.last_offsets, out.base_offset + _MAX_RELATIVE_OFFSET, first)
+        by_offset = bisect_right(run.last_offsets, out.base_offset + MAX_RELATIVE_OFFSET, first)
         return max(min(by_size, by_offset), least)
 
     def _current(self) -> _Output:
@@ -494,7 +495,7 @@ class _Writer:
         """A further output. It begins where the last one ends: a hole between segments would look like lost data."""
         self.outputs[-1].write_pending()
         end = self.outputs[-1].next_offset
-        return self._begin(end if last_offset - end <= _MAX_RELATIVE_OFFSET else base_offset)
+        return self._begin(end if last_offset - end <= MAX_RELATIVE_OFFSET else base_offset)
 
     def finish(self, modified_ns: int) -> None:
         """Completes all outputs. OSError."""

@@ -19,6 +19,9 @@ from collections.abc import Iterable
 from itertools import islice, pairwise
 from operator import lt
 
+from ...protocol.limits import INT32_MAX
+
+MAX_RELATIVE_OFFSET = INT32_MAX
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 _TIME_ENTRY = struct.Struct(">qi")

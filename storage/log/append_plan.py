@@ -19,6 +19,7 @@ from ..errors import (
     RecordListTooLarge,
     UnknownProducer,
 )
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..producers.producer_state import (
     ACCEPT,
     CachedBatch,
@@ -37,8 +38,6 @@ from ..producers.txn_index import Marker
 from ..producers.verification_guard import Guard, judge_transaction
 from ..segments.segment import Segment
 from .results import NewRecord
-
-MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Plan(NamedTuple):

@@ -14,12 +14,12 @@ from ...protocol.records.formats import crc_matches, read_header
 from ...protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from ..config import LogConfig
 from ..errors import StorageError
-from ..format.index import TIME_ENTRY_BYTES
+from ..format.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES
 from ..partition_log import PartitionLog
 from ..producers import txn_index
 from ..producers.producer_state import advance
 from ..segments.segment import SUFFIXES, Segment
-from .append_plan import MAX_RELATIVE_OFFSET, must_roll
+from .append_plan import must_roll
 from .availability import watched
 
 

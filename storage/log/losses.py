@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..segments.segment import LOG_SUFFIX
-from .append_plan import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     from ..segments.segment import Segment

@@ -29,12 +29,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import crc_matches
 from ..config import LogConfig
 from ..errors import StorageError
 from ..format import checkpoint
+from ..format.index import MAX_RELATIVE_OFFSET
 from ..format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ..io.files import Files
 from ..log_dir.clean_close import ClosedLog, Noted
@@ -46,11 +48,10 @@ from ..segments.segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
 from ..segments.segment_ends import is_short
 from ..segments.swap import SEGMENT_FILE, finish_leftovers
 from . import losses
-from .append_plan import MAX_RELATIVE_OFFSET
 from .losses import Loss
 from .retention import epochs_from
 
-MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
+MAX_SEGMENT_BYTES = INT32_MAX  # a position is an int32
 TELL_BYTES = 4 << 20
 
 NOTHING_NOTED = Noted()

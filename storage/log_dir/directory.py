@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
 from ..config import LogConfig
 from ..errors import DirectoryFailed, DirectoryLocked, StorageError
@@ -126,7 +127,7 @@ class DataDirectory:
     ) -> DataDirectory:
         """Locks the directory (made if it is missing) and reads whose it is, no more: `begin` or `abandon` follows.
         Raises as `open`."""
-        if not 0 <= node_id < 2**31:
+        if not 0 <= node_id <= INT32_MAX:
             raise StorageError(f"node id {node_id} is not in 0..2147483647")
         full_path = os.path.abspath(os.fspath(path))
         try:
@@ -212,9 +213,9 @@ class DataDirectory:
             match = _PARTITION_FOLDER.fullmatch(name)
             if _DELETED_FOLDER.fullmatch(name):
                 self._remove_folder(self._join(name))
-            elif (future := _FUTURE_FOLDER.fullmatch(name)) and int(future[2]) < 2**31:
+            elif (future := _FUTURE_FOLDER.fullmatch(name)) and int(future[2]) <= INT32_MAX:
                 self.futures.append(((future[1], int(future[2])), self._join(name)))
-            elif match and int(match[2]) < 2**31:
+            elif match and int(match[2]) <= INT32_MAX:
                 self._unopened.add((match[1], int(match[2])))
 
     def _read_closed(self) -> None:
@@ -382,7 +383,7 @@ class DataDirectory:
                 self._noted.recovery_points[key] = self._noted.watermarks[key] = end_offset
 
     def _folder(self, topic: str, partition: int) -> str:
-        if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:
+        if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition <= INT32_MAX:
             raise StorageError(f"{topic!r}-{partition} is no partition")
         return self._join(f"{topic}-{partition}")
 

@@ -6,6 +6,7 @@ abort leaves in the transaction index `txn_index.py`'s, which also reads markers
 
 from __future__ import annotations
 
+from ...protocol.limits import INT16_MAX
 from ...protocol.records import batch
 from ...protocol.records.errors import UnsupportedForFormat
 from ...protocol.records.validate import Prepared
@@ -14,7 +15,7 @@ from ..errors import FencedCoordinator, FencedProducer
 from .producer_state import Producer
 from .txn_index import Marker, marker_record
 
-_LAST_EPOCH = 2**15 - 1
+_LAST_EPOCH = INT16_MAX
 _EPOCH_EACH = 2  # from this transaction.version on each transaction ends with an epoch above that of its batches
 
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from crc32c import crc32c
 
+from ...protocol.limits import INT64_MAX
 from ..errors import StorageError
 from ..io.files import Files
 from .producer_state import SEQUENCE_SPACE, CachedBatch, Producer
@@ -62,7 +63,7 @@ def dump(producers: Mapping[int, Producer]) -> bytes:
     return bytes(data)
 
 
-def parse(data: bytes | memoryview, offset: int = 2**63 - 1) -> dict[int, Producer] | None:
+def parse(data: bytes | memoryview, offset: int = INT64_MAX) -> dict[int, Producer] | None:
     """The producers of a snapshot at an offset; None for bytes that are none, or that no log up to there can have left.
 
     Of a producer without a batch the last offset is not known; the snapshot's own bounds it.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...broker.trace.tracer import quoted
+from ...protocol.limits import INT32_MAX
 from ...storage.check import inspect
 from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
@@ -26,7 +27,7 @@ def verify(arguments: Sequence[str]) -> int:
     parser = Parser(prog=PROGRAM, description="Check a data directory: batches, indexes, snapshots, checkpoints.")
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--topic", help="only this topic")
-    parser.add_argument("--partition", type=number("partition", 2**31 - 1), help="only this partition")
+    parser.add_argument("--partition", type=number("partition", INT32_MAX), help="only this partition")
     parser.add_argument("--records", action="store_true", help="open every batch and check the records inside")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))

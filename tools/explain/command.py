@@ -18,6 +18,7 @@ from ...broker.replica import producer_answers
 from ...broker.replica.producer_answers import EPOCH_MAX, Answer, Asked, Judge
 from ...broker.replica.producer_history import History, Stretch, Written
 from ...broker.replica.producer_log import LogBatch, PartitionFiles, find
+from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...storage.check.inspect import partitions
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import (
@@ -101,8 +102,8 @@ def _parser() -> Parser:
     )
     parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--topic", metavar="T")
-    parser.add_argument("--partition", metavar="P", type=number("partition", 2**31 - 1))
-    parser.add_argument("--producer-id", metavar="N", type=number("producer id", 2**63 - 1), help="of this one alone")
+    parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX))
+    parser.add_argument("--producer-id", metavar="N", type=number("producer id", INT64_MAX), help="of this one alone")
     sequence = number("sequence", SEQUENCE_SPACE - 1)
     parser.add_argument("--next-sequence", metavar="S", type=sequence, help="judge a batch that begins with this one")
     parser.add_argument("--epoch", metavar="E", type=number("epoch", EPOCH_MAX), help="its epoch (default: the known)")

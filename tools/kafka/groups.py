@@ -27,6 +27,7 @@ from ...client.admin.admin import (
 )
 from ...client.net.errors import ClientError, KafkaError
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT32_MAX
 from ..command_line import Parser, number
 from .admin_command import (
     Out,
@@ -92,7 +93,7 @@ def groups(arguments: Sequence[str]) -> int:
     parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
     parser.add_argument("--state", nargs="?", const="", metavar="S,...", help="with --describe; with --list of these")
     parser.add_argument("--type", nargs="?", const="", metavar="T,...", help="with --list: print types, or of these")
-    timeout = number("time in ms", 2**31 - 1)
+    timeout = number("time in ms", INT32_MAX)
     parser.add_argument("--timeout", type=timeout, metavar="MS", default=DEFAULT_TIMEOUT_MS)
     parser.add_argument("--export", action="store_true", help="with --reset-offsets: print as --from-file reads it")
     parser.add_argument("--from-file", type=Path, metavar="CSV", help="lines of [group,]topic,partition,offset")

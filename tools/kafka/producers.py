@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker.replica.producer_log import PartitionFiles, find
+from ...protocol.limits import INT32_MAX
 from ...protocol.text import known as shown
 from ...protocol.text import lines, moment
 from ...storage.errors import StorageError
@@ -51,7 +52,7 @@ def producers(arguments: Sequence[str]) -> int:
     parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
     add_bootstrap(parser, metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
     parser.add_argument("--topic", metavar="T", help="of this topic alone")
-    parser.add_argument("--partition", metavar="P", type=number("partition", 2**31 - 1), help="of this partition alone")
+    parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX), help="of this partition alone")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     if (parsed.directory is None) is (parsed.bootstrap_server is None):

@@ -26,6 +26,7 @@ from ...client.admin.admin import (
     checked,
 )
 from ...client.net.errors import ClientError
+from ...protocol.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from ..command_line import Parser
 from .admin_command import (
     CannotDo,
@@ -49,7 +50,6 @@ TIMES = {
     "earliest-local": EARLIEST_LOCAL,
     "latest-tiered": LATEST_TIERED,
 }
-MOST_INT64 = 2**63 - 1
 FILE_BYTES_MAX = 64 << 20
 RULE = re.compile(r"([^:,]*)(?::(?:([0-9]{0,10})|(?:([0-9]{0,10})-([0-9]{0,10}))))?")
 Partition = tuple[str, int]
@@ -96,7 +96,7 @@ def _check(parser: Parser, asked: argparse.Namespace) -> None:
     if asked.offset_json_file is None:
         if asked.topic is None or asked.partition is None or asked.before_offset is None:
             parser.error("--topic, --partition and --before-offset go together")
-        if not 0 <= asked.partition < 2**31 or not HIGH_WATERMARK <= asked.before_offset <= MOST_INT64:
+        if not 0 <= asked.partition <= INT32_MAX or not HIGH_WATERMARK <= asked.before_offset <= INT64_MAX:
             parser.error("a partition is a number from 0 on, an offset one from -1 on")
         asked.before = {(asked.topic, asked.partition): asked.before_offset}
         return
@@ -143,8 +143,8 @@ def _entry(one: Any) -> tuple[str, int, int]:
         not isinstance(topic, str)
         or type(partition) is not int
         or type(offset) is not int
-        or not 0 <= partition < 2**31
-        or not -(2**63) <= offset <= MOST_INT64
+        or not 0 <= partition <= INT32_MAX
+        or not INT64_MIN <= offset <= INT64_MAX
     ):
         raise CannotDo(f"Each of the partitions has a topic, a partition and an offset, not {json.dumps(one)}")
     return topic, partition, offset
@@ -172,7 +172,7 @@ def time_of(text: str) -> int:
     """`--time` as ListOffsets has it. Raises CannotDo."""
     if text in TIMES:
         return TIMES[text]
-    if re.fullmatch(r"-[1-5]|[0-9]{1,19}", text) and int(text) <= MOST_INT64:
+    if re.fullmatch(r"-[1-5]|[0-9]{1,19}", text) and int(text) <= INT64_MAX:
         return int(text)
     names = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
     raise CannotDo(f"Malformed time argument {text}. Please use {names}, or a specified long format timestamp")

@@ -28,6 +28,7 @@ from ...client.net.connection import connect
 from ...client.net.errors import KafkaError, UnsupportedVersion
 from ...client.net.metadata import NO_NODE
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT16_MAX
 from ...protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import spec
@@ -142,7 +143,7 @@ async def _create(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
         out.write(COLLIDING + "\n")
     if asked.partitions is not None and asked.partitions < 1:
         raise CannotDo("The partitions must be greater than 0")
-    if asked.replication_factor is not None and not 1 <= asked.replication_factor <= 32767:
+    if asked.replication_factor is not None and not 1 <= asked.replication_factor <= INT16_MAX:
         raise CannotDo("The replication factor must be between 1 and 32767 inclusive")
     topic = NewTopic(
         asked.topic,

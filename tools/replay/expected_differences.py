@@ -16,6 +16,7 @@ from ...broker.network.router import apis_of
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, api_names, profile
 from ...broker.releases.table import behaviour_of
 from ...protocol.errors import ErrorCode
+from ...protocol.limits import INT16_MAX
 from ...protocol.schema import Versions
 from .value_comparison import ABSENT, Difference
 
@@ -46,7 +47,7 @@ class Sign(NamedTuple):
     apis: frozenset[int]
     path: str
     holds: Holds | None = None
-    newest: int = 32767
+    newest: int = INT16_MAX
 
     def shows(self, api_key: int, version: int, difference: Difference) -> bool:
         """Whether this may be such a difference."""
@@ -67,7 +68,7 @@ def _either(*codes: int) -> Holds:
     return lambda left, right: left in codes or right in codes
 
 
-def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int = 32767) -> tuple[Sign, ...]:
+def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int = INT16_MAX) -> tuple[Sign, ...]:
     return (Sign(frozenset(apis), path, holds, newest),)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.records.fetch import FetchRequest
 
 NO_SESSION, FINAL_EPOCH = 0, -1
-_EPOCH_MAX = 2**31 - 1
+_EPOCH_MAX = INT32_MAX
 Topic = tuple[str, bytes]
 
 

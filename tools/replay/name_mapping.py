@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from ...protocol.limits import INT16_MAX
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords
@@ -105,7 +106,7 @@ class Ids:
         if known is not None or epoch < 0:
             return epoch if known is None else known
         below = [one for (found, one) in self.epochs if found == producer_id and one < epoch]
-        return min(epoch - max(below) + self.epochs[producer_id, max(below)], 32767) if below else epoch
+        return min(epoch - max(below) + self.epochs[producer_id, max(below)], INT16_MAX) if below else epoch
 
     def name_on_right(self, topic_id: bytes) -> str:
         """The name of a topic of the right; "" where it was never told."""

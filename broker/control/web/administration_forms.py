@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.text import time_ms
 from ...admin_api.group_offsets import places
 from ...admin_api.views import AclEntry
 from ...groups.resets import CURRENT, EARLIEST, LATEST, OFFSET, SCENARIOS, SHIFT, TIME
 from ..route import Refusal
-from ..schemas import INT64_MAX
 from .administration_view import ACL_WORDS, WAYS
 from .answer import Ask, Moved, Page
 from .query import url, whole_number

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....protocol.limits import INT32_MAX
 from ....protocol.text import time_text
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
@@ -60,7 +61,7 @@ async def records(ask: Ask) -> Stream:
     state, query = ask.plane.operations.running.state, ask.query
     topic = topic_named(state, ask.path["topic"])
     kind = query.choice("format", tuple(TYPES))
-    index = query.whole("partition", most=2**31 - 1)
+    index = query.whole("partition", most=INT32_MAX)
     if index is not None and index >= len(topic.partitions):
         raise NotFound(f"{topic.name} has no partition {index}, but {len(topic.partitions)}")
     offset, until = query.whole("offset"), query.whole("until")

@@ -10,6 +10,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
+from ....protocol.limits import INT32_MAX
 from ....protocol.text import duration_ms, time_ms
 from ...admin_api.steering import MAX_FAULTS
 from ...admin_api.views import NewRecord
@@ -60,7 +61,7 @@ async def produce(ask: Ask) -> Moved:
     found = topic_named(ask.plane.operations.running.state, topic)
     if found.is_internal:
         raise Refusal(400, f"{topic} is Kafka's own: what is in it only the broker writes")
-    partition = whole_number("partition", given.get("partition", ""), None, 0, 2**31 - 1)
+    partition = whole_number("partition", given.get("partition", ""), None, 0, INT32_MAX)
     moment = given.get("timestamp", "").strip()
     record = NewRecord(
         None if given.get("tombstone") else _bytes("value", given),
@@ -129,7 +130,7 @@ async def add_fault(ask: Ask) -> Moved:
     if rule["action"] == "error":
         rule["code"] = given.get("code", "")
     if rule["action"] in ("delay", "throttle"):
-        rule["ms"] = whole_number("ms", given.get("ms", ""), None, 1, 2**31 - 1)
+        rule["ms"] = whole_number("ms", given.get("ms", ""), None, 1, INT32_MAX)
     for name in ("api", "topic", "client_id"):
         if text := given.get(name, "").strip():
             rule[name] = text

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.errors import MalformedMessage
+from ....protocol.limits import INT32_MAX, INT64_MAX
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ...metadata import record_values
@@ -89,7 +90,7 @@ async def messages(ask: Ask) -> Page:
 
 async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
     query = ask.query
-    index = query.whole("partition", -1 if len(topic.partitions) > 1 else 0, least=-1, most=2**31 - 1)
+    index = query.whole("partition", -1 if len(topic.partitions) > 1 else 0, least=-1, most=INT32_MAX)
     offset, before, moment = query.whole("offset"), query.whole("before"), query.moment("time")
     count, kept = int(query.choice("limit", LIMITS)), kept_bytes(ask, topic.name)
     contains = query.text("contains").encode("utf-8", "surrogatepass")
@@ -360,14 +361,14 @@ async def _found(state: BrokerState, ask: Ask) -> tuple[str, Partition, SeenReco
     if ask.query.text("step") == "back":
         seen = await look_back(state, partition, offset + 1, Wanted(offset + 1, offset + 1, 1, kept_bytes=None))
     else:
-        seen = await look(state, partition, Wanted(offset, 2**63 - 1, 1, kept_bytes=None))
+        seen = await look(state, partition, Wanted(offset, INT64_MAX, 1, kept_bytes=None))
     if not seen.records:
         raise NotFound(f"{name}-{partition.index} has no record at offset {offset} or behind it")
     return name, partition, seen.records[0]
 
 
 def _small(text: str, digits: int = 10) -> int:
-    if len(text) > digits or int(text) >= 2**63:
+    if len(text) > digits or int(text) > INT64_MAX:
         raise NotFound(f"there is no {text[:20]}")
     return int(text)
 

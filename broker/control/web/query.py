@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.text import time_ms
 from ..route import Refusal
-from ..schemas import INT64_MAX
 from ..shapes import shown
 
 MAX_TEXT = 1000

@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
+from ....protocol.limits import INT32_MAX
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ..route import Refusal
@@ -45,7 +46,7 @@ Cursor = dict[int, int]
 
 def _chosen(topic: Topic, ask: Ask) -> list[int]:
     """The partitions that are asked for. Raises Refusal and NotFound."""
-    index = ask.query.whole("partition", most=2**31 - 1)
+    index = ask.query.whole("partition", most=INT32_MAX)
     if index is None:
         return list(range(min(len(topic.partitions), PARTITIONS_MAX)))
     if index >= len(topic.partitions):

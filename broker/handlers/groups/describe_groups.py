@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT32_MIN
 from ....protocol.messages.groups.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ...context import RequestContext, handles
 from ...groups.state import Group, GroupState, Member
 
 NOT_FOUND_SINCE = 6
-NOT_ASKED = -(2**31)
+NOT_ASKED = INT32_MIN
 GROUP_ENTRIES = 2  # what a group counts in a cooperative step
 
 Described = DescribeGroupsResponse.DescribedGroup

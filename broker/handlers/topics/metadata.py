@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT32_MIN
 from ....protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ....protocol.primitives import ZERO_UUID
 from ...config.message_format import target_magic
@@ -29,7 +30,7 @@ TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
 
 BY_ID_FROM = 12  # v10 and v11 have the field and give it no meaning
-NOT_ASKED = -(1 << 31)
+NOT_ASKED = INT32_MIN
 NO_OPERATION = 0
 CREATED_MAX = 1000
 """Partitions that one request creates. The other topics are unknown, with the error at which clients ask again."""

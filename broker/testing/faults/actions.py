@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX
 from ....protocol.names import did_you_mean
 
 MS_MAX = 24 * 3600 * 1000
-BYTES_MAX = (1 << 31) - 1
+BYTES_MAX = INT32_MAX
 WHEN = ("before", "after")
 ON = ("read", "write", "both")
 REQUEST, DISK, SOCKET = "request", "disk", "socket"  # what a rule with the action is matched against
@@ -80,7 +81,7 @@ def error(code: str | int) -> Action:
         if code not in ErrorCode.__members__ or code == "NONE":
             raise ValueError(f"no error code is named {code!r}{did_you_mean(code, ErrorCode.__members__, 0.5)}")
         return Action(name="error", code=int(ErrorCode[code]))
-    number = _whole("code", code, -(1 << 15), (1 << 15) - 1)
+    number = _whole("code", code, INT16_MIN, INT16_MAX)
     if number == 0:
         raise ValueError("code 0 is no error")
     return Action(name="error", code=number)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.names import did_you_mean
 from ...releases.profiles import api_names
 from .actions import ACTIONS, DISK, PARAMETERS, REQUEST, SOCKET, Action
 
-COUNT_MAX = (1 << 63) - 1
+COUNT_MAX = INT64_MAX
 FETCH_KEY = 1
 # What a rule of each scope may be narrowed by; the rest would never match.
 _CONDITIONS = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ....protocol.internal_records import metadata_values
 from ....protocol.internal_records.metadata_values import Configs
+from ....protocol.limits import INT64_MAX
 from ...backend import ReadError
 
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
@@ -54,7 +55,7 @@ def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]
         text = own.get(name, given.get(name, str(default)))
         if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) < _LEAST.get(name, 0):
             raise ReadError(f"{f'topic {topic}: ' if topic else ''}{name}={text} is not what that may be")
-        found[name.replace(".", "_")] = min(int(text), 2**63 - 1)
+        found[name.replace(".", "_")] = min(int(text), INT64_MAX)
     return Settings(**found)
 
 

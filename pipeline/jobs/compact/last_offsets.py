@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
@@ -72,7 +73,7 @@ class KeysItem:
     base_offset: int
     size_bytes: int
     first_dirty_offset: int
-    end_offset: int = 2**63 - 1
+    end_offset: int = INT64_MAX
     aborted: tuple[AbortedTransaction, ...] = ()
 
     @property

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ....protocol.limits import INT64_MAX
 from ....storage.io.files import File, Files, SharedFiles
 from ...backend import DataLoss, Piece, ReadError, TopicPartition
 from ...columns import EXACT_TIME
@@ -30,7 +31,7 @@ GROUP_BYTES = 32 << 20
 """A row group holds about so many bytes of Arrow: enough for columns to compress, and few for a reader to hold."""
 
 WAITING_BYTES = 2 * GROUP_BYTES
-_LAST_MS = (2**63 - 1) // 1000  # of Delta: what is later becomes that
+_LAST_MS = INT64_MAX // 1000  # of Delta: what is later becomes that
 
 OPEN_FILES = 64
 """So much waits at most, and so many files are open at once, when records of many days lie next to each other."""

@@ -20,6 +20,7 @@ import pyarrow.compute as _compute
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
+from ....protocol.limits import INT32_MAX
 from ...backend import ReadError
 
 # Its functions are made at import, so a type checker does not know them.
@@ -33,7 +34,6 @@ _OTHER_ROWS = {"deletionVectors", "columnMapping"}
 
 _HIVE = re.compile(r"(topic|partition)=(.+)")
 _CHECKED_BYTES = 8 << 20
-_INT32_MAX = 2**31 - 1
 _BUFFER_BYTES = 1 << 20
 """So much of a column is in memory as it lies in the file, however large its row group is."""
 
@@ -137,7 +137,7 @@ def _file(path: str, root: str) -> ParquetFile:
         if (match := _HIVE.fullmatch(name)) is not None:
             told[match[1]] = urllib.parse.unquote(match[2])
     partition = told.get("partition")
-    if partition is not None and not (partition.isascii() and partition.isdecimal() and int(partition) <= _INT32_MAX):
+    if partition is not None and not (partition.isascii() and partition.isdecimal() and int(partition) <= INT32_MAX):
         raise ReadError(f"{path}: partition={partition} is no number of a partition")
     return ParquetFile(
         path, os.path.relpath(path, root), told.get("topic"), None if partition is None else int(partition)
@@ -275,7 +275,7 @@ def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
     for group in sorted(groups.to_pylist(), key=lambda group: group["row_min"]):
         topic = group.get("topic", file.topic)
         partition = group.get("partition", file.partition)
-        if partition is not None and not 0 <= partition <= _INT32_MAX:
+        if partition is not None and not 0 <= partition <= INT32_MAX:
             raise ReadError(f"{file.path}: partition {partition} is no number of a partition")
         mask = mask_of(table, topic, partition)
         if "offset" in wanted:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ....protocol.limits import INT64_MAX
 from ...backend import ReadError, TopicPartition
 from ...readers.files.catalog import INTERNAL
 from ..export.layout import file_name
@@ -29,7 +30,6 @@ HOLES_MAX = 10_000
 """A broker that starts on a directory makes so many partitions of a topic that are not there, and no more."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _clusters(key: TopicPartition, sources: list[_Source]) -> list[list[_Source]
     reached = -1
     for source in sorted(sources, key=lambda source: (source.part.first or 0, source.found.file.name)):
         first, last = source.part.first or 0, source.part.last or 0
-        if first < 0 or last == _INT64_MAX:
+        if first < 0 or last == INT64_MAX:
             raise ReadError(f"{source.found.file.path}: offset {first if first < 0 else last} cannot be a record's")
         if found and first <= reached:
             found[-1].append(source)

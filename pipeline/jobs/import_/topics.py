@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from ....client.admin.admin import Admin
 from ....client.admin.types import NewTopic
 from ....client.net.errors import ClientError, KafkaError, UnsupportedVersion
-from ....client.net.options import INT64_MAX
 from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT64_MAX
 from ...backend import ReadError
 from ...readers.wire.connection import addresses
 from ...readers.wire.event_loop import loop_here

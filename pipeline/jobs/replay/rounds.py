@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ....protocol.limits import INT64_MAX
 from ...backend import Backend, OffsetRange, Offsets, TopicPartition, Wanted
 from ...columns import EXACT_TIME
 from ...sink.options import SinkOptions
@@ -118,7 +119,7 @@ class Replay:
     def _upto(self, offsets: int, origin_ms: int, number: int) -> Offsets:
         """Where each partition is after the round."""
         if self.settings.speed is not None:
-            until_ms = min(origin_ms + int(number * ROUND_S * 1000 * self.settings.speed), 2**63 - 1)
+            until_ms = min(origin_ms + int(number * ROUND_S * 1000 * self.settings.speed), INT64_MAX)
             found = self.backend.at_times({key: until_ms for key, at in self._at.items() if at < self._ends[key]})
             upto = dict(self._at)
             for key, offset in found.items():

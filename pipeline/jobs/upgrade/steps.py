@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords
 from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
@@ -37,7 +38,7 @@ INTERVAL_BYTES = 4096
 _SAMPLE_BYTES = 1 << 20
 _HOP_BYTES = 64 << 10
 _GROWTH_BYTES = (44, 36)  # of a plain message, by its format: the most that a batch takes besides
-_OFFSETS_END = 2**63 - 1
+_OFFSETS_END = INT64_MAX
 
 
 class SegmentItem(NamedTuple):

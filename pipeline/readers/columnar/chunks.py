@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 from crc32c import crc32c
 
+from ....protocol.limits import INT32_MAX
 from ....protocol.records import batch, formats, legacy
 from ....protocol.records.batch import CODEC_BITS, CONTROL_BIT, HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
@@ -31,7 +32,7 @@ Built = TypeVar("Built")
 CHUNK_BYTES = 4 * 1024 * 1024
 """Enough for the costs of a chunk to vanish among its records, little enough for the processor's cache."""
 
-MAX_CHUNK_BYTES = 2**31 - 1 - 64
+MAX_CHUNK_BYTES = INT32_MAX - 64
 """Arrow's binary arrays count in 32 bits."""
 
 

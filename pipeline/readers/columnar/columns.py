@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ....protocol.limits import INT32_MAX
 from ....protocol.records.batch import BatchHeader
 from ....protocol.records.formats import NEWEST_MAGIC
 from .rows import HeaderSpans, Rows, Spans
@@ -52,7 +53,6 @@ COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 ALL_COLUMNS: tuple[str, ...] = (*COLUMNS, *METADATA.names)
 
 _FIELDS: dict[str, pa.Field] = {field.name: field for schema in (SCHEMA, METADATA) for field in schema}
-_INT32_MAX = 2**31 - 1
 
 # What is the same for all records of an entry.
 _PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
@@ -99,7 +99,7 @@ def _column(rows: Rows, name: str) -> pa.Array:
     if name == "sequence":
         bases = np.repeat(np.array([header.base_sequence for header in rows.entries], np.int64), rows.counts)
         # After 2^31 - 1 comes 0.
-        numbered = bases + rows.offset_deltas & _INT32_MAX
+        numbered = bases + rows.offset_deltas & INT32_MAX
         return pa.array(np.where(bases < 0, -1, numbered).astype(np.int32))
     told = rows.crc_ok if name == "crc_ok" else [_PER_ENTRY[name](header) for header in rows.entries]
     kind = _FIELDS[name].type

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as _compute
 from crc32c import crc32c
 
+from ....protocol.limits import INT32_MAX
 from ....protocol.records import batch, compression, legacy
 from ....protocol.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.compression import Codec
@@ -36,7 +37,6 @@ _GROUP_BYTES = 32 * 1024 * 1024  # written at once
 _MAX_RECORD_BYTES = 2**30
 _RECORD_OVERHEAD_BYTES = 40  # the most that a record takes besides key, value and headers, and more than a message does
 _HEADER_OVERHEAD_BYTES = 10
-_INT32_MAX = 2**31 - 1
 _EMPTY = pa.scalar(b"", pa.binary())
 
 _V2_HEADER_BYTES_IN_LENGTH = batch.HEADER_BYTES - PREFIX_BYTES
@@ -132,7 +132,7 @@ def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray
         for first, stop in pairwise(bounds):
             header = _header(part, first, stop, sequence, options)
             if sequence >= 0:
-                sequence = sequence + header.last_offset_delta + 1 & _INT32_MAX
+                sequence = sequence + header.last_offset_delta + 1 & INT32_MAX
             payload = data[int(ends[first]) : int(ends[stop])]
             yield batch.with_payload(header, payload, options.codec, options.level)
 
@@ -188,7 +188,7 @@ def _headers(column: Any, none: Int64s) -> tuple[pa.Array | None, Int64s]:
     if keys.null_count:
         raise InvalidRecords("a header's key is null")
     total = int((np.maximum(value_sizes, 0) + key_sizes + _HEADER_OVERHEAD_BYTES).sum())
-    if total > _INT32_MAX - 10 * counts.size:
+    if total > INT32_MAX - 10 * counts.size:
         raise InvalidRecords(f"headers of {total} bytes")
     written = _joined(_varint_array(key_sizes[:, None]), keys, _varint_array(value_sizes[:, None]), values)
     _, bounds, data = written.buffers()
@@ -216,7 +216,7 @@ def _groups(table: _Table, batch_bytes: int) -> Iterator[tuple[int, list[int]]]:
         first = start + bounds[-1]
         done = int(totals[first - 1]) if first else 0
         stop = int(np.searchsorted(totals, done + batch_bytes, "right"))
-        stop = min(stop, int(np.searchsorted(table.offsets, int(table.offsets[first]) + _INT32_MAX, "right")))
+        stop = min(stop, int(np.searchsorted(table.offsets, int(table.offsets[first]) + INT32_MAX, "right")))
         stop = max(stop, first + 1)
         if len(bounds) > 1 and int(totals[stop - 1]) - before > _GROUP_BYTES:
             yield start, bounds

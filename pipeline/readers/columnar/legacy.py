@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import CODEC_BITS, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
 from ....protocol.records.layout import (
@@ -36,7 +37,6 @@ _KEYS_AT = np.array(LEGACY_KEY_AT, np.int64)  # by magic; in v1 the timestamp li
 _SIZE_AND_CRC = struct.Struct(">iI")
 _SIZE = struct.Struct(">i")
 _SIZE_TO_ATTRIBUTES = struct.Struct(">iIbb")
-_INT64_MAX = 2**63 - 1
 
 
 def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview], crc_ok: Sequence[bool]) -> Rows:
@@ -190,7 +190,7 @@ def _shifts(headers: Sequence[BatchHeader], counts: Int64s, offsets: Int64s) -> 
         if header.codec and header.magic:
             if header.base_offset < last:
                 raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
-            if header.base_offset - last > _INT64_MAX:
+            if header.base_offset - last > INT64_MAX:
                 raise InvalidRecords("an offset does not fit 64 bits")
             shifts[index] = header.base_offset - last
     return np.repeat(shifts, counts)

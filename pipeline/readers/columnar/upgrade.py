@@ -31,6 +31,7 @@ from ....protocol.records.batch import (
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ....storage.compaction.rewrite import Run
+from ....storage.format.index import MAX_RELATIVE_OFFSET
 from . import legacy as legacy_rows
 from .chunks import CHUNK_BYTES
 from .columns import record_batch
@@ -43,7 +44,6 @@ LEAST_ENTRIES = 8
 """Fewer of a kind are converted alone: the array operations of a run take as long as some of them."""
 
 _WRITTEN = ("offset", "timestamp", "key", "value")
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Entry(NamedTuple):
@@ -208,7 +208,7 @@ def _packed(opened: Sequence[tuple[BatchHeader, bytes]], next_offset: int, end_o
     bounds = np.concatenate(([0], np.cumsum(rows.counts)))
     base_offsets, last_offsets = rows.offsets[bounds[:-1]], rows.offsets[bounds[1:] - 1]
     told = np.array([header.base_offset for header in headers], np.int64)
-    if (last_offsets > told).any() or (last_offsets - base_offsets > _MAX_RELATIVE_OFFSET).any():
+    if (last_offsets > told).any() or (last_offsets - base_offsets > MAX_RELATIVE_OFFSET).any():
         raise _Unusual
     _check_offsets(base_offsets, last_offsets, next_offset, end_offset)
     data, ends = payloads(record_batch(rows, _WRITTEN), bounds.tolist())

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import HEADER_BYTES
 from ....storage.check.inspect import LOOKING
 from ....storage.errors import StorageError
@@ -102,7 +103,7 @@ class Ends:
         with LogFile(last.path) as file:
             known = self._ends.get(last.path)
             if known is None or not indexes.is_still(file, known):
-                known = indexes.floor(file, last.base, 2**63 - 1)
+                known = indexes.floor(file, last.base, INT64_MAX)
             offset = known.last_offset + 1 if known is not None else last.base
             hops = Hops(file, known.end if known is not None else 0)
             for table in hops:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Set
 
 from ....client.consumer.options import ConsumerOptions, with_own_names
 from ....client.net.errors import ConfigError
-from ....client.net.options import INT32_MAX, read_options
+from ....client.net.options import read_options
+from ....protocol.limits import INT32_MAX
 from ...backend import ReadError
 
 __all__ = ["client_options", "names_taken"]

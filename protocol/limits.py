@@ -1,0 +1,8 @@
+"""Smallest and largest values of the signed integers of the protocol and of the files."""
+
+from __future__ import annotations
+
+INT8_MIN, INT8_MAX = -(2**7), 2**7 - 1
+INT16_MIN, INT16_MAX = -(2**15), 2**15 - 1
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
