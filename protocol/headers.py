@@ -11,12 +11,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from .api_key import ApiKey
 from .errors import ProtocolViolation
-from .messages.cluster.api_versions import ApiVersionsRequest
 from .primitives import VARINT_BYTES_MAX
-from .schema import spec
 
-API_VERSIONS_KEY = spec(ApiVersionsRequest).api_key
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 HEADER_TAGS_MAX = 100  # no client sends any; without a bound, 100 MiB of them would take a minute to skip
 _PREFIX = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
@@ -89,7 +88,7 @@ def _varint(frame: bytes | bytearray | memoryview, position: int) -> tuple[int, 
 def response_header(correlation_id: int, api_key: int, flexible: bool) -> bytes:
     """The header in front of an answer's message."""
     header = _CORRELATION.pack(correlation_id)
-    return header + b"\0" if flexible and api_key != API_VERSIONS_KEY else header
+    return header + b"\0" if flexible and api_key != _API_VERSIONS else header
 
 
 def request_header(
@@ -108,6 +107,6 @@ def read_response_header(frame: bytes | bytearray | memoryview, api_key: int, fl
     if len(frame) < _CORRELATION.size:
         raise ProtocolViolation(f"an answer of {len(frame)} bytes has no header")
     (correlation_id,) = _CORRELATION.unpack_from(frame)
-    if flexible and api_key != API_VERSIONS_KEY:
+    if flexible and api_key != _API_VERSIONS:
         return correlation_id, _skip_tags(frame, _CORRELATION.size)
     return correlation_id, _CORRELATION.size

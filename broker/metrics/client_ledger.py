@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.headers import API_VERSIONS_KEY
+from ...protocol.api_key import ApiKey
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES
 from ...protocol.schema import Versions
 from ...storage.io.files import Files, write_atomically
@@ -26,6 +26,7 @@ from ..logs import get_logger
 if TYPE_CHECKING:
     from ..context import RequestContext
 
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 FILE_NAME = "ottla-clients.json"
 DAMAGED_SUFFIX = ".damaged"
 FILE_VERSION = 1
@@ -214,15 +215,15 @@ class ClientLedger:
 
     def note(self, origin: Origin, client_id: str, api_key: int, api_version: int) -> None:
         """A request that is served, other than ApiVersions. Needed only if `origin.seen` has not these three."""
-        if api_key != API_VERSIONS_KEY:  # that is noted when the software is known
+        if api_key != _API_VERSIONS:  # that is noted when the software is known
             self._note(origin, client_id, api_key, api_version, False)
 
     def note_asked(self, context: RequestContext, software_name: str, software_version: str) -> None:
         """A valid ApiVersions request: from here on, its connection belongs to that software ("" if it did not say)."""
         arrival = context.arrival
         arrival.origin = self.origin(arrival.origin.listener, software_name or None, software_version or None, True)
-        if (context.client_id, API_VERSIONS_KEY, context.api_version) not in arrival.origin.seen:
-            self._note(arrival.origin, context.client_id, API_VERSIONS_KEY, context.api_version, False)
+        if (context.client_id, _API_VERSIONS, context.api_version) not in arrival.origin.seen:
+            self._note(arrival.origin, context.client_id, _API_VERSIONS, context.api_version, False)
 
     def note_refused(self, origin: Origin, client_id: str, api_key: int, api_version: int) -> None:
         """A request for which the connection is closed, since its API or its version is not served."""
@@ -257,7 +258,7 @@ class ClientLedger:
         newest = use.was_newest and self._newest.get(api_key) == api_version
         self._news |= newest != use.was_newest
         use.was_newest = newest
-        asks_versions = client.asks_versions or api_key == API_VERSIONS_KEY
+        asks_versions = client.asks_versions or api_key == _API_VERSIONS
         self._news |= asks_versions != client.asks_versions
         client.asks_versions = asks_versions
         if not refused:

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from ...protocol.api_key import ApiKey
 from ...protocol.compiler import TooManyItems, builder, parser
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
-from ...protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
+from ...protocol.headers import read_prefix, read_rest, response_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsResponse
 from ...protocol.schema import Versions, empty_value, spec
 from ..context import Apis, Handler, RequestContext
@@ -173,7 +174,7 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> AnyCall:
     try:
         route, read, flexible = broker.readers.get((api_key, api_version)) or _reader(broker, api_key, api_version)
     except ProtocolViolation:
-        if api_key != API_VERSIONS_KEY or api_key not in broker.apis.served:
+        if api_key != ApiKey.API_VERSIONS or api_key not in broker.apis.served:
             with contextlib.suppress(ProtocolViolation):  # of a client id that cannot be read
                 client_id, _ = read_rest(frame, prefix, False)
                 arrival.client_id = client_id
@@ -220,8 +221,8 @@ def handling_of(request: Any, size: int, route: Route, context: RequestContext, 
 def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
     if broker.profile.behaviour.unknown_version_lists_range:
-        own = broker.apis.advertised[API_VERSIONS_KEY]
-        entry = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=own.first, max_version=own.last)
+        own = broker.apis.advertised[ApiKey.API_VERSIONS]
+        entry = ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=own.first, max_version=own.last)
         response.api_keys.append(entry)
     return response
 

@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol.messages.groups.join_group import JoinGroupRequest
-from ...protocol.messages.groups.sync_group import SyncGroupRequest
-from ...protocol.messages.records.fetch import FetchRequest
-from ...protocol.schema import spec
+from ...protocol.api_key import ApiKey
 from .decoding import request_value
 from .exchange import Ending
 
@@ -31,8 +28,7 @@ TEXT_MAX = 200  # letters of a client's id; what is longer is cut
 SECOND_NS = 1_000_000_000
 SLOW_SECONDS = 60
 SLOW_OF_A_SECOND = 20
-FETCH_KEY = spec(FetchRequest).api_key
-WAITS_FOR = {FETCH_KEY: "records", spec(JoinGroupRequest).api_key: "members", spec(SyncGroupRequest).api_key: "members"}
+WAITS_FOR = {ApiKey.FETCH: "records", ApiKey.JOIN_GROUP: "members", ApiKey.SYNC_GROUP: "members"}
 
 ClientKey = tuple[str, str | None, str | None, str | None]
 """Listener, client id, software's name and version."""
@@ -206,7 +202,7 @@ class Activity:
 
     def _note_duration(self, exchange: Exchange, ended_ns: int) -> None:
         duration_ns = exchange.duration_ns
-        if exchange.api_key in WAITS_FOR and exchange.api_key != FETCH_KEY:
+        if exchange.api_key in WAITS_FOR and exchange.api_key != ApiKey.FETCH:
             return
         if ended_ns >= self._next_ns:
             self._forget(ended_ns)
@@ -214,7 +210,7 @@ class Activity:
             self._slow.append((second, []))
             self._next_ns, self._floor_ns = (second + 1) * SECOND_NS, -1
         heap = self._slow[-1][1]
-        if exchange.api_key == FETCH_KEY and _asked_to_wait(exchange):
+        if exchange.api_key == ApiKey.FETCH and _asked_to_wait(exchange):
             return
         peer = exchange.peer
         found = SlowRequest(

@@ -11,6 +11,7 @@ import struct
 import zlib
 from typing import Any
 
+from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build, reader
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest
@@ -22,8 +23,6 @@ from ...protocol.records.errors import CorruptRecords, InvalidRecords, Unsupport
 from ...protocol.records.layout import LEGACY_CRC_AT, LENGTH_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 from ...protocol.schema import spec
 
-PRODUCE_KEY = spec(ProduceRequest).api_key
-FETCH_KEY = spec(FetchResponse).api_key
 UNREADABLE = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 Buffer = bytes | bytearray | memoryview
 
@@ -33,7 +32,7 @@ _INT32, _UINT32 = struct.Struct(">i"), struct.Struct(">I")
 def without_contents(frame: bytes, api_key: int, version: int, request: bool) -> bytes:
     """A frame with zeros for contents; the very frame where the API carries no records. One that is no such message
     keeps the first bytes alone, where there can be nothing but a header."""
-    if api_key != (PRODUCE_KEY if request else FETCH_KEY):
+    if api_key != (ApiKey.PRODUCE if request else ApiKey.FETCH):
         return frame
     cls = ProduceRequest if request else FetchResponse
     declared = spec(cls)

@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
+from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import (
-    API_VERSIONS_KEY,
     read_prefix,
     read_response_header,
     read_rest,
@@ -100,7 +100,7 @@ def _api(key: int) -> Api:
 
 def _answered_version(api_key: int, version: int, frame: bytes) -> int:
     """ApiVersions answers a version that is not served in the one layout that every client knows (KIP-511)."""
-    is_refused = api_key == API_VERSIONS_KEY and frame[4:6] == _ERROR.pack(ErrorCode.UNSUPPORTED_VERSION)
+    is_refused = api_key == ApiKey.API_VERSIONS and frame[4:6] == _ERROR.pack(ErrorCode.UNSUPPORTED_VERSION)
     return 0 if is_refused else version
 
 
@@ -381,7 +381,7 @@ def encoded(
         return _decoded(values.get("base64"), "a frame that cannot be read")
     message = message_of(api_key, version, values, request)
     declared = spec(type(message))
-    if not request and api_key == API_VERSIONS_KEY and message.error_code == ErrorCode.UNSUPPORTED_VERSION:
+    if not request and api_key == ApiKey.API_VERSIONS and message.error_code == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
     if not declared.versions.first <= version <= min(declared.versions.last, VERSION_MAX):
         raise ValueError(f"{type(message).__name__} v{version} is not known")

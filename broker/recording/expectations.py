@@ -14,13 +14,14 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
+from ...protocol.api_key import ApiKey
 from ...protocol.apis import api_keys, apis, name_of
 from ...protocol.errors import ErrorCode
 from ...protocol.names import did_you_mean
 from ...protocol.records.schemas import CODEC_NAMES
 from . import decoding
 from .exchange import Ending
-from .seen import PRODUCE_KEY, Produced, SeenRequest, error_name
+from .seen import Produced, SeenRequest, error_name
 
 SHOWN_REQUESTS = 5
 SHOWN_VALUES = 8
@@ -182,8 +183,8 @@ class Expected:
         which = Which.of(**{name: said[name] for name in WHICH if name in said})
         if of_produce := [name for name in OF_PRODUCE if name in said]:
             if which.keys is None:
-                which = which._replace(keys=frozenset((PRODUCE_KEY,)))
-            elif which.keys != {PRODUCE_KEY}:
+                which = which._replace(keys=frozenset((ApiKey.PRODUCE,)))
+            elif which.keys != {ApiKey.PRODUCE}:
                 raise ValueError(f"{of_produce[0]} is of Produce requests alone")
         conditions: list[Condition] = []
         for name in HOW:

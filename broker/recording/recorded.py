@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...protocol.headers import API_VERSIONS_KEY
+from ...protocol.api_key import ApiKey
 from ..metrics.client_ledger import Origin
 from .decoding import request_value
 from .exchange import Exchange, Peer, client_id_of
@@ -109,7 +109,7 @@ def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: byt
 
 def note_software(exchange: Exchange) -> None:
     """Has the connection of an ApiVersions that was answered well be of the software that it named, or of none."""
-    if exchange.api_key == API_VERSIONS_KEY and (exchange.response or b"")[4:6] == b"\0\0":
+    if exchange.api_key == ApiKey.API_VERSIONS and (exchange.response or b"")[4:6] == b"\0\0":
         request = request_value(exchange)
         if request is not None:
             names = request.client_software_name or None, request.client_software_version or None

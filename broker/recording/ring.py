@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from ...protocol.api_key import ApiKey
 from .exchange import Ending, Exchange, Peer
 from .secrets import KEYS, blanked, may_carry
-from .seen import PRODUCE_KEY, facts_of
+from .seen import facts_of
 
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20
@@ -97,7 +98,7 @@ class Ring:
         """The exchange itself, or where not all of it may be kept a copy without that."""
         request, response, produced = exchange.request, exchange.response, exchange.produced
         if request is not None and len(request) > self.frame_bytes:
-            if exchange.api_key == PRODUCE_KEY and produced is None:
+            if exchange.api_key == ApiKey.PRODUCE and produced is None:
                 produced = facts_of(request)
             request = None
         if response is not None and len(response) > self.frame_bytes:

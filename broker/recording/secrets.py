@@ -14,10 +14,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from ...protocol.api_key import ApiKey
 from ...protocol.apis import apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import MalformedMessage, ProtocolViolation
-from ...protocol.headers import API_VERSIONS_KEY, read_prefix, read_response_header, read_rest
+from ...protocol.headers import read_prefix, read_response_header, read_rest
 from ...protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ...protocol.messages.configs.describe_configs import DescribeConfigsResponse
 from ...protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -132,7 +133,7 @@ def may_carry(api_key: int, version: int) -> bool:
     if api_key in KEYS:
         return True
     api = apis().get(api_key)
-    return api is None or (version not in spec(api.request).versions and api_key != API_VERSIONS_KEY)
+    return api is None or (version not in spec(api.request).versions and api_key != ApiKey.API_VERSIONS)
 
 
 def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> bytes:

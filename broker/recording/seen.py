@@ -17,13 +17,11 @@ from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
-from ...protocol.schema import Value, spec
+from ...protocol.schema import Value
 from ...storage.format.partition_metadata import encode_id
 from ..testing.faults.entries import places, shape_of
 from . import decoding
 from .exchange import Ending, Exchange
-
-PRODUCE_KEY = spec(ProduceRequest).api_key
 
 
 class TopicNames:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.api_key import ApiKey
 from ..logs import get_logger
 from .exchange import HEAD_BYTES, Ending, Exchange, Peer, client_id_of
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .exchange import Sink
 
 _unpack_head = struct.Struct(">hhih").unpack_from
-_PRODUCE_KEY = 0
+_PRODUCE = int(ApiKey.PRODUCE)
 _ANSWERED = Ending.ANSWERED  # looking it up in the enum takes longer than the rest of its line
 
 
@@ -118,7 +119,7 @@ class Tap:
             exchange = Exchange(
                 number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size
             )
-            if data is None and key == _PRODUCE_KEY and self._tells_facts:
+            if data is None and key == _PRODUCE and self._tells_facts:
                 from .seen import facts_of  # with much that a broker to which nobody listens does without
 
                 exchange.produced = facts_of(frame)

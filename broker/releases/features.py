@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.internal_records.metadata_records import FeatureLevelRecord
-from ...protocol.messages.transactions.end_txn import EndTxnRequest
-from ...protocol.schema import spec
 from ..errors import Refused
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ NEWEST_TRANSACTION_VERSION = 2
 OWN_EPOCH_SINCE = 5  # of EndTxn: each transaction has its own epoch
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
-END_TXN_KEY = spec(EndTxnRequest).api_key
 Judges = Literal["zookeeper", "each", "whole"]
 
 
@@ -57,7 +55,7 @@ class Features:
         self._node_id = node_id
         self.transaction_version = transaction_version
         """The level that is in force, whether clients are told of it or not."""
-        ends = apis.advertised.get(END_TXN_KEY)
+        ends = apis.advertised.get(ApiKey.END_TXN)
         self.supported: dict[str, Range] = {}
         """Name -> levels, of the features that can be finalised."""
         if transaction_version > 0 and ends is not None and OWN_EPOCH_SINCE in ends:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.api_key import ApiKey
 from ...protocol.names import meant, near
 from .behaviour import BEHAVIOUR_MOVES, BEHAVIOUR_NAMES, Behaviour, Moves
 
@@ -117,10 +118,7 @@ _AUTHORIZERS: dict[str, Moves] = {
 # Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
 # broker with a receiver for telemetry; here that is one with `ottla.client.telemetry`.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
-TELEMETRY_KEYS = frozenset({71, 72})
-_PRODUCE = 0
-_JOIN_GROUP = 11
-_END_TXN = 26
+TELEMETRY_KEYS = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _END_TXN_OWN_EPOCH = 5  # KIP-890
 # Produce is advertised from 0 everywhere: librdkafka before 2.12 sends uncompressed otherwise.
 _PRODUCE_SERVED_FROM: Moves = (("0.8.2", 0), ("4.0.0", 3))
@@ -180,15 +178,15 @@ class Profile:
         rows = _table()["releases"]
         row = rows[next(name for name in (self.name, self.name.rpartition(".")[0]) if name in rows)]
         found = {int(key): Versions(*ends) for key, ends in row.items()}
-        if _JOIN_GROUP in found:
-            found[_JOIN_GROUP] = found[_JOIN_GROUP]._replace(first=at(_JOIN_GROUP_FROM, self.name))
+        if ApiKey.JOIN_GROUP in found:
+            found[ApiKey.JOIN_GROUP] = found[ApiKey.JOIN_GROUP]._replace(first=at(_JOIN_GROUP_FROM, self.name))
         return found
 
     def _ended(self, apis: dict[int, Versions]) -> dict[int, Versions]:
         """Without the version of EndTxn that ends transactions of their own epochs, where there are none."""
-        if _END_TXN in apis and self.behaviour.transaction_version < 2:
-            last = min(apis[_END_TXN].last, _END_TXN_OWN_EPOCH - 1)
-            apis[_END_TXN] = apis[_END_TXN]._replace(last=last)
+        if ApiKey.END_TXN in apis and self.behaviour.transaction_version < 2:
+            last = min(apis[ApiKey.END_TXN].last, _END_TXN_OWN_EPOCH - 1)
+            apis[ApiKey.END_TXN] = apis[ApiKey.END_TXN]._replace(last=last)
         return apis
 
     @functools.cached_property
@@ -196,7 +194,7 @@ class Profile:
         """API key -> the versions that this release answers; a request in another closes its connection."""
         found = dict(self.apis)
         if not self.is_own:
-            found[_PRODUCE] = found[_PRODUCE]._replace(first=at(_PRODUCE_SERVED_FROM, self.name))
+            found[ApiKey.PRODUCE] = found[ApiKey.PRODUCE]._replace(first=at(_PRODUCE_SERVED_FROM, self.name))
         return found
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.api_key import ApiKey
 from ..config.definitions import facts
 from ..network.unserved import why_not_served
 from .profiles import (
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...protocol.schema import Versions
-
-PRODUCE, FETCH = 0, 1
 
 
 def behaviour_of(played: Profile) -> dict[str, Any]:
@@ -50,8 +49,8 @@ def overview() -> list[dict[str, Any]]:
         entries.append(
             {
                 "release": name,
-                "produce": list(played.served[PRODUCE]),
-                "fetch": list(played.served[FETCH]),
+                "produce": list(played.served[ApiKey.PRODUCE]),
+                "fetch": list(played.served[ApiKey.FETCH]),
                 "formats": formats_of(played),
                 "moved": {key: value for key, value in now.items() if before and before[key] != value},
             }

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from construct import Construct, Struct
 
+from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
 from ...protocol.compiler import parse
 from ...protocol.errors import MalformedMessage
-from ...protocol.headers import API_VERSIONS_KEY
 from ...protocol.primitives import Blob, Int16, Int32, Length, Text, int16, int32
 from ...protocol.schema import Group, group, spec, struct_of
 from .describe import describe, versions_text
@@ -114,7 +114,7 @@ def _request(data: bytes, begin: int, end: int, has_size: bool) -> Frame | None:
 
 
 def _response(data: bytes, api: Api, version: int, has_size: bool) -> Frame:
-    flexible = version in spec(api.response).flexible and api.key != API_VERSIONS_KEY
+    flexible = version in spec(api.response).flexible and api.key != ApiKey.API_VERSIONS
     header = RESPONSE_HEADER_V1 if flexible else RESPONSE_HEADER_V0
     return Frame(0, len(data), has_size, header, api.response, version, f"{api.name} response v{version}")
 

@@ -26,8 +26,8 @@ from ottla.broker.network import server
 from ottla.broker.recording.ring import Ring
 from ottla.broker.releases.profiles import profile
 from ottla.broker.testing.faults import Faults
+from ottla.protocol.api_key import ApiKey
 from ottla.protocol.compiler import build, parse
-from ottla.protocol.headers import API_VERSIONS_KEY
 from ottla.protocol.messages.records.fetch import FetchRequest
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
@@ -66,7 +66,7 @@ def read_answer(answer: bytes, request_class: type, version: int) -> tuple[int, 
     declared = spec(request_class)
     (correlation_id,) = struct.unpack_from(">i", answer)
     position = 4
-    if version in declared.flexible and declared.api_key != API_VERSIONS_KEY:
+    if version in declared.flexible and declared.api_key != ApiKey.API_VERSIONS:
         assert answer[4] == 0, "a response header with tagged fields"
         position = 5
     return correlation_id, parse(response_class(request_class), version, answer, position)

@@ -17,11 +17,12 @@ from typing import Any
 from ...broker.metrics.client_ledger import FILE_NAME, DamagedFile, Seen, SeenClient, read
 from ...broker.releases.profiles import Profile, UnknownRelease, profile
 from ...broker.trace.tracer import quoted
+from ...protocol.api_key import ApiKey
 from ...storage.io.files import DiskFiles
 from ...storage.log_dir.file_names import META_PROPERTIES
 from ..command_line import Parser, printing
 from ..main import complain
-from .rules import FETCH_KEY, Verdict, api_name, fetched_magic, format_name, verdicts
+from .rules import Verdict, api_name, fetched_magic, format_name, verdicts
 
 SOME_FAIL = 1
 HEAD = ("CLIENT ID", "SOFTWARE", "LISTENER", "ASKS VERSIONS", "LAST SEEN (UTC)")
@@ -102,7 +103,7 @@ def _writes(client: SeenClient) -> list[str]:
 
 
 def _reads(client: SeenClient) -> list[str]:
-    fetched = {fetched_magic(version) for key, version in client.calls if key == FETCH_KEY}
+    fetched = {fetched_magic(version) for key, version in client.calls if key == ApiKey.FETCH}
     return [f"up to v{magic}" for magic in sorted(fetched)]
 
 

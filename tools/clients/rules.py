@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...broker.metrics.client_ledger import CallUse, Format, SeenClient
 from ...broker.releases.profiles import NEWEST, OWN, RELEASES, Profile, api_names, profile
+from ...protocol.api_key import ApiKey
 from ...protocol.records.compression import Codec
 from ...protocol.records.schemas import CODEC_NAMES
 
 if TYPE_CHECKING:
     from ...protocol.schema import Versions
 
-PRODUCE_KEY, FETCH_KEY, API_VERSIONS_KEY = 0, 1, 18
 FIRST_V2_PRODUCE = 3  # from here on records are v2 batches and nothing else (KIP-98)
 FIRST_ZSTD_PRODUCE = 7  # KIP-110
 
@@ -71,7 +71,7 @@ def verdicts(client: SeenClient, on: Profile) -> Iterator[Verdict]:
 
 
 def _negotiates(client: SeenClient, on: Profile) -> bool:
-    return client.asks_versions and API_VERSIONS_KEY in on.served
+    return client.asks_versions and ApiKey.API_VERSIONS in on.served
 
 
 def _of_call(client: SeenClient, api_key: int, version: int, use: CallUse, on: Profile) -> Verdict:
@@ -80,13 +80,13 @@ def _of_call(client: SeenClient, api_key: int, version: int, use: CallUse, on: P
     served = on.served.get(api_key)
     if served is None:
         return Verdict(what, "fails", f"{on.name} has no {name}", _without(api_key))
-    if version in served or api_key == API_VERSIONS_KEY:  # that is answered in every version, if with an error
+    if version in served or api_key == ApiKey.API_VERSIONS:  # that is answered in every version, if with an error
         return Verdict(what, "works")
     reason = f"{on.name} serves {name} {range_text(served)}"
     if version > served.last:
         if _negotiates(client, on):
             return Verdict(what, "negotiates", reason, f"it asks first, and takes v{served.last} or lower")
-        asking = "let the client ask for versions, or " if API_VERSIONS_KEY in on.served else ""
+        asking = "let the client ask for versions, or " if ApiKey.API_VERSIONS in on.served else ""
         return Verdict(what, "fails", reason, f"{asking}set the client to Kafka {on.name}")
     if _negotiates(client, on) and use.was_newest:
         return Verdict(what, "negotiates", reason, "it was offered none newer; whether it knows one was not seen")
@@ -97,7 +97,7 @@ def _of_call(client: SeenClient, api_key: int, version: int, use: CallUse, on: P
 
 
 def _without(api_key: int) -> str:
-    if api_key == API_VERSIONS_KEY:
+    if api_key == ApiKey.API_VERSIONS:
         return "tell the client the broker's version instead of letting it ask"
     having = [name for name in RELEASES if api_key in profile(name).served]
     if not having:
@@ -115,7 +115,7 @@ def _first_release(api_key: int, version: int) -> str:
 def _of_format(client: SeenClient, found: Format, on: Profile) -> Verdict | None:
     version, magic, codec = found
     what = f"Produce v{version} with {format_name(magic, codec)}"
-    served = on.served[PRODUCE_KEY]
+    served = on.served[ApiKey.PRODUCE]
     if version not in served:
         # The call itself fails, or the client goes to another version, and with it to that version's format.
         goes_down = version > served.last and _negotiates(client, on)
@@ -137,6 +137,6 @@ def _of_format(client: SeenClient, found: Format, on: Profile) -> Verdict | None
 
 
 def _zstd_too_early(what: str, why: str) -> Verdict:
-    since = _first_release(PRODUCE_KEY, FIRST_ZSTD_PRODUCE)
+    since = _first_release(ApiKey.PRODUCE, FIRST_ZSTD_PRODUCE)
     reason = f"zstd needs Produce v{FIRST_ZSTD_PRODUCE}, which came with Kafka {since}; {why}"
     return Verdict(what, "fails", reason, "use another codec")

@@ -27,11 +27,10 @@ from ...client.admin.admin import (
 from ...client.net.connection import connect
 from ...client.net.errors import KafkaError, UnsupportedVersion
 from ...client.net.metadata import NO_NODE
+from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
-from ...protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.schema import spec
 from ...storage.format.partition_metadata import encode_id
 from ..command_line import Parser
 from .admin_command import (
@@ -238,7 +237,7 @@ async def _tells_elr(admin: Admin, client_id: str) -> bool:
     """Whether the broker knows eligible leader replicas (KIP-966): it has DescribeTopicPartitions then."""
     node = (await admin.describe_cluster()).nodes[0]
     connection = await connect(node.host, node.port, client_id=client_id, request_timeout_s=TIMEOUT_MS / 1000)
-    told = spec(DescribeTopicPartitionsRequest).api_key in connection.versions
+    told = ApiKey.DESCRIBE_TOPIC_PARTITIONS in connection.versions
     connection.close()
     await connection.wait_closed()
     return told

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ...broker.recording.decoding import request_value, response_value
 from ...broker.recording.exchange import Ending, Exchange
 from ...broker.releases.profiles import api_names
+from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.fetch import FetchRequest
 from .expected_differences import Foretelling
@@ -33,11 +34,19 @@ PASSING = frozenset(
 )
 LOOKS_MAX = 5_000  # differences of which it is asked what else went on then: each looks at all that changed something
 FINDINGS_MAX = 10_000  # what is found beyond is only counted
-PRODUCE = 0
 # Where two clients do the same at the same time, one of them comes first: what shows that, by API.
-_RACES = {PRODUCE: r"\.base_offset$", 11: r"^\.(leader$|members\[)"}
-_END_TXN, _MARKERS_NS = 26, 500_000_000  # markers may be written after EndTxn was answered
-_SEE_MARKERS = frozenset((1, 2, 9, 61, 65, 66))  # Fetch, ListOffsets, OffsetFetch; producers and transactions described
+_RACES = {ApiKey.PRODUCE: r"\.base_offset$", ApiKey.JOIN_GROUP: r"^\.(leader$|members\[)"}
+_MARKERS_NS = 500_000_000  # markers may be written after EndTxn was answered
+_SEE_MARKERS = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    }
+)
 _NAMES = ("name", "group_id", "transactional_id", "topic")
 _ENDINGS = {Ending.ANSWERED: "answered", Ending.CLOSED: "closed", Ending.SILENT: "no answer due"}
 
@@ -266,7 +275,7 @@ class _Comparing:
         if request is None:
             return frozenset()
         about = subjects(request, self._ids)
-        if left.api_key in (22, 26) and left.response is not None:
+        if left.api_key in (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN) and left.response is not None:
             about |= of_answer(response_value(left))
         return about
 
@@ -298,7 +307,11 @@ class _Comparing:
             and last >= begun
             and one.peer is not left.peer
             and (not is_change or one.api_key == left.api_key)
-            and (left.api_key in _SEE_MARKERS if one.api_key == _END_TXN else not about or not names or names & about)
+            and (
+                left.api_key in _SEE_MARKERS
+                if one.api_key == ApiKey.END_TXN
+                else not about or not names or names & about
+            )
             for first, last, one, names in self._changes
         )
 
@@ -318,7 +331,7 @@ class _Comparing:
         return request is not None and changes(request, one.api_key)
 
     def _change(self, one: Exchange) -> tuple[int, int, Exchange, frozenset[str]]:
-        if one.api_key == _END_TXN:
+        if one.api_key == ApiKey.END_TXN:
             return one.begun_ns, one.begun_ns + max(one.duration_ns, 0) + _MARKERS_NS, one, frozenset()
         return one.begun_ns, one.begun_ns + max(one.duration_ns, 0), one, subjects(request_value(one), self._ids)
 

@@ -15,13 +15,12 @@ from ...broker.config.definitions import facts
 from ...broker.network.router import apis_of
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, api_names, profile
 from ...broker.releases.table import behaviour_of
+from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
 from ...protocol.schema import Versions
 from .value_comparison import ABSENT, Difference
 
-API_VERSIONS = 18
-DESCRIBE_CONFIGS, CREATE_TOPICS = 32, 19
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 # What a broker answers for want of a topic, a leader or a coordinator: no release does that of its own.
 OF_STATE = frozenset(
@@ -72,16 +71,50 @@ def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int =
     return (Sign(frozenset(apis), path, holds, newest),)
 
 
-_SEQUENCES = _signs(0, path=r"error_code$|^$", holds=_codes(0, 45, 46, 47, 59))
-_REFUSALS = _signs(0, path=r"error_code$|^$")
+_SEQUENCES = _signs(ApiKey.PRODUCE, path=r"error_code$|^$", holds=_codes(0, 45, 46, 47, 59))
+_REFUSALS = _signs(ApiKey.PRODUCE, path=r"error_code$|^$")
 _WRITTEN = (
-    Sign(frozenset({1}), r"\.records\["),
-    Sign(frozenset({0}), r"error_code$", _codes(0, 2, 32, 35, 43, 76, 87)),
+    Sign(frozenset({ApiKey.FETCH}), r"\.records\["),
+    Sign(frozenset({ApiKey.PRODUCE}), r"error_code$", _codes(0, 2, 32, 35, 43, 76, 87)),
 )
 _TEXTS = _signs(path=r"error_message$")
-_TRANSACTIONS = _signs(0, 22, 24, 25, 26, 28, 65, 66, 61, path="error_code$|producer_(id|epoch)$|state$")
-_COORDINATED = (8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66)  # APIs that a coordinator answers
-_ACLS = (Sign(frozenset({29, 30, 31}), ""), Sign(ANY, r"authorized_operations$"))
+_TRANSACTIONS = _signs(
+    ApiKey.PRODUCE,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_PRODUCERS,
+    path="error_code$|producer_(id|epoch)$|state$",
+)
+# APIs of coordinators.
+_COORDINATED = (
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+)
+_ACLS = (
+    Sign(frozenset({ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}), ""),
+    Sign(ANY, r"authorized_operations$"),
+)
 
 SIGNS: Mapping[str, tuple[Sign, ...]] = {
     **dict.fromkeys(
@@ -89,61 +122,97 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         unknown_below_log_start own_epoch_begins_at_0""".split(),
         _SEQUENCES,
     ),
-    "invalid_record_code": _signs(0, path=r"error_code$", holds=_codes(2, 87)),
-    "wrong_batches": _signs(0, path=r"error_code$|^$", holds=_codes(0, 2, 87)) + _signs(0, path="^$"),
-    "unreadable_batches": _signs(0, path=r"error_code$|^$", holds=_either(-1, 2)) + _signs(0, path="^$"),
-    "record_errors": _signs(0, path=r"record_errors|error_message$"),
-    "counted_record_errors": _signs(0, path=r"error_message$"),
+    "invalid_record_code": _signs(ApiKey.PRODUCE, path=r"error_code$", holds=_codes(2, 87)),
+    "wrong_batches": _signs(ApiKey.PRODUCE, path=r"error_code$|^$", holds=_codes(0, 2, 87))
+    + _signs(ApiKey.PRODUCE, path="^$"),
+    "unreadable_batches": _signs(ApiKey.PRODUCE, path=r"error_code$|^$", holds=_either(-1, 2))
+    + _signs(ApiKey.PRODUCE, path="^$"),
+    "record_errors": _signs(ApiKey.PRODUCE, path=r"record_errors|error_message$"),
+    "counted_record_errors": _signs(ApiKey.PRODUCE, path=r"error_message$"),
     **dict.fromkeys(
         "refuse_unnumbered unnumbered_fail one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS
     ),
     **dict.fromkeys("old_formats newest_magic v2_from_ibp_3".split(), _WRITTEN),
-    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(1, newest=3)),
-    "zstd_topic_needs_fetch_10": _signs(1, path=r"error_code$", holds=_codes(0, 76)),
-    **dict.fromkeys("cleaner_keeps_old_formats delete_horizon cleaner_keeps_last_batch".split(), _signs(1)),
-    "eligible_leaders": _signs(75, path=r"eligible_leader_replicas|last_known_elr")
-    + _signs(18, path=r"features.*eligible")
-    + _signs(19, 32, path=r"min\.insync\.replicas"),
-    "transaction_version": _TRANSACTIONS + _signs(18, path=r"features.*transaction\.version"),
-    **dict.fromkeys("verifies_transactions verifies_offsets absent_group_code".split(), _signs(0, 28, 25, 24)),
+    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(ApiKey.FETCH, newest=3)),
+    "zstd_topic_needs_fetch_10": _signs(ApiKey.FETCH, path=r"error_code$", holds=_codes(0, 76)),
+    **dict.fromkeys("cleaner_keeps_old_formats delete_horizon cleaner_keeps_last_batch".split(), _signs(ApiKey.FETCH)),
+    "eligible_leaders": _signs(ApiKey.DESCRIBE_TOPIC_PARTITIONS, path=r"eligible_leader_replicas|last_known_elr")
+    + _signs(ApiKey.API_VERSIONS, path=r"features.*eligible")
+    + _signs(ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS, path=r"min\.insync\.replicas"),
+    "transaction_version": _TRANSACTIONS + _signs(ApiKey.API_VERSIONS, path=r"features.*transaction\.version"),
+    **dict.fromkeys(
+        "verifies_transactions verifies_offsets absent_group_code".split(),
+        _signs(ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.ADD_PARTITIONS_TO_TXN),
+    ),
     "hides_topics": _signs(path=r"error_code$", holds=_codes(3, 29)),
-    "offset_fetch_reads_group": _signs(9, path=r"error_code$", holds=_codes(0, 30)),
-    "creates_by_topic": _signs(19, 3, path=r"error_code$", holds=_codes(0, 29, 31)),
-    "describe_suffices": _signs(16, 23),
-    "idempotence_of_cluster": _signs(0, 22, path=r"error_code$", holds=_codes(0, 31)),
-    "group_configs": _signs(path=r"authorized_operations$") + _signs(32, 44),
+    "offset_fetch_reads_group": _signs(ApiKey.OFFSET_FETCH, path=r"error_code$", holds=_codes(0, 30)),
+    "creates_by_topic": _signs(ApiKey.CREATE_TOPICS, ApiKey.METADATA, path=r"error_code$", holds=_codes(0, 29, 31)),
+    "describe_suffices": _signs(ApiKey.LIST_GROUPS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+    "idempotence_of_cluster": _signs(ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, path=r"error_code$", holds=_codes(0, 31)),
+    "group_configs": _signs(path=r"authorized_operations$")
+    + _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
     "refusal_texts": _TEXTS,
-    "log_dirs_of_topics_asked": _signs(35),
-    "controls_as_kraft": _signs(43, 45, 46),
-    "topics_as_kraft": _signs(19, 20, 37),
-    "first_offsets": _signs(8, 9, newest=0),
-    "special_timestamps": _signs(2, path=r"error_code$|\.(timestamp|offset)$"),
-    "cordoned_log_dirs": _signs(19, 37, 35, path=r"error_message$|is_cordoned$"),
-    "deletes_without_policy": _signs(21, path=r"error_code$"),
-    "in_sync_at_most_replicas": _signs(0, path=r"error_code$", holds=_codes(0, 19, 20)),
+    "log_dirs_of_topics_asked": _signs(ApiKey.DESCRIBE_LOG_DIRS),
+    "controls_as_kraft": _signs(
+        ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
+    ),
+    "topics_as_kraft": _signs(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
+    "first_offsets": _signs(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, newest=0),
+    "special_timestamps": _signs(ApiKey.LIST_OFFSETS, path=r"error_code$|\.(timestamp|offset)$"),
+    "cordoned_log_dirs": _signs(
+        ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DESCRIBE_LOG_DIRS, path=r"error_message$|is_cordoned$"
+    ),
+    "deletes_without_policy": _signs(ApiKey.DELETE_RECORDS, path=r"error_code$"),
+    "in_sync_at_most_replicas": _signs(ApiKey.PRODUCE, path=r"error_code$", holds=_codes(0, 19, 20)),
     "coordinator_awaits_topic": _signs(*_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
-    **dict.fromkeys("removes_unsynced first_session_at_join".split(), _signs(11, 12, 14, 15)),
-    "member_checks": _signs(8, 12, 13, 14, 28, path=r"error_code$", holds=_codes(0, 22, 25, 27)),
-    "heartbeats_before_sync": _signs(12, path=r"error_code$", holds=_codes(0, 25, 27)),
-    "described_text": _signs(32, path=r"error_message$"),
-    "acl_text": _signs(29, 30, path=r"error_message$"),
-    "old_group_coordinator": _signs(8, 9, 15, 16, 28, 42, 47),
-    "group_states_in_any_case": _signs(16),
-    "producers_in_words": _signs(61, path=r"error_(code|message)$"),
-    "scram_once_a_user": _signs(51),
-    "feature_answers": _signs(57),
+    **dict.fromkeys(
+        "removes_unsynced first_session_at_join".split(),
+        _signs(ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP, ApiKey.DESCRIBE_GROUPS),
+    ),
+    "member_checks": _signs(
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.TXN_OFFSET_COMMIT,
+        path=r"error_code$",
+        holds=_codes(0, 22, 25, 27),
+    ),
+    "heartbeats_before_sync": _signs(ApiKey.HEARTBEAT, path=r"error_code$", holds=_codes(0, 25, 27)),
+    "described_text": _signs(ApiKey.DESCRIBE_CONFIGS, path=r"error_message$"),
+    "acl_text": _signs(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, path=r"error_message$"),
+    "old_group_coordinator": _signs(
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+    ),
+    "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
+    "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
+    "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+    "feature_answers": _signs(ApiKey.UPDATE_FEATURES),
     "newest_acl_operation": _ACLS,
     "acls_as_kraft": _ACLS,
     "mutes_throttled": (),
-    "quota_checks": _signs(48, 49),
-    "validation_is_charged": _signs(19, 37, path=r"error_code$"),
-    "kraft_configs": _signs(19, 33, 44, path=r"error_(code|message)$|\.configs"),
-    "sets_as_scala": _signs(33, 44, path=r"error_message$"),
-    "logger_configs": _signs(32, 33, 44),
-    "client_metrics_configs": _signs(32, 33, 44, 74),
-    "group_synonyms": _signs(32),
-    "tells_unregistered": _signs(64, path=r"error_message$"),
-    "unknown_version_lists_range": _signs(18),
+    "quota_checks": _signs(ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
+    "validation_is_charged": _signs(ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, path=r"error_code$"),
+    "kraft_configs": _signs(
+        ApiKey.CREATE_TOPICS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        path=r"error_(code|message)$|\.configs",
+    ),
+    "sets_as_scala": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, path=r"error_message$"),
+    "logger_configs": _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+    "client_metrics_configs": _signs(
+        ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES
+    ),
+    "group_synonyms": _signs(ApiKey.DESCRIBE_CONFIGS),
+    "tells_unregistered": _signs(ApiKey.UNREGISTER_BROKER, path=r"error_message$"),
+    "unknown_version_lists_range": _signs(ApiKey.API_VERSIONS),
 }
 _CONFIG = re.compile(r"\.configs\[([^\]]+)\]")
 _API = re.compile(r"\.api_keys\[(\d+)\]")
@@ -167,14 +236,14 @@ class Foretelling:
 
     def why(self, api_key: int, version: int, difference: Difference) -> str | None:
         """What foretells a difference for certain: versions, a config, or the behaviour that has just these values."""
-        if api_key == API_VERSIONS:
+        if api_key == ApiKey.API_VERSIONS:
             if api := _API.match(difference.path):
                 return self._versions(int(api[1]), difference)
             if difference.right == UNSUPPORTED and self.unserved(api_key, version):
                 return f"versions of {api_names()[api_key]}"
             if "features" in difference.path and self.left.name != self.right.name:
                 return f"features of {self}"
-        config = _CONFIG.search(difference.path) if api_key in (DESCRIBE_CONFIGS, CREATE_TOPICS) else None
+        config = _CONFIG.search(difference.path) if api_key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS) else None
         if config is not None and config[1] in self._configs:
             return f"config {config[1]}"
         return self._behaviour(api_key, version, difference, for_certain=True)

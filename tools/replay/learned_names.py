@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Value, spec
@@ -202,7 +203,7 @@ def error_codes(answer: Any) -> Iterator[int]:
                 yield from error_codes(value)
 
 
-TELL_NAMES = frozenset((3, 19, 75))  # Metadata, CreateTopics, DescribeTopicPartitions
+TELL_NAMES = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 _LEARNERS: dict[int, Learner] = {
     0: _produced,
     2: _listed,

@@ -14,6 +14,7 @@ from time import perf_counter_ns
 
 from ...broker.recording.decoding import response_value
 from ...broker.recording.exchange import Ending, Exchange
+from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from .learned_names import error_codes
 from .requests import NotSent, Outgoing, Sending, played_exchange
@@ -27,7 +28,6 @@ STEP_SECONDS = 0.003  # between requests on two connections, where nothing else 
 LEAST_SECONDS = 0.001  # the same, where one of the two changes something
 AGAIN_SECONDS = 0.05
 _MILLISECOND = 1_000_000  # in nanoseconds
-METADATA = 3
 INCOMPLETE_SECONDS = 0.2  # for what passes by itself, where something was not sent that may have had to come first
 # What passes by itself, and how long it is asked again: a topic that not every broker knows yet, a coordinator that
 # loads its log or makes its topic first.
@@ -45,7 +45,7 @@ _COORDINATORS = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 PASSING_SECONDS = {**dict.fromkeys(_SOON, 2.0), **dict.fromkeys(_COORDINATORS, 20.0)}
-_NEVER_AGAIN = frozenset({1})  # Fetch: each one changes what the next one of its session means
+_NEVER_AGAIN = frozenset({ApiKey.FETCH})  # each one changes what the next one of its session means
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,11 @@ class _Player:
 
     async def _wait_for_members(self) -> None:
         """For the JoinGroups under way, which tell of members that are to be assigned something."""
-        joins = [step for step in self._last.values() if step.exchange.api_key == 11 and step.future is not None]
+        joins = [
+            step
+            for step in self._last.values()
+            if step.exchange.api_key == ApiKey.JOIN_GROUP and step.future is not None
+        ]
         for step in joins:
             await self._end(step)
 
@@ -259,7 +263,7 @@ class _Player:
             if (
                 not passing
                 or codes - passing - {ErrorCode.NONE}
-                or (one.api_key != METADATA and ErrorCode.NONE in codes - recorded)
+                or (one.api_key != ApiKey.METADATA and ErrorCode.NONE in codes - recorded)
             ):
                 return
             passes_s = min(max(PASSING_SECONDS[ErrorCode(code)] for code in passing), self._patience())
@@ -301,7 +305,7 @@ class _Player:
 
 def lacks_topics(recorded: Exchange, played: Exchange) -> bool:
     """Whether Metadata tells fewer partitions than it did: not every broker knows yet of what a controller made."""
-    if recorded.api_key != METADATA or recorded.response is None:
+    if recorded.api_key != ApiKey.METADATA or recorded.response is None:
         return False
     left, right = response_value(recorded), response_value(played)
     if left is None or right is None:

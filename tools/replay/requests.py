@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from ...broker.recording.decoding import request_value, response_value
 from ...broker.recording.exchange import Ending, Exchange
 from ...broker.releases.profiles import api_names
+from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build
 from ...protocol.errors import ErrorCode, MalformedMessage
-from ...protocol.headers import API_VERSIONS_KEY, request_header
+from ...protocol.headers import request_header
 from ...protocol.messages.groups.join_group import JoinGroupRequest
 from ...protocol.messages.groups.sync_group import SyncGroupRequest
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
-from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ...protocol.schema import spec
 from .fetch_sessions import FetchSessions
 from .learned_names import TELL_NAMES, error_codes, learn, learn_names, topics_without
@@ -39,7 +39,7 @@ NOT_READY = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-CHANGED_AGAIN = frozenset(spec(cls).api_key for cls in (ProduceRequest, InitProducerIdRequest, JoinGroupRequest))
+CHANGED_AGAIN = frozenset({ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.JOIN_GROUP})
 
 
 class NotSent(Exception):
@@ -70,7 +70,7 @@ class Sending:
         self.target = target
         self._translate = translate
         self._sessions = FetchSessions()
-        keys = {spec(SyncGroupRequest).api_key}
+        keys = {ApiKey.SYNC_GROUP}
         for one in exchanges:
             if one.api_key in TELL_NAMES and one.response is not None:
                 learn_names(self.ids, response_value(one))
@@ -78,7 +78,7 @@ class Sending:
 
     def unknown_members(self, exchange: Exchange) -> bool:
         """Whether a SyncGroup assigns to members of which the right has not told yet."""
-        if exchange.api_key != spec(SyncGroupRequest).api_key:
+        if exchange.api_key != ApiKey.SYNC_GROUP:
             return False
         request = request_value(exchange)
         return request is not None and any(one.member_id not in self.ids.members for one in request.assignments)
@@ -127,7 +127,7 @@ class Sending:
     def _version(self, exchange: Exchange) -> int:
         """The version that is sent. Raises NotSent where there is none."""
         key, version = exchange.api_key, exchange.api_version
-        asks_versions = key == API_VERSIONS_KEY and not self._translate  # it is answered in any (KIP-511)
+        asks_versions = key == ApiKey.API_VERSIONS and not self._translate  # it is answered in any (KIP-511)
         if version in self.target.versions.get(key, ()) or (asks_versions and self.target.told_versions):
             return version
         name = api_names().get(key, f"API key {key}")

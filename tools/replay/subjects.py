@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...protocol.api_key import ApiKey
 from ...protocol.messages.topics.metadata import MetadataRequest
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
@@ -16,11 +17,46 @@ from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids
 
 READING = frozenset(
     # Fetch, ListOffsets, OffsetFetch, FindCoordinator, Heartbeat, and what describes and lists
-    {1, 2, 9, 10, 12, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 55, 60, 61, 65, 66, 71, 72, 74, 75}
+    {
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.HEARTBEAT,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.API_VERSIONS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    }
 )
 # Metadata, ListGroups, DescribeLogDirs, and the lists of reassignments, transactions and topics: who asks for all of
 # them is told of those that were there before as well.
-LISTING = frozenset({3, 16, 35, 46, 66, 75})
+LISTING = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    }
+)
 _OF_TOPICS = frozenset(
     """partitions partition_data partition_indexes topic_id num_partitions count assignments""".split()
 ) | frozenset(PARTITION_FIELDS)

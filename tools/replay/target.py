@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...broker.releases.profiles import RELEASES, profile
+from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build, parser
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
@@ -157,7 +158,7 @@ class Target:
 
 def _served_unasked() -> Mapping[int, Versions]:
     """What the newest release serves that closes the connection when it is asked what it does."""
-    names = [name for name in RELEASES if spec(ApiVersionsRequest).api_key not in profile(name).apis_of_kafka]
+    names = [name for name in RELEASES if ApiKey.API_VERSIONS not in profile(name).apis_of_kafka]
     return profile(names[-1]).served
 
 
@@ -168,7 +169,7 @@ async def look(bootstrap: Address, patience_s: float) -> Target:
     if answer is not None:
         served = {one.api_key: Versions(one.min_version, one.max_version) for one in answer.api_keys}
     versions = served or _served_unasked()
-    ends = versions.get(spec(MetadataRequest).api_key, Versions(0, 0))
+    ends = versions.get(ApiKey.METADATA, Versions(0, 0))
     version = max(ends.first, min(ends.last, _METADATA))
     told = await _ask(bootstrap, MetadataRequest(topics=[]), version, MetadataResponse, patience_s)
     nodes = {one.node_id: (one.host, one.port) for one in told.brokers}
@@ -177,7 +178,7 @@ async def look(bootstrap: Address, patience_s: float) -> Target:
 
 async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> dict[str, bytes]:
     """Name -> id of topics that the broker has, as far as it tells: its answers to the recorded requests did not."""
-    ends = target.versions.get(spec(MetadataRequest).api_key, Versions(0, 0))
+    ends = target.versions.get(ApiKey.METADATA, Versions(0, 0))
     version = min(ends.last, _METADATA_WITH_IDS)
     if version < _METADATA_WITH_IDS:
         return {}

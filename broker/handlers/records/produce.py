@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....protocol.acls import AclOperation
+from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode, ProtocolViolation
 from ....protocol.messages.records.produce import ProduceRequest, ProduceResponse
 from ....protocol.records.errors import (
@@ -25,7 +26,6 @@ from ....protocol.records.errors import (
     UnsupportedCodec,
     WrongBatches,
 )
-from ....protocol.schema import spec
 from ....storage.errors import RecordListTooLarge, StorageError
 from ....storage.partition_log import Appended
 from ...context import RequestContext, handles
@@ -237,7 +237,7 @@ def _success(index: int, appended: Appended) -> Answer:
 
 
 def _serves_old_clients(context: RequestContext) -> bool:
-    return 0 in context.broker.apis.served[spec(ProduceRequest).api_key]
+    return 0 in context.broker.apis.served[ApiKey.PRODUCE]
 
 
 def _refusal(

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -20,7 +21,6 @@ from ....protocol.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
-from ....protocol.schema import spec
 from ...context import RequestContext, handles
 from ...metadata.topics import INTERNAL_TOPICS
 from ...transactions.codes import known, settled
@@ -30,7 +30,6 @@ FENCED_SINCE = 2
 SEVERAL_SINCE = 4
 ABORTABLE_SINCE = 5
 
-API_KEY = spec(AddPartitionsToTxnRequest).api_key
 
 Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -108,7 +107,7 @@ async def _results(
     context: RequestContext,
 ) -> list[AddPartitionsToTxnTopicResult]:
     version = context.api_version
-    knows_abortable = ABORTABLE_SINCE in context.broker.apis.served[API_KEY]
+    knows_abortable = ABORTABLE_SINCE in context.broker.apis.served[ApiKey.ADD_PARTITIONS_TO_TXN]
     if isinstance(outcome, dict):
         rest, errors = ErrorCode.OPERATION_NOT_ATTEMPTED, outcome
     else:

@@ -11,20 +11,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ....protocol.api_key import ApiKey
 from ....protocol.compiler import builder
 from ....protocol.errors import ErrorCode, ProtocolViolation
-from ....protocol.headers import API_VERSIONS_KEY
 from ....protocol.records import formats
 from ...network.router import Call, Mutes
 from . import entries
-from .rules import FETCH_KEY, Place, StandingRule
+from .rules import Place, StandingRule
 
 if TYPE_CHECKING:
     from ...broker_state import BrokerState
     from ...context import RequestContext
     from ...network.router import Route
 
-PRODUCE_KEY = 0
 LOOK_SECONDS = 0.25  # how often it is asked whether the peer of a call that is held up is still there
 GARBLED_BYTES = 16  # one flipped bit in so many bytes of an answer
 _V2_RECORD_END = 1  # a record of v2 ends with the number of its headers; the value is before that
@@ -124,7 +123,7 @@ def faulted(route: Route, request: Any, context: RequestContext, header: bytes) 
 
 
 def _places(request: Any, shape: entries.Shape, context: RequestContext, topics: entries.Topics) -> list[Place]:
-    if shape.api_key == FETCH_KEY:
+    if shape.api_key == ApiKey.FETCH:
         return [place for _, place in _fetched(request, context, topics)]
     return entries.places(request, shape, topics)
 
@@ -156,7 +155,7 @@ def _plan_error(
             planned.hits.append(standing)
         return
     chosen = _Chosen(standing, planned.hits, path)
-    if shape.api_key == FETCH_KEY:
+    if shape.api_key == ApiKey.FETCH:
         # The handler answers these itself: they must take no part in the wait, the bounds and the session's order.
         faults = context.faulted if context.faulted is not None else {}
         for key, place in _fetched(request, context, topics):
@@ -303,7 +302,7 @@ class FaultedCall:
         """Has done what is not refused; the answer to both."""
         planned, shape = self._planned, self._shape
         refused = planned.refused
-        if shape.api_key == PRODUCE_KEY and refused is not None:
+        if shape.api_key == ApiKey.PRODUCE and refused is not None:
             self._note_missed()
         if planned.rest is None:
             response = refused
@@ -311,7 +310,7 @@ class FaultedCall:
             response = await self._plain.route.handler(planned.rest, self._context)
             if response is not None and refused is not None:
                 entries.merge(response, refused, shape.levels)
-        if shape.api_key == PRODUCE_KEY and self._request.acks == 0:
+        if shape.api_key == ApiKey.PRODUCE and self._request.acks == 0:
             if refused is not None:  # as for records that are refused for a reason
                 raise Cut("a fault refused records of a request with acks=0")
             return None
@@ -387,7 +386,7 @@ class FaultedCall:
         """The bytes of the answer, in pieces, damaged where a rule says so. Raises Cut for one that is truncated."""
         if response is None:
             return []
-        if self.route.api_key == API_VERSIONS_KEY and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        if self.route.api_key == ApiKey.API_VERSIONS and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             parts: list[Any] = [self.header]
             builder(type(response), 0)(response, parts.append)  # the one layout that every client knows (KIP-511)
         else:

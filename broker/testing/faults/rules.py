@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from ....protocol.api_key import ApiKey
 from ....protocol.limits import INT64_MAX
 from ....protocol.names import did_you_mean
 from ...releases.profiles import api_names
 from .actions import ACTIONS, DISK, PARAMETERS, REQUEST, SOCKET, Action
 
 COUNT_MAX = INT64_MAX
-FETCH_KEY = 1
 # What a rule of each scope may be narrowed by; the rest would never match.
 _CONDITIONS = {
     REQUEST: {"api", "topic", "partition", "client_id", "listener", "node", "nth", "times", "after", "probability"},
@@ -175,7 +175,7 @@ class StandingRule:
         self.random = random.Random(rule.seed)
         self._keys = None if rule.api is None else frozenset(_api_keys()[name] for name in rule.api)  # type: ignore[index]
         if rule.action.name == "wrong_crc":
-            self._keys = frozenset((FETCH_KEY,))
+            self._keys = frozenset((ApiKey.FETCH,))
         self._changed = threading.Condition()
 
     def matches_request(self, api_key: int, client_id: str, listener: str, node_id: int) -> bool:
