@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from ...protocol.records.steps import Steps
+from ..futures import wake
 from ..network.cooperative import FewerCollections, Turns
 
 T = TypeVar("T")
@@ -83,8 +84,7 @@ class TopicChanges:
                 change.step()
         del collections
         self._changes.pop(name, None)
-        if not change.done.done():
-            change.done.set_result(None)
+        wake(change.done)
 
     def finish(self, name: str | None = None) -> None:
         """Makes the rest of a topic's change, or of all of them, before it returns."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.records.steps import Steps
+from ..futures import wake
 
 AT_ONCE = 4  # each may hold a decompressed batch (64 MiB) and its copy in the other format
 
@@ -66,7 +67,7 @@ class Turns:
         await begins
 
     def _next_step(self) -> None:
-        _finish(self._steps.popleft())
+        wake(self._steps.popleft())
         if self._steps:
             self._loop.call_soon(self._next_step)
 
@@ -87,7 +88,7 @@ class Turns:
 
     def _leave(self) -> None:
         if self._waiting:
-            _finish(self._waiting.popleft())
+            wake(self._waiting.popleft())
         else:
             self._free += 1
 
@@ -157,8 +158,3 @@ class TimedTurns:
 def in_thread(call: Callable[[], T]) -> Steps[T]:
     """One call that waits for the disk, as work for `Turns.run`: made in a thread."""
     return (yield call)
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

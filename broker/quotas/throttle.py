@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ..futures import wake
 from .limits import AddressLimits, ClientLimits, Limit
 from .rates import Rate, TokenBucket, Windows
 
@@ -161,7 +162,7 @@ class Throttle:
             over.set_result(None)
         self._held_back.add(over)
         over.add_done_callback(self._held_back.discard)
-        return over, self.clock.call_at(until_ms, _finish, over)
+        return over, self.clock.call_at(until_ms, wake, over)
 
     @property
     def held_back(self) -> int:
@@ -172,12 +173,7 @@ class Throttle:
         """Ends every wait."""
         self._is_closed = True
         for over in list(self._held_back):
-            _finish(over)
-
-
-def _finish(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_result(None)
+            wake(over)
 
 
 handler_ns: Callable[[], int] = time.perf_counter_ns

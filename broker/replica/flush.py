@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import StorageError
+from ..futures import wake
 from ..logs import get_logger
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ class Durability:
 
     def _tell(self) -> None:
         """And, to whoever waits for less, that something has ended."""
-        if self._change is not None and not self._change.done():
-            self._change.set_result(None)
+        wake(self._change)
 
     @property
     def is_idle(self) -> bool:

@@ -25,6 +25,7 @@ from ...storage.errors import DirectoryFailed, OffsetOutOfRange, StorageError
 from ...storage.io.disk_errors import lasting_error
 from ...storage.log.future import FutureLog, discard, future_name, open_in_place
 from ..config.message_format import forced_upgrade
+from ..futures import wake
 from ..logs import get_logger
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ class Move:
     def call_off(self) -> None:
         """Ends it; its task cleans up."""
         self.is_over = True
-        if self.waiting is not None and not self.waiting.done():
-            self.waiting.set_result(None)
+        wake(self.waiting)
 
 
 class Moves:
@@ -129,8 +129,7 @@ class Moves:
         return {move.task for move in self._moves.values() if move.task is not None}
 
     def _tell(self) -> None:
-        if self._change is not None and not self._change.done():
-            self._change.set_result(None)
+        wake(self._change)
 
     # Beginning
 
@@ -419,8 +418,7 @@ class Moves:
         self._is_closing = True
         moves = list(self._moves.values())
         for move in moves:
-            if move.waiting is not None and not move.waiting.done():
-                move.waiting.set_result(None)
+            wake(move.waiting)
         if self._tasks:
             await asyncio.wait(self._tasks)
         for move in moves:

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..futures import wake
+
 if TYPE_CHECKING:
     from ..clock import Clock
     from .partition import Partition
@@ -59,8 +61,7 @@ class FetchWaiter:
 
     def wake(self) -> None:
         """Ends the wait now: the fetch reads once more and answers whatever there is."""
-        if not self._future.done():
-            self._future.set_result(None)
+        wake(self._future)
 
 
 def wake_all(waiters: Iterable[FetchWaiter]) -> None:

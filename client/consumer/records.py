@@ -16,6 +16,7 @@ from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Header
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.records.layout import LENGTH_AT, PREFIX_BYTES
+from ...protocol.records.new_tuple import new_tuple
 from ...protocol.records.walk import check_count, check_end, varint, varlong
 from ..net.errors import KafkaError
 
@@ -43,9 +44,6 @@ class ConsumerRecord(NamedTuple):
     value: Any
     headers: Sequence[Header] = ()
     leader_epoch: int = -1
-
-
-_made = tuple.__new__  # NamedTuple's own constructor takes three times as long, and this runs for every record
 
 
 class Chunk:
@@ -186,7 +184,7 @@ def _decode(
     payload = bytes(batch.payload(data, position, header))
     check_count(payload, header.record_count)
     records: list[ConsumerRecord] = []
-    add, made = records.append, _made
+    add, made = records.append, new_tuple
     base_offset, base_timestamp, leader_epoch = header.base_offset, header.base_timestamp, header.partition_leader_epoch
     append_time = header.max_timestamp if header.log_append_time else None
     kind = CREATE_TIME if append_time is None else APPEND_TIME

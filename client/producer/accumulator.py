@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ...protocol.records.new_tuple import new_tuple
 from ..net.errors import BufferFull, ClientError
 from .batches import Row
 from .sequences import Sequenced, Sequences
@@ -290,10 +291,10 @@ class Accumulator:
         offset = base_offset
         step = 1 if base_offset >= 0 else 0
         own_time = append_time_ms == NO_TIMESTAMP and base_offset >= 0 and batch.magic > 0
-        made, cls = tuple.__new__, RecordMetadata
         for future, record in zip(batch.futures, batch.records, strict=True):
             if not future.done():
-                future.set_result(made(cls, (topic, partition, offset, record[0] if own_time else append_time_ms)))
+                timestamp_ms = record[0] if own_time else append_time_ms
+                future.set_result(new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms)))
             offset += step
         self._end(batch)
 

@@ -42,6 +42,7 @@ from .layout import (
     MAX_TIMESTAMP_AT,
     PREFIX_BYTES,
 )
+from .new_tuple import new_tuple
 from .walk import MIN_RECORD_BYTES, check_count, check_end, varint, varlong
 
 __all__ = [
@@ -154,7 +155,7 @@ class BatchHeader(NamedTuple):
 
     def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
         """The same batch at an offset and in an epoch of a log; `_replace` takes thrice as long."""
-        return _made_header(BatchHeader, (base_offset, self[1], leader_epoch, *self[3:]))
+        return new_tuple(BatchHeader, (base_offset, self[1], leader_epoch, *self[3:]))
 
 
 class Header(NamedTuple):
@@ -183,8 +184,6 @@ Entry = tuple[int, int, int, int, int, int, tuple[Span, ...]]
 
 # --- headers
 
-_made_header = tuple.__new__  # NamedTuple._make without its second check: this runs for every batch
-
 
 def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
     """The header at `position`, with its size and magic checked but not its CRC.
@@ -193,7 +192,7 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
     """
     if position < 0 or position + HEADER_BYTES > len(buffer):
         raise CorruptRecords(f"{len(buffer) - position} bytes where a batch header takes {HEADER_BYTES}")
-    header = _made_header(BatchHeader, HEADER.unpack_from(buffer, position))
+    header = new_tuple(BatchHeader, HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptRecords(f"magic {header.magic} where {MAGIC} is expected")
     size = PREFIX_BYTES + header.batch_length

@@ -29,6 +29,7 @@ from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
 from .layout import CODEC_AT, MAGIC_AT
+from .new_tuple import new_tuple
 from .rules import Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
 from .validate_batch import (
@@ -45,7 +46,6 @@ from .validate_batch import (
 __all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", "prepare", "preparing"]
 
 _BASE_AND_LENGTH = struct.Struct(">qi")
-_made = tuple.__new__
 _TOO_LARGE = -2  # no highest timestamp is below -1
 
 
@@ -96,7 +96,7 @@ def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
     buffer = prepared.buffer
     batch.assign(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
     header = header.placed(base_offset, leader_epoch)
-    return _made(Prepared, (buffer, header, prepared.log_append_time_ms, base_offset, (header,), None))
+    return new_tuple(Prepared, (buffer, header, prepared.log_append_time_ms, base_offset, (header,), None))
 
 
 # --- the batch
@@ -209,7 +209,7 @@ def _finish(
         attributes = header.attributes & ~batch.LOG_APPEND_TIME_BIT
     if attributes != header.attributes or max_timestamp != header.max_timestamp:
         header = batch.reseal(buffer, attributes=attributes, max_timestamp=max_timestamp)
-    return _made(Prepared, (buffer, header, append_time_ms, 0, (header,), None))
+    return new_tuple(Prepared, (buffer, header, append_time_ms, 0, (header,), None))
 
 
 # --- the records

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from . import shapes
 from .errors import InvalidRecords
+from .new_tuple import new_tuple
 
 Buffer = bytes | bytearray | memoryview
 
@@ -203,7 +204,7 @@ def record(payload: Buffer, position: int, end: int) -> Walked:
     if not header_count and position != stop:
         raise InvalidRecords(f"a record's parts and its length differ by {position - stop} bytes")
     walked = (stop, timestamp_delta, offset_delta, key_position, key_bytes, value_position, value_bytes, position)
-    return _made_walked(Walked, (*walked, header_count))
+    return new_tuple(Walked, (*walked, header_count))
 
 
 def skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
@@ -229,9 +230,6 @@ def skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
     except IndexError:
         raise InvalidRecords("the payload ends within a header") from None
     return position
-
-
-_made_walked = tuple.__new__
 
 
 def _field(payload: Buffer, position: int, stop: int) -> tuple[int, int]:

@@ -15,10 +15,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from ...protocol.records.new_tuple import new_tuple
 
 SEQUENCE_SPACE = 1 << 31
 _MAX_SEQUENCE = SEQUENCE_SPACE - 1
-_made = tuple.__new__
 DAY_MS = 86_400_000
 CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it may send again
 
@@ -205,10 +205,10 @@ def follow(known: Producer, batch: BatchHeader, rules: ProducerRules = OWN_RULES
         return None
     base_offset = batch[0]
     last_offset = base_offset + delta
-    entry = _made(CachedBatch, (first, (first + delta) & _MAX_SEQUENCE, base_offset, last_offset, max_timestamp_ms))
+    entry = new_tuple(CachedBatch, (first, (first + delta) & _MAX_SEQUENCE, base_offset, last_offset, max_timestamp_ms))
     keep = rules.cached_batches - 1
     cached = (*batches[-keep:], entry) if keep else (entry,)
-    return _made(Producer, (epoch, cached, last_offset, max_timestamp_ms, coordinator_epoch, begun))
+    return new_tuple(Producer, (epoch, cached, last_offset, max_timestamp_ms, coordinator_epoch, begun))
 
 
 def remember(
@@ -240,10 +240,10 @@ def remember(
         if begun < 0 and attributes & TRANSACTIONAL_BIT:
             begun = base_offset
         last = (first + delta) & _MAX_SEQUENCE if first >= 0 else -1
-        entry = _made(CachedBatch, (first, last, base_offset, last_offset, max_timestamp_ms))
+        entry = new_tuple(CachedBatch, (first, last, base_offset, last_offset, max_timestamp_ms))
         keep = rules.cached_batches - 1
         cached = (*cached[-keep:], entry) if keep else (entry,)
-    return _made(Producer, (epoch, cached, last_offset, max_timestamp_ms, coordinator_epoch, begun))
+    return new_tuple(Producer, (epoch, cached, last_offset, max_timestamp_ms, coordinator_epoch, begun))
 
 
 def advance(

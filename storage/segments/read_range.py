@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ...protocol.records.new_tuple import new_tuple
 from .segment import Segment
-
-_made = tuple.__new__
 
 
 class Run(NamedTuple):
@@ -42,7 +41,7 @@ def run_of(
             end = segment.end_of_whole(position, min(limit, shown))
             if end <= position < shown and at_least_one_batch:
                 end = segment.batch_end(position)
-        return _made(Run, (segment, position, end)) if end > position else None
+        return new_tuple(Run, (segment, position, end)) if end > position else None
     return None
 
 

@@ -35,7 +35,7 @@ PASSING = frozenset(
 LOOKS_MAX = 5_000  # differences of which it is asked what else went on then: each looks at all that changed something
 FINDINGS_MAX = 10_000  # what is found beyond is only counted
 # Where two clients do the same at the same time, one of them comes first: what shows that, by API.
-_RACES = {ApiKey.PRODUCE: r"\.base_offset$", ApiKey.JOIN_GROUP: r"^\.(leader$|members\[)"}
+_RACES: dict[int, str] = {ApiKey.PRODUCE: r"\.base_offset$", ApiKey.JOIN_GROUP: r"^\.(leader$|members\[)"}
 _MARKERS_NS = 500_000_000  # markers may be written after EndTxn was answered
 _SEE_MARKERS = frozenset(
     {

@@ -15,6 +15,7 @@ from ....protocol.api_key import ApiKey
 from ....protocol.compiler import builder
 from ....protocol.errors import ErrorCode, ProtocolViolation
 from ....protocol.records import formats
+from ...futures import wake
 from ...network.router import Call, Mutes
 from . import entries
 from .rules import Place, StandingRule
@@ -269,7 +270,7 @@ class FaultedCall:
         """The answer, or None for none. Raises what the handler raises, and Cut."""
         loop = self._context.broker.loop
         turn = loop.create_future()
-        loop.call_soon(_wake, turn)
+        loop.call_soon(wake, turn)
         await turn  # so that the connection treats it as one that waits, whatever follows
         for standing in self._planned.fired:
             action = standing.rule.action
@@ -335,7 +336,7 @@ class FaultedCall:
 
     async def _delayed(self, ms: int) -> None:
         over = self._context.broker.loop.create_future()
-        timer = self._context.broker.loop.call_later(ms / 1000, _wake, over)
+        timer = self._context.broker.loop.call_later(ms / 1000, wake, over)
         try:
             await self._held(over)
         finally:
@@ -346,15 +347,15 @@ class FaultedCall:
             return
         over = self._context.broker.loop.create_future()
 
-        def wake() -> None:
-            _wake(over)
+        def end_early() -> None:
+            wake(over)
 
-        standing.on_removed.append(wake)
+        standing.on_removed.append(end_early)
         try:
             await self._held(over)
         finally:
-            if wake in standing.on_removed:
-                standing.on_removed.remove(wake)
+            if end_early in standing.on_removed:
+                standing.on_removed.remove(end_early)
 
     async def _held(self, over: asyncio.Future[None]) -> None:
         """Waits, for as long as the peer is there and the broker is not stopped."""
@@ -400,11 +401,6 @@ class FaultedCall:
             self.last_bytes = len(data).to_bytes(4, "big") + data[:sent]
             raise Cut(f"fault {cuts[0].id}: {sent} of {len(data)} bytes of the answer were sent")
         return parts
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def garbled(data: bytes, start: int, below: Callable[[int], int]) -> bytes:
