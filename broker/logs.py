@@ -23,7 +23,7 @@ from ..protocol.names import did_you_mean
 
 if TYPE_CHECKING:
     from .network.connections import ClientConnection
-    from .network.router import AnyCall
+    from .network.request_runner import RequestRunner
 
 PREFIX = "ottla.broker."
 REQUEST_LOGGER = PREFIX + "network.request_log"
@@ -155,7 +155,7 @@ class Handling:
 
     def __init__(self) -> None:
         self.connection: ClientConnection | None = None
-        self.call: AnyCall | None = None
+        self.call: RequestRunner | None = None
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:

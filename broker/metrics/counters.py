@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...protocol.records.rules import Rules
     from ...storage.log.results import Appended
     from ..metadata.topics import Topics
-    from ..network.router import Route
+    from ..network.route import Route
     from ..replica.partition import Partition
 
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -1,11 +1,11 @@
 """One client connection on the event loop: the socket's bytes, the handler under way, and the responses.
 
-Owns reading, back-pressure and running handlers. A handler's coroutine is driven from here, without a task: nearly all
-of them end at their first step, so their responses leave with the read event that brought the requests. One that waits
-is resumed by the future it waits for, and the next request of the connection begins after its response, as in Kafka,
-which mutes a connection's channel until the response is sent (KafkaChannel.mute): a ListOffsets behind a DeleteRecords
-or a delayed Fetch sees what these did. Reading stops while the peer does not take its responses, or has sent a request
-behind one that waits, so that a slow reader costs the memory of its socket and no more.
+Owns reading, back-pressure and the runner of the request under way (request_runner.py), which has no task: nearly all
+handlers return at their first step, so their responses leave with the read event that brought the requests. One that
+waits is resumed by the future it waits for, and the next request of the connection begins after its response, as in
+Kafka, which mutes a connection's channel until the response is sent (KafkaChannel.mute): a ListOffsets after a
+DeleteRecords or a delayed Fetch sees what these did. Reading stops while the peer does not take its responses, or has
+sent a request after one that waits, so that a slow reader costs the memory of its socket and no more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ..logs import get_logger, handling, levels
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
 from .request_log import note_request
-from .router import Mutes, call, failure
+from .request_runner import Mutes, RequestRunner, failure
+from .router import call
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from ..metrics.client_ledger import Origin
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
-    from ..testing.faults.injection import FaultedCall
-    from .router import AnyCall
 
 SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
 JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
@@ -128,59 +127,70 @@ class Connections:
 
 
 class _Running:
-    """A handler that waits. `seen` is the exchange of its request, for subscribers; None without any."""
+    """A request whose handler waits. `seen` is its exchange, for subscribers; None without any."""
 
-    __slots__ = ("begun_ns", "call", "closed", "connection", "request_bytes", "seen", "shared")
+    __slots__ = ("begun_ns", "closed", "connection", "request_bytes", "runner", "seen", "shared")
 
     def __init__(
         self,
         connection: ClientConnection,
-        made: AnyCall,
+        runner: RequestRunner,
         seen: Exchange | None,
         begun_ns: int,
         request_bytes: int,
     ) -> None:
         self.connection = connection
         self.shared = connection.shared
-        self.call = made
+        self.runner = runner
         self.seen = seen
-        self.begun_ns = begun_ns  # -1 where nobody asks
+        self.begun_ns = begun_ns  # -1 without metrics and request log
         self.request_bytes = request_bytes
         self.closed = False
 
     def wait_for(self, future: asyncio.Future[Any]) -> None:
-        future._asyncio_future_blocking = False  # what a Task does on receiving a future from its coroutine
+        self.note_fault()
         future.add_done_callback(self.step)
 
     def step(self, _future: asyncio.Future[Any]) -> None:
         if self.closed:
             return
         handling = self.shared.handling
-        handling.connection, handling.call = self.connection, self.call
+        handling.connection, handling.call = self.connection, self.runner
         try:
             try:
-                future = self.call.coroutine.send(None)  # type: ignore[union-attr]
-            except StopIteration as stop:
-                if (building := self.call.in_steps(stop.value)) is None:
-                    self.connection.answered(self, stop.value)
-                else:
-                    self.call = building
-                    self.step(_future)
+                future = self.runner.resume()
+                if future is None and self.runner.is_large:
+                    future = self._begin_building()
             except Exception as error:
                 self.connection.failed(self, error)
             else:
-                self.wait_for(future)
+                if future is None:
+                    self.connection.answered(self)
+                else:
+                    self.wait_for(future)
         except Exception as error:
             self.connection.broke(error)
         finally:
             handling.connection = handling.call = None
 
-    def note(self, parts: list[Any], response: Any, error: Exception | None = None) -> None:
-        note_request(self.shared, self.call, self.request_bytes, self.begun_ns, parts, response, error)
+    def _begin_building(self) -> asyncio.Future[Any] | None:
+        from .large_requests import LargeResponseRunner  # few responses need it
+
+        self.runner = self.shared.handling.call = LargeResponseRunner(self.runner)
+        return self.runner.start(self.connection)
+
+    def note_fault(self) -> None:
+        """Adds the rules that fired so far to the exchange."""
+        if self.seen is not None and (fault := self.runner.fault) is not None:
+            self.seen.fault = fault
+
+    def note(self, parts: list[Any], error: Exception | None = None) -> None:
+        if self.begun_ns >= 0:
+            note_request(self.shared, self.runner, self.request_bytes, self.begun_ns, parts, error)
 
     def close(self) -> None:
         self.closed = True
-        self.call.coroutine.close()  # type: ignore[union-attr]
+        self.runner.close()
 
 
 def _host(address: Any) -> str:
@@ -284,7 +294,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def waiting(self) -> str | None:
         """The API of its request whose handler waits, None without one."""
-        return None if self._running is None else self._running.call.route.name
+        return None if self._running is None else self._running.runner.route.name
 
     @property
     def is_waited_for(self) -> bool:
@@ -409,64 +419,49 @@ class ClientConnection(asyncio.BufferedProtocol):
         begun_ns = shared.timer() if shared.metrics is not None or shared.levels.tells_requests else -1
         error: Exception | None = None
         try:
-            shared.handling.call = made = call(frame, shared.broker, self._arrival)
-            response: Any = made.response
+            shared.handling.call = runner = call(frame, shared.broker, self._arrival)
             parts: list[Any]
-            if made.coroutine is None:
-                parts = made.parts(response)
+            try:
+                future = runner.start(self)
+            except ProtocolViolation:
+                raise
+            except Exception as raised:
+                error = raised
+                parts = failure(runner, raised)
             else:
-                try:
-                    future = made.coroutine.send(None)
-                except StopIteration as stop:
-                    response = stop.value
-                    parts = made.parts(response)
-                except ProtocolViolation:
-                    raise
-                except Exception as raised:
-                    error = raised
-                    parts = failure(made, raised)
-                else:
-                    self._running = running = _Running(self, made, seen, begun_ns, len(frame))
-                    if made.is_faulted:
-                        self._faulted(made, seen)  # type: ignore[arg-type]
+                if future is not None:
+                    self._running = running = _Running(self, runner, seen, begun_ns, len(frame))
                     running.wait_for(future)
                     return 0
+                parts = runner.parts()
         except ProtocolViolation as violation:
             if seen is not None:
                 self._lost(seen, str(violation))
             raise
         if begun_ns >= 0:
-            note_request(shared, made, len(frame), begun_ns, parts, response, error)
-        if made.mutes:
-            self._mute(made.mutes)
+            note_request(shared, runner, len(frame), begun_ns, parts, error)
+        if runner.mutes:
+            self._mute(runner.mutes)
         if seen is not None:
             self._left(seen, parts)
         return add_response(parts, ready)
 
-    def _faulted(self, made: FaultedCall, seen: Exchange | None) -> None:
-        made.connection = self
-        if seen is not None:
-            seen.fault = made.fault
-
-    def answered(self, running: _Running, response: Any) -> None:
+    def answered(self, running: _Running) -> None:
         """A handler that waited returned its response."""
         try:
-            parts = running.call.parts(response)
+            parts = running.runner.parts()
         except ProtocolViolation as violation:
             self._ended(running, violation)
             return
-        if running.begun_ns >= 0:
-            running.note(parts, response)
+        running.note(parts)
         self.finished(running, parts)
 
     def finished(self, running: _Running, parts: list[Any]) -> None:
         """A handler that waited has its response: sends it, and begins the requests that came meanwhile."""
         self._running = None
-        call = running.call
-        if call.is_faulted:
-            self._faulted(call, running.seen)  # type: ignore[arg-type]
-        if call.mutes:
-            self._mute(call.mutes)
+        running.note_fault()
+        if running.runner.mutes:
+            self._mute(running.runner.mutes)
         if running.seen is not None:
             self._left(running.seen, parts)
         ready: list[Any] = []
@@ -480,22 +475,19 @@ class ClientConnection(asyncio.BufferedProtocol):
     def failed(self, running: _Running, error: Exception) -> None:
         """A handler that waited raised."""
         try:
-            parts = failure(running.call, error)
+            parts = failure(running.runner, error)
         except ProtocolViolation as violation:
             self._ended(running, violation)
             return
-        if running.begun_ns >= 0:
-            running.note(parts, None, error)
+        running.note(parts, error)
         self.finished(running, parts)
 
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
         """A handler that waited closes the connection, after the bytes that a fault still sends."""
         self._running = None
-        sent = b""
-        if running.call.is_faulted:
-            sent = running.call.last_bytes  # type: ignore[union-attr]
-            if sent:
-                self._send([sent])
+        sent = running.runner.last_bytes
+        if sent:
+            self._send([sent])
         if running.seen is not None:
             self._lost(running.seen, str(violation), sent[4:])
         self._violated(violation)
@@ -556,7 +548,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def stop(self) -> None:
         """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not
         waited for."""
-        if self._running is not None and self._running.call.is_held:
+        if self._running is not None and self._running.runner.is_held:
             self.abort()
             return
         if self._reading and not self._transport.is_closing():

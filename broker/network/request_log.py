@@ -12,24 +12,24 @@ from ..logs import get_logger
 
 if TYPE_CHECKING:
     from .connections import Connections
-    from .router import AnyCall
+    from .request_runner import RequestRunner
 
 
 def note_request(
     shared: Connections,
-    call: AnyCall,
+    runner: RequestRunner,
     request_bytes: int,
     begun_ns: int,
     parts: list[Any],
-    response: Any,
-    error: Exception | None,
+    error: Exception | None = None,
 ) -> None:
     """A request that was begun then has its answer: the response in bytes, or what its handler raised."""
+    api_version, response = runner.context.api_version, None if error is not None else runner.response
     duration_ns, response_bytes, metrics = shared.timer() - begun_ns, sum(map(len, parts)), shared.metrics
     if metrics is not None:
-        metrics.note(call.route, call.api_version, request_bytes, response_bytes, duration_ns, response, error)
+        metrics.note(runner.route, api_version, request_bytes, response_bytes, duration_ns, response, error)
     if shared.levels.tells_requests:
-        _tell(call.api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
+        _tell(api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
 
 
 def _errors(response: Any, error: Exception | None) -> str:

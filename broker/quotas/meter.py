@@ -1,17 +1,17 @@
-"""What one request is charged, and what follows: a throttle time in the answer, and a connection that is not heard.
+"""What one request is charged, and what follows: a throttle time in the response, and a muted connection.
 
-Drives the handler's coroutine from the outside, so that its own time on the loop is known. Produce is charged for the
-bytes of the request, Fetch for those of the answer (its handler asks, since a throttled answer is empty), all for the
-time of their handlers. KIP-124, KIP-219, KIP-599.
+Produce is charged for the bytes of the request, Fetch for those of the response (its handler calls `has_fetched`, since
+a throttled response is empty), all for the time of their handlers, which metered_runner.py measures. KIP-124, KIP-219,
+KIP-599.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.errors import ErrorCode, ProtocolViolation
+from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
@@ -30,29 +30,22 @@ PERCENT_OF_NS = 100 / 1e9  # of one second of one thread
 
 
 class Meter:
-    """One request's. In the place of the handler's coroutine: it is sent to and closed like one.
-
-    `throttle_ms` is what the client is told; from `send`'s end on `until_ms` is until when its connection is not heard,
-    None if nothing keeps it from being.
-    """
+    """The charges of one request. After `charge`, `throttle_ms` is the throttle time of the response, and `until_ms`
+    the time until which its connection is muted or the response is held back; None if it is not."""
 
     __slots__ = (
         "_begun_ns",
         "_client_id",
         "_context",
-        "_inner",
         "_is_charged",
         "_is_exempt",
         "_mutated_ms",
         "_mutation_throttle_ms",
         "_node_id",
-        "_over",
         "_request",
-        "_response",
         "_size",
         "_spent_ns",
         "_throttle",
-        "_timer",
         "_user",
         "throttle_ms",
         "until_ms",
@@ -73,17 +66,8 @@ class Meter:
         self._is_exempt = _is_of_replica(request)
         self._mutation_throttle_ms = 0
         self._mutated_ms = 0
-        self._response: Any = None
-        self._over: asyncio.Future[None] | None = None
-        self._timer: Timer | None = None
-        self._inner: Coroutine[Any, Any, Any] | None = None
         self.throttle_ms = 0
         self.until_ms: int | None = None
-
-    def drive(self, coroutine: Coroutine[Any, Any, Any]) -> Meter:
-        """Takes the handler's coroutine; itself."""
-        self._inner = coroutine
-        return self
 
     @property
     def is_late(self) -> bool:
@@ -102,53 +86,29 @@ class Meter:
             return ()
         return (partial(self._throttle.clock.call_at, self.until_ms),)
 
-    # As a coroutine
+    # Steps of the handler
 
-    def send(self, value: Any) -> Any:
-        """One step. Raises StopIteration with the response, and what the handler raises."""
-        if self._timer is not None:
-            raise StopIteration(self._response)
-        assert self._inner is not None
+    def begin_step(self) -> None:
+        """Starts the clock of a step of the handler."""
         self._begun_ns = self._throttle.timer()
-        try:
-            return self._inner.send(value)
-        except StopIteration as stop:
-            self._stepped()
-            self._response = stop.value
-            self._charge()
-        except ProtocolViolation:
-            raise
-        except Exception:
-            self._stepped()
-            self._charge()  # the refusal comes at once, also where others come late
-            raise
-        finally:
-            self._stepped()
-        if self.throttle_ms and self._response is not None and hasattr(self._response, "throttle_time_ms"):
-            self._response.throttle_time_ms = max(self._response.throttle_time_ms, self.throttle_ms)
-        if self.until_ms is not None and self.is_late:
-            self._over, self._timer = self._throttle.hold_back(self.until_ms, self._context.broker.loop)
-            self.until_ms = None
-            return self._over
-        raise StopIteration(self._response)
 
-    def close(self) -> None:
-        """The connection is gone."""
-        if self._over is not None and self._timer is not None:
-            self._timer.cancel()
-            self._over.cancel()
-        if self._inner is not None:
-            self._inner.close()
-
-    def _stepped(self) -> None:
+    def end_step(self) -> None:
+        """Adds the time since `begin_step` to the handler's, once."""
         if self._begun_ns is not None:
             self._spent_ns += self._throttle.timer() - self._begun_ns
             self._begun_ns = None
 
+    def hold_back(self) -> tuple[asyncio.Future[None], Timer] | None:
+        """The future that a late response waits for, and its timer; None if the response leaves at once."""
+        if self.until_ms is None or not self.is_late:
+            return None
+        until_ms, self.until_ms = self.until_ms, None
+        return self._throttle.hold_back(until_ms, self._context.broker.loop)
+
     # Charging
 
-    def _charge(self) -> None:
-        """When the handler has ended: what it was, and how long."""
+    def charge(self) -> None:
+        """Charges the request after its handler has returned or raised, and sets `throttle_ms` and `until_ms`."""
         if self._is_charged:
             self.add_time(self._spent_ns)
             return
@@ -201,7 +161,7 @@ class Meter:
         """Charges a Fetch for an answer of so many bytes; True: it is to be empty, and is charged nothing."""
         if self._is_exempt:
             return False
-        self._stepped()
+        self.end_step()
         throttle, now_ms, who = self._throttle, self._throttle.clock.now_ms(), (self._user, self._client_id)
         wait_ms = self._charge_time(now_ms)
         has_limit = throttle.fetch.limits.find(*who) is not None

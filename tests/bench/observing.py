@@ -224,7 +224,7 @@ def noting() -> Figures:
     response = ProduceResponse(responses=[topic(name="t", partition_responses=answers)])
     metrics, records = RequestMetrics(), raw.one_record(b"x" * SIZE)
     shared = SimpleNamespace(metrics=metrics, timer=metrics.timer, levels=SimpleNamespace(tells_requests=False))
-    call = SimpleNamespace(route=ROUTES[0], api_version=9)
+    runner = SimpleNamespace(route=ROUTES[0], context=SimpleNamespace(api_version=9), response=response)
     rules = SimpleNamespace(target_magic=2, compression=None)
     partition = SimpleNamespace(topic="t", log=SimpleNamespace(config=SimpleNamespace(rules=rules)))
     parts, appended = [b"x" * 4, b"x" * 50], Appended(0, 0, -1, 0, False)
@@ -232,7 +232,7 @@ def noting() -> Figures:
     for _ in range(NOTES):
         begun_ns = shared.timer()
         metrics.topics.appended(partition, records, appended)  # type: ignore[arg-type]
-        note_request(shared, call, SIZE, begun_ns, parts, response, None)  # type: ignore[arg-type]
+        note_request(shared, runner, SIZE, begun_ns, parts)  # type: ignore[arg-type]
     taken = (time.process_time() - began) / NOTES * 1e6
     if metrics.apis[0].time.buckets and sum(metrics.apis[0].time.buckets) != NOTES:
         raise BenchError("requests were not counted")

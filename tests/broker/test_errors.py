@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -14,10 +14,12 @@ import ottla.protocol
 import ottla.storage
 import ottla.tools
 from ottla.broker import errors
+from ottla.broker.context import RequestContext
 from ottla.broker.errors import CODES, Refused, code_of
 from ottla.broker.logs import get_logger
-from ottla.broker.network import router
-from ottla.broker.network.router import ROUTES, Call
+from ottla.broker.network.request_runner import HandlerRunner, failure
+from ottla.broker.network.route import Route
+from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import ErrorCode, ProtocolViolation
 from ottla.protocol.schema import empty_value
@@ -130,14 +132,15 @@ def test_what_nobody_expected_is_logged_with_its_stack() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
-def test_a_handler_that_fails_is_answered_or_closes(route: router.Route) -> None:
+def test_a_handler_that_fails_is_answered_or_closes(route: Route) -> None:
     """In every version; an answer without room for an error of the whole closes the connection."""
     response_class = getattr(importlib.import_module(route.request_class.__module__), f"{route.name}Response")
     for version in route.versions.range():
         assert build(empty_value(response_class), version) is not None
-        made = Call(None, None, b"", version, route)
+        runner = _runner(route, version)
+        runner.close()
         try:
-            parts = router.failure(made, Refused(ErrorCode.INVALID_REQUEST))
+            parts = failure(runner, Refused(ErrorCode.INVALID_REQUEST))
         except ProtocolViolation:
             field = response_class._fields.get("error_code")
             assert field is None or version not in field.versions
@@ -149,7 +152,9 @@ def test_a_response_that_cannot_be_written_is_our_error() -> None:
     route = ROUTES[22]
     get_logger()
     with structlog.testing.capture_logs() as events:
-        parts = Call(None, None, b"", 2, route).parts(_unwritable())
+        runner = _runner(route, 2)
+        runner.start(cast(Any, None))
+        parts = runner.parts()
     assert len(events) == 1
     response = importlib.import_module(route.request_class.__module__).InitProducerIdResponse
     from ottla.protocol.compiler import parse
@@ -157,7 +162,12 @@ def test_a_response_that_cannot_be_written_is_our_error() -> None:
     assert parse(response, 2, b"".join(parts)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _unwritable() -> Any:
+def _runner(route: Route, version: int) -> HandlerRunner:
+    context = RequestContext(cast(Any, None), version, 0, "", cast(Any, None))
+    return HandlerRunner(_unwritable(), route, b"", context)
+
+
+async def _unwritable() -> Any:
     from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdResponse
 
     return InitProducerIdResponse(error_code=0, producer_id=1 << 70, producer_epoch=0)

@@ -1,7 +1,7 @@
-"""Requests meet the rules: which fire, and a call in place of the plain one that does what they say.
+"""Rules of fault injection for requests: which rules fire, and a runner that applies their actions.
 
-Owns the order of things: hold up or disconnect, do what is not refused, spoil, hold up, throttle or disconnect, and
-then damage the bytes. What is done to the socket, and when, is `connections.py`'s.
+Owns the order of the actions: delay or disconnect, run the handler for what is not refused, spoil the response, delay,
+throttle or disconnect, and then damage the bytes. What is sent to the socket, and when, is `connections.py`'s.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ....protocol.compiler import builder
 from ....protocol.errors import ErrorCode, ProtocolViolation
 from ....protocol.records import formats
 from ...futures import wake
-from ...network.router import Call, Mutes
+from ...network.request_runner import HandlerRunner, Mutes, Recipient
 from . import entries
 from .rules import Place, StandingRule
 
 if TYPE_CHECKING:
     from ...broker_state import BrokerState
     from ...context import RequestContext
-    from ...network.router import Route
+    from ...network.route import Route
 
 LOOK_SECONDS = 0.25  # how often it is asked whether the peer of a call that is held up is still there
 GARBLED_BYTES = 16  # one flipped bit in so many bytes of an answer
@@ -90,8 +90,8 @@ class Planned:
         return not (self.refused is not None or self.overwritten or self.fired or self.spoiling)
 
 
-def faulted(route: Route, request: Any, context: RequestContext, header: bytes) -> FaultedCall | None:
-    """The call that a request becomes under the rules in force; None when none of them fires."""
+def faulted(route: Route, request: Any, header: bytes, context: RequestContext) -> FaultedRunner | None:
+    """The runner of a request for which rules fire; None when none of them does."""
     broker, arrival = context.broker, context.arrival
     assert broker.faults is not None
     key, listener = route.api_key, arrival.listener
@@ -120,7 +120,7 @@ def faulted(route: Route, request: Any, context: RequestContext, header: bytes) 
             planned.hits.append(standing)
     if planned.is_plain and context.faulted is None:
         return None
-    return FaultedCall(planned, request, shape, context, Call(None, None, header, context.api_version, route), topics)
+    return FaultedRunner(planned, request, shape, topics, route, header, context)
 
 
 def _places(request: Any, shape: entries.Shape, context: RequestContext, topics: entries.Topics) -> list[Place]:
@@ -178,100 +178,63 @@ class Cut(ProtocolViolation):
     """A rule closes the connection."""
 
 
-class FaultedCall:
-    """A request on its way that rules fire for: what `router.Call` is for the others.
+class FaultedRunner(HandlerRunner):
+    """Runs a request for which rules fire: waits, refuses and damages as they say.
 
-    `last_bytes` leave before the connection is closed for a `Cut`; `is_held` while nothing but time or a rule is waited
-    for.
+    `last_bytes` leave before the connection is closed for a `Cut`; `is_held` while the request waits for nothing but a
+    delay or a rule.
     """
 
-    __slots__ = (
-        "_context",
-        "_meter",
-        "_mute_ms",
-        "_plain",
-        "_planned",
-        "_request",
-        "_shape",
-        "_topics",
-        "connection",
-        "coroutine",
-        "is_held",
-        "last_bytes",
-    )
-    is_faulted = True
-    response = None
+    __slots__ = ("_mute_ms", "_planned", "_recipient", "_request", "_shape", "_topics", "is_held", "last_bytes")
 
     def __init__(
         self,
         planned: Planned,
         request: Any,
         shape: entries.Shape,
-        context: RequestContext,
-        plain: Call,
         topics: entries.Topics,
+        route: Route,
+        header: bytes,
+        context: RequestContext,
     ) -> None:
+        super().__init__(self._run(), route, header, context)
         self._planned = planned
         self._request = request
         self._shape = shape
-        self._context = context
-        self._plain = plain
         self._topics = topics
-        self.connection: Any = None
-        """The `ClientConnection` that it came by, from the first wait on."""
-        self._meter = context.meter
-        self.coroutine: Any = self._run() if self._meter is None else self._meter.drive(self._run())
         self.is_held = False
         self.last_bytes = b""
         self._mute_ms = 0
 
+    def start(self, recipient: Recipient) -> asyncio.Future[Any] | None:
+        self._recipient = recipient
+        return super().start(recipient)
+
+    @property
+    def is_large(self) -> bool:
+        """False: the response is built at once, as rules may damage its bytes."""
+        return False
+
     @property
     def fault(self) -> str:
-        """The rules that fired so far, for people; which those are is known when it is answered."""
+        """The rules that fired so far, for people; all of them are known when the response is built."""
         return ", ".join(f"fault {one.id}: {one.rule.action.name}" for one in self._planned.hits)
 
     @property
     def mutes(self) -> Mutes:
-        """For how long the connection's next request is not looked at once this is answered."""
-        loop, quota = self._context.broker.loop, () if self._meter is None else self._meter.mutes
         if not self._mute_ms:
-            return quota
-        return (partial(loop.call_later, self._mute_ms / 1000), *quota)
-
-    @property
-    def throttle_ms(self) -> int:
-        """What quotas have an answer tell."""
-        return 0 if self._meter is None else self._meter.throttle_ms
-
-    @property
-    def header(self) -> bytes:
-        """The answer's header."""
-        return self._plain.header
-
-    @property
-    def api_version(self) -> int:
-        """The request's version."""
-        return self._plain.api_version
-
-    @property
-    def client_id(self) -> str:
-        """Of whoever asks, "" without one."""
-        return self._context.client_id
-
-    @property
-    def route(self) -> Route:
-        """The API."""
-        return self._plain.route
+            return ()
+        return (partial(self.context.broker.loop.call_later, self._mute_ms / 1000),)
 
     def _actions(self, name: str) -> list[StandingRule]:
         return [standing for standing in self._planned.fired if standing.rule.action.name == name]
 
     async def _run(self) -> Any:
         """The answer, or None for none. Raises what the handler raises, and Cut."""
-        loop = self._context.broker.loop
+        loop = self.context.broker.loop
         turn = loop.create_future()
         loop.call_soon(wake, turn)
-        await turn  # so that the connection treats it as one that waits, whatever follows
+        await turn  # the connection closes with `last_bytes` for a request that waits only
         for standing in self._planned.fired:
             action = standing.rule.action
             if action.name == "stall":
@@ -308,7 +271,7 @@ class FaultedCall:
         if planned.rest is None:
             response = refused
         else:
-            response = await self._plain.route.handler(planned.rest, self._context)
+            response = await self.route.handler(planned.rest, self.context)
             if response is not None and refused is not None:
                 entries.merge(response, refused, shape.levels)
         if shape.api_key == ApiKey.PRODUCE and self._request.acks == 0:
@@ -324,7 +287,7 @@ class FaultedCall:
 
     def _note_missed(self) -> None:
         """Batches that a rule refuses are missed like those that the broker refuses."""
-        rest, topics = self._planned.rest, self._context.broker.topics
+        rest, topics = self._planned.rest, self.context.broker.topics
         kept = {id(data) for topic in rest.topic_data for data in topic.partition_data} if rest is not None else set()
         for topic in self._request.topic_data:
             name = topic.name or self._topics.topic_name(topic.topic_id)
@@ -335,8 +298,8 @@ class FaultedCall:
     # Waits, in real time
 
     async def _delayed(self, ms: int) -> None:
-        over = self._context.broker.loop.create_future()
-        timer = self._context.broker.loop.call_later(ms / 1000, wake, over)
+        over = self.context.broker.loop.create_future()
+        timer = self.context.broker.loop.call_later(ms / 1000, wake, over)
         try:
             await self._held(over)
         finally:
@@ -345,7 +308,7 @@ class FaultedCall:
     async def _stalled(self, standing: StandingRule) -> None:
         if standing.is_removed:
             return
-        over = self._context.broker.loop.create_future()
+        over = self.context.broker.loop.create_future()
 
         def end_early() -> None:
             wake(over)
@@ -359,15 +322,15 @@ class FaultedCall:
 
     async def _held(self, over: asyncio.Future[None]) -> None:
         """Waits, for as long as the peer is there and the broker is not stopped."""
-        loop = self._context.broker.loop
+        loop = self.context.broker.loop
         look: asyncio.TimerHandle | None = None
 
         def look_again() -> None:
             nonlocal look
-            if self.connection.is_wanted():
+            if self._recipient.is_wanted():
                 look = loop.call_later(LOOK_SECONDS, look_again)
             else:
-                self.connection.abort()
+                self._recipient.abort()
 
         self.is_held = True
         try:
@@ -380,18 +343,16 @@ class FaultedCall:
 
     # Bytes
 
-    def in_steps(self, response: Any) -> None:
-        """Its response is built at once: rules may damage the bytes."""
-
-    def parts(self, response: Any) -> list[Any]:
-        """The bytes of the answer, in pieces, damaged where a rule says so. Raises Cut for one that is truncated."""
+    def parts(self) -> list[Any]:
+        """The bytes of the response, in pieces, damaged where a rule says so. Raises Cut for one that is truncated."""
+        response = self.response
         if response is None:
             return []
         if self.route.api_key == ApiKey.API_VERSIONS and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             parts: list[Any] = [self.header]
             builder(type(response), 0)(response, parts.append)  # the one layout that every client knows (KIP-511)
         else:
-            parts = self._plain.parts(response)
+            parts = super().parts()
         for standing in self._actions("garble"):
             parts = [garbled(b"".join(parts), len(self.header), standing.random.randrange)]
         cuts = self._actions("truncate")
