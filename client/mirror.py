@@ -14,6 +14,7 @@ from ..protocol.records import formats
 from ..protocol.records.errors import CorruptRecords
 from .net.cluster import Cluster
 from .net.errors import ClientError
+from .net.retry import retry
 from .producer.log_tail import EARLIEST, Fetched, LogTail
 
 __all__ = ["Copied", "Copy", "Diverged", "Mirror"]
@@ -21,7 +22,7 @@ __all__ = ["Copied", "Copy", "Diverged", "Mirror"]
 FETCH_BYTES = 8 << 20
 FETCH_BYTES_MAX = 1 << 30  # of one batch, for brokers that send none that is larger than what was asked for
 T = TypeVar("T")
-ATTEMPTS = 8  # in a row, of which none brings anything
+ATTEMPTS = 8  # of one request
 
 OnProgress = Callable[[str, int, int], None]
 """Told of each answer: topic, partition, bytes of records."""
@@ -127,17 +128,9 @@ class Mirror:
         return await self._again(lambda: self._tail.fetch(topic, partition, offset, max_bytes), topic)
 
     async def _again(self, ask: Callable[[], Awaitable[T]], topic: str) -> T:
-        """Asks until an answer comes, unless it is an error that stays. ClientError."""
-        attempt = 0
-        while True:
-            try:
-                return await ask()
-            except ClientError as error:
-                attempt += 1
-                if not error.retriable or attempt >= ATTEMPTS:
-                    raise
-            self._cluster.expire(topic)
-            await asyncio.sleep(self._cluster.retry_backoff_s(attempt))
+        """The result of `ask`, with new metadata for each further attempt. Raises ClientError."""
+        backoff_s, expire = self._cluster.retry_backoff_s, self._cluster.expire
+        return await retry(ask, backoff_s, attempts=ATTEMPTS, on_failure=lambda error: expire(topic))
 
 
 def _is_empty(to: Copy) -> bool:

@@ -6,9 +6,8 @@ and of which generation, is told by the caller.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups.offset_commit import OffsetCommitRequest
@@ -17,9 +16,12 @@ from ...protocol.primitives import ZERO_UUID
 from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError, ConnectionLost, KafkaError
+from ..net.retry import retry
 from .list_offsets import TopicPartition
 
 __all__ = ["NOT_A_MEMBER", "GroupMetadata", "GroupOffsets", "Membership", "OffsetAndMetadata", "read_offsets"]
+
+T = TypeVar("T")
 
 COMMIT_WITHOUT_IDS, FETCH_WITHOUT_IDS = 9, 9
 FETCH_OF_GROUPS, FETCH_STABLE = 8, 7
@@ -79,27 +81,20 @@ class GroupOffsets:
         self._group = group
         self._stable_only = stable_only
 
-    async def _tried(self, attempt: Any, timeout_s: float) -> Any:
-        """The outcome of `attempt(connection)`, tried again as long as that may help."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        count = 0
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    return await attempt(await self._cluster.coordinator(self._group))
-            except TimeoutError:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the coordinator did not answer in time") from None
-            except ClientError as error:
-                if not error.retriable:
-                    raise
-                if isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.code in MOVED):
-                    self._cluster.expire_coordinator(self._group)
-                count += 1
-                delay = self._cluster.retry_backoff_s(count)
-                if loop.time() + delay >= deadline:
-                    raise
-            await asyncio.sleep(delay)
+    async def _tried(self, ask: Callable[[Connection], Awaitable[T]], timeout_s: float) -> T:
+        """The result of `ask(connection)` with a connection to the coordinator. Raises KafkaError, ConnectionLost."""
+
+        async def attempt() -> T:
+            return await ask(await self._cluster.coordinator(self._group))
+
+        def failed(error: ClientError) -> None:
+            if isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.code in MOVED):
+                self._cluster.expire_coordinator(self._group)
+
+        def late() -> ClientError:
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the coordinator did not answer in time")
+
+        return await retry(attempt, self._cluster.retry_backoff_s, timeout_s, late=late, on_failure=failed)
 
     # Committing
 

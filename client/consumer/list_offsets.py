@@ -14,6 +14,7 @@ from ...protocol.messages.records.list_offsets import ListOffsetsRequest
 from ..net.cluster import NO_NODE, Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
+from ..net.retry import retry
 
 __all__ = ["EARLIEST", "LATEST", "FoundOffset", "OffsetLookup", "TopicPartition"]
 
@@ -83,16 +84,14 @@ class OffsetLookup:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         left, found = dict(wanted), {}
-        attempt = 0
-        while True:
+
+        async def attempt() -> None:
             failure = await self._round(left, found, deadline)
-            if failure is None:
-                return found
-            attempt += 1
-            delay = self._cluster.retry_backoff_s(attempt)
-            if not failure.retriable or loop.time() + delay >= deadline:
+            if failure is not None:
                 raise failure
-            await asyncio.sleep(delay)
+
+        await retry(attempt, self._cluster.retry_backoff_s, timeout_s)
+        return found
 
     async def _round(
         self, left: dict[TopicPartition, int], found: dict[TopicPartition, FoundOffset], deadline: float

@@ -20,9 +20,10 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from .connection import Connection, connect
-from .errors import ClientClosed, ClientError, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion, is_retriable
+from .errors import ClientClosed, ClientError, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion
 from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
 from .options import ClientOptions
+from .retry import retry
 
 __all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
@@ -266,35 +267,20 @@ class Cluster:
         self._check_open()
         if self.is_fresh(name):
             return self.topics[name]
-        deadline = self._loop.time() + self._default_timeout_s(timeout_s)
-        attempt = 0
-        while True:
-            failure: ClientError | None = None
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._join(name)
-            except TimeoutError:
-                failure = ConnectionLost(f"no broker told of topic {name!r} in time")
-            except ClientClosed:
-                raise
-            except ClientError as error:
-                if not error.retriable:
-                    raise
-                failure = error
+
+        async def attempt() -> Topic:
+            await self._join(name)
             topic = self.topics.get(name)
-            if failure is None and topic is not None:
-                if topic.error == ErrorCode.NONE and topic.partitions:
-                    return topic
-                code = topic.error or ErrorCode.LEADER_NOT_AVAILABLE
-                missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                failure = NoSuchTopic(name) if missing else KafkaError(code, f"topic {name!r}")
-                if not is_retriable(code):
-                    raise failure
-            attempt += 1
-            delay = self.retry_backoff_s(attempt)
-            if self._loop.time() + delay >= deadline:
-                raise failure or ConnectionLost(f"no broker told of topic {name!r}")
-            await asyncio.sleep(delay)
+            if topic is not None and topic.error == ErrorCode.NONE and topic.partitions:
+                return topic
+            code = ErrorCode.LEADER_NOT_AVAILABLE if topic is None or not topic.error else topic.error
+            missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise NoSuchTopic(name) if missing else KafkaError(code, f"topic {name!r}")
+
+        def late() -> ClientError:
+            return ConnectionLost(f"no broker told of topic {name!r} in time")
+
+        return await retry(attempt, self.retry_backoff_s, self._default_timeout_s(timeout_s), late=late)
 
     def _default_timeout_s(self, timeout_s: float | None) -> float:
         return self.options.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -483,27 +469,22 @@ class Cluster:
         UnsupportedVersion.
         """
         self._check_open()
-        deadline = self._loop.time() + self._default_timeout_s(timeout_s)
-        attempt = 0
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    node_id = self._coordinators.get((kind, key), NO_NODE)
-                    if node_id == NO_NODE:
-                        node_id = await self._shared(self._find(key, kind))
-                    return await self.connection(node_id, "coordinator")
-            except TimeoutError:
-                raise ConnectionLost(f"no coordinator of {key!r} was found in time") from None
-            except ClientError as error:
-                if not error.retriable:
-                    raise
-                if isinstance(error, ConnectionLost):
-                    self.expire_coordinator(key, kind)
-                attempt += 1
-                delay = self.retry_backoff_s(attempt)
-                if self._loop.time() + delay >= deadline:
-                    raise
-            await asyncio.sleep(delay)
+
+        async def attempt() -> Connection:
+            node_id = self._coordinators.get((kind, key), NO_NODE)
+            if node_id == NO_NODE:
+                node_id = await self._shared(self._find(key, kind))
+            return await self.connection(node_id, "coordinator")
+
+        def failed(error: ClientError) -> None:
+            if isinstance(error, ConnectionLost):
+                self.expire_coordinator(key, kind)
+
+        def late() -> ClientError:
+            return ConnectionLost(f"no coordinator of {key!r} was found in time")
+
+        seconds = self._default_timeout_s(timeout_s)
+        return await retry(attempt, self.retry_backoff_s, seconds, late=late, on_failure=failed)
 
     def expire_coordinator(self, key: str, kind: int = GROUP) -> None:
         """Forgets a coordinator: the next look-up asks again."""

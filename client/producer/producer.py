@@ -30,6 +30,7 @@ from ..net.errors import (
     TransactionUnsettled,
 )
 from ..net.options import field_values
+from ..net.retry import retry
 from .accumulator import PartitionQueue, RecordMetadata
 from .batches import RECORD_BYTES_MAX_OVERHEAD, RECORD_OVERHEAD, Headers, headers_bytes
 from .log_tail import CommittedRecord
@@ -433,18 +434,11 @@ class Producer:
             raise ClientError(f"{topic}-{partition} is written without idempotence: its log does not name producers")
         if not sender.producer_ids:
             return None
-        deadline_s = sender.now_s() + self.options.default_api_timeout_ms / 1000
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                found = await sender.inquiries.tail.last_of(topic, partition, sender.producer_ids)
-                break
-            except ClientError as error:
-                delay_s = self._cluster.retry_backoff_s(attempt)
-                if not error.retriable or sender.now_s() + delay_s >= deadline_s:
-                    raise
-                await asyncio.sleep(delay_s)
+        found = await retry(
+            lambda: sender.inquiries.tail.last_of(topic, partition, sender.producer_ids),
+            self._cluster.retry_backoff_s,
+            self.options.default_api_timeout_ms / 1000,
+        )
         if found is None:
             return None
         ordinal = queue.ordinal_of(found.producer_id, found.producer_epoch, found.sequence)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
-from ..net.errors import ClientError, KafkaError, ProducerFailed, UnsupportedVersion
+from ..net.errors import ClientError, ConnectionLost, KafkaError, ProducerFailed, UnsupportedVersion
+from ..net.retry import retry
 from .accumulator import Batch, PartitionQueue
 from .log_tail import LogTail
 from .sequences import Acked, Sequences, precedes
@@ -66,32 +67,32 @@ class Inquiries:
         self._sender.wake()
 
     async def _ask_id(self) -> tuple[int, int] | None:
-        """Asks until there is an answer. One that is not retriable ends the producer or, in the mode "requested", its
+        """A producer id and epoch. An error that is not retriable ends the producer or, in the mode "requested", its
         idempotence."""
         sender = self._sender
-        attempt = 0
-        while True:
-            attempt += 1
-            connection = None
-            try:
-                connection = await sender.cluster.any_connection()
-                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
-                response = await connection.request(request)
-                if response.error_code:
-                    raise KafkaError(response.error_code)
-            except UnsupportedVersion:
-                # The leader serves it, or it would not have been asked for: this connection was taken for an old
-                # broker's, which one that closes at the wrong moment can be.
-                if connection is not None:
-                    connection.close()
-            except ClientError as error:
-                if not error.retriable:
-                    self._without_id(error)
-                    return None
-            else:
-                sender.producer_ids.add(response.producer_id)
-                return response.producer_id, response.producer_epoch
-            await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
+        try:
+            found = await retry(self._request_id, sender.cluster.retry_backoff_s)
+        except ClientError as error:
+            self._without_id(error)
+            return None
+        sender.producer_ids.add(found[0])
+        return found
+
+    async def _request_id(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
+        connection = None
+        try:
+            connection = await self._sender.cluster.any_connection()
+            response = await connection.request(request)
+        except UnsupportedVersion as error:
+            # The leader serves it, or it would not have been requested: this connection was taken for an old
+            # broker's, which one that closes at the wrong moment can be.
+            if connection is not None:
+                connection.close()
+            raise ConnectionLost("a broker without InitProducerId") from error
+        if response.error_code:
+            raise KafkaError(response.error_code)
+        return response.producer_id, response.producer_epoch
 
     def _without_id(self, error: ClientError) -> None:
         sender = self._sender
@@ -117,17 +118,15 @@ class Inquiries:
             self._sender.task(self._bound(queue, sequences))
 
     async def _bound(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None:
-        attempt = 0
+        async def attempt() -> None:
+            if not sequences.offset_is_known:
+                sequences.bound_offset(await self._end_of_acked(queue, sequences))
+
         try:
             while not sequences.offset_is_known:
-                attempt += 1
-                try:
-                    sequences.bound_offset(await self._end_of_acked(queue, sequences))
-                except ClientError as error:
-                    if not error.retriable:
-                        sequences.bound_offset(0)
-                        return
-                    await asyncio.sleep(self._sender.cluster.retry_backoff_s(attempt))
+                await retry(attempt, self._sender.cluster.retry_backoff_s)
+        except ClientError:
+            sequences.bound_offset(0)
         finally:
             self._bounding.discard(queue)
             self._sender.wake()

@@ -12,6 +12,7 @@ first version, which brokers of every release since 0.11 take (KIP-98; KIP-890 f
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from ...client.net.cluster import GROUP, TRANSACTION, Cluster
 from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
 from ...client.net.metadata import topic_of
+from ...client.net.retry import retry
 from ...client.producer.responses import COPIES_LIVE_S
 from ...client.producer.transactions import requests as calls
 from ...client.producer.transactions.state_machine import Call, Standing, Verdict
@@ -39,6 +41,7 @@ __all__ = ["Grant", "SinkTransaction", "idempotent_grant"]
 TopicPartition = tuple[str, int]
 
 MISSING_ATTEMPTS = 3
+ID_ATTEMPTS = 11
 """So often a topic has to be missing to be gone: a broker that has just started may not know it yet."""
 
 SETTLE_S = 0.3
@@ -332,18 +335,14 @@ def idempotent_grant(options: SinkOptions) -> Grant:
 
     async def work(cluster: Cluster) -> Grant:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
-        attempt = 0
-        while True:
-            try:
-                found = await (await cluster.any_connection()).request(request)
-                if found.error_code:
-                    raise KafkaError(found.error_code)
-                return Grant(None, found.producer_id, found.producer_epoch)
-            except ClientError as error:
-                attempt += 1
-                if not error.retriable or attempt > 10:
-                    raise
-            await _pause(cluster, attempt)
+
+        async def attempt() -> Grant:
+            found = await (await cluster.any_connection()).request(request)
+            if found.error_code:
+                raise KafkaError(found.error_code)
+            return Grant(None, found.producer_id, found.producer_epoch)
+
+        return await retry(attempt, cluster.retry_backoff_s, attempts=ID_ATTEMPTS)
 
     asker = Asker(options)
     try:
@@ -352,10 +351,6 @@ def idempotent_grant(options: SinkOptions) -> Grant:
         raise SinkError(f"no producer id is to be had: {asker.told(error)}") from error
     finally:
         asker.close()
-
-
-async def _pause(cluster: Cluster, attempt: int) -> None:
-    await asyncio.sleep(cluster.retry_backoff_s(attempt))
 
 
 def _standing(grant: Grant) -> Standing:
@@ -382,24 +377,19 @@ async def _committed(connection: Connection, group: str) -> tuple[int, Mapping[T
 
 
 async def _counts(cluster: Cluster, wanted: list[str], patience_s: float) -> dict[str, int]:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
-    attempt = 0
-    while True:
-        attempt += 1
-        try:
-            told = (await cluster.metadata(wanted)).topics if wanted else []
-            topics = {one.name: topic_of(one) for one in told if one.name is not None}
-            for name in wanted:
-                topic = topics.get(name)
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
-                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempt >= MISSING_ATTEMPTS:
-                    raise SinkError(f"topic {name!r} does not exist: the sink makes no topics")
-                if code:
-                    raise KafkaError(code, f"topic {name!r}")
-            return {name: len(topics[name].partitions) for name in wanted}
-        except ClientError as error:
-            delay_s = cluster.retry_backoff_s(attempt)
-            if not error.retriable or loop.time() + delay_s >= deadline:
-                raise
-        await asyncio.sleep(delay_s)
+    attempts = itertools.count(1)
+
+    async def attempt() -> dict[str, int]:
+        number = next(attempts)
+        told = (await cluster.metadata(wanted)).topics if wanted else []
+        topics = {one.name: topic_of(one) for one in told if one.name is not None}
+        for name in wanted:
+            topic = topics.get(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and number >= MISSING_ATTEMPTS:
+                raise SinkError(f"topic {name!r} does not exist: the sink makes no topics")
+            if code:
+                raise KafkaError(code, f"topic {name!r}")
+        return {name: len(topics[name].partitions) for name in wanted}
+
+    return await retry(attempt, cluster.retry_backoff_s, patience_s)

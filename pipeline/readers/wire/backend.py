@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ from ....client.consumer.list_offsets import EARLIEST, LATEST, OffsetLookup
 from ....client.net.cluster import Cluster, Topic
 from ....client.net.errors import ClientError, KafkaError
 from ....client.net.metadata import topic_of
+from ....client.net.retry import retry
 from ....protocol.errors import ErrorCode
 from ....protocol.primitives import ZERO_UUID
 from ...backend import OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
@@ -68,7 +68,7 @@ class WireBackend:
             # Within the loop, so that callers in several threads share one cluster.
             cluster = await self._opened()
             try:
-                return await _retried(cluster, work, self._patience_s)
+                return await retry(lambda: work(cluster), cluster.retry_backoff_s, self._patience_s)
             except ClientError as error:
                 raise ReadError(f"{what} cannot be learned: {told(error, cluster)}") from error
 
@@ -200,19 +200,3 @@ def _selects(selection: Selection, name: str, internal: frozenset[str]) -> bool:
 def _is_there(topics: Mapping[str, Topic], key: TopicPartition) -> bool:
     known = topics.get(key.topic)
     return known is not None and key.partition in known.partitions
-
-
-async def _retried(cluster: Cluster, work: Callable[[Cluster], Coroutine[Any, Any, T]], patience_s: float) -> T:
-    """The outcome of `work`, tried again after failures that may pass. Raises ClientError."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
-    attempt = 0
-    while True:
-        try:
-            return await work(cluster)
-        except ClientError as error:
-            attempt += 1
-            delay_s = cluster.retry_backoff_s(attempt)
-            if not error.retriable or loop.time() + delay_s >= deadline:
-                raise
-            await asyncio.sleep(delay_s)

@@ -5,13 +5,13 @@ Owns how long these try to reach the first broker.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
 from ....client.net.cluster import Cluster
-from ....client.net.errors import ClientError
+from ....client.net.errors import ClientError, RequestTimedOut
 from ....client.net.options import ClientOptions
+from ....client.net.retry import retry
 from ...backend import ReadError
 
 START_PATIENCE_S = 10.0
@@ -21,25 +21,17 @@ START_PATIENCE_S = 10.0
 async def open_cluster(options: ClientOptions, patience_s: float = START_PATIENCE_S) -> Cluster:
     """A started cluster. Raises ReadError, which names the addresses."""
     cluster = Cluster(options)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + min(patience_s, options.default_api_timeout_ms / 1000)
-    attempt = 0
-    failure: ClientError | None = None
-    while True:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await cluster.start()
-            return cluster
-        except TimeoutError:
-            pass
-        except ClientError as error:
-            failure = error
-        attempt += 1
-        delay_s = cluster.retry_backoff_s(attempt)
-        if loop.time() + delay_s >= deadline or (failure is not None and not failure.retriable):
-            why = failure or "no answer in time"
-            raise ReadError(f"the brokers at {addresses(options)} cannot be asked: {why}") from failure
-        await asyncio.sleep(delay_s)
+    seconds = min(patience_s, options.default_api_timeout_ms / 1000)
+    failures: list[ClientError] = []
+
+    def late() -> ClientError:
+        return failures[-1] if failures else RequestTimedOut("no answer in time")
+
+    try:
+        await retry(cluster.start, cluster.retry_backoff_s, seconds, late=late, on_failure=failures.append)
+    except ClientError as error:
+        raise ReadError(f"the brokers at {addresses(options)} cannot be asked: {error}") from error
+    return cluster
 
 
 @contextlib.asynccontextmanager
