@@ -1,7 +1,9 @@
-# Everything installs into .venv on first use; the stamp makes later runs start at once.
-PYTHON ?= python3
-BIN := .venv/bin
-STAMP := .venv/installed
+# Everything installs into .venv on first use; the stamps make later runs start at once. VENV=FOLDER installs into another.
+PYTHON ?= $(eval PYTHON := $(shell sh tests/choose_python.sh))$(PYTHON)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+TEST_STAMP := $(VENV)/installed-for-test
 OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
 LISTEN ?= 127.0.0.1:9092
@@ -10,9 +12,9 @@ DATA_DIR ?= data
 CONTAINERS_SETUP ?= ../shared/containers/setup
 CONTAINERS = if [ -r "$(CONTAINERS_SETUP)" ]; then . "$(CONTAINERS_SETUP)"; fi;
 image compose-test: SHELL := /bin/bash
-# The size of what repeats itself at random; `make soak` takes 20. Half of what is usual by hand fits into the time of
-# continuous integration on two slow cores.
-export OTTLA_TEST_SCALE ?= 0.5
+# The size of what repeats itself at random, and the share of the steps at which tests stop some work. `make soak` takes 20.
+TEST_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.2)
+WHOLE_SCALE = OTTLA_TEST_SCALE=$(or $(OTTLA_TEST_SCALE),0.5)
 # Tests start hundreds of processes: without compiled modules each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Where there is room in memory (it takes some 600 MB), `make test` works there: on a disk it mostly waits for
@@ -20,20 +22,31 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-spark test-others test-modules clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat system-packages
+.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat system-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## set up .venv with everything development needs
+install: $(STAMP) ## set up .venv with everything development needs (2 minutes)
 
 # The link makes `import ottla.x` known to pyright, which does not follow editable installs.
-$(STAMP): pyproject.toml
+define install_extra
+$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'
+@mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/ottla
+@touch $@
+endef
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv was found: say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer; say make PYTHON=...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	mkdir -p .venv/types && ln -sfn ../.. .venv/types/ottla
-	touch $@
+	@echo "$(VENV): $$($(PYTHON) tests/support/interpreter.py)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(TEST_STAMP): pyproject.toml | $(BIN)/python
+	$(call install_extra,test)
+
+$(STAMP): pyproject.toml | $(TEST_STAMP)
+	$(call install_extra,dev)
 
 # Clients too old to stand beside the new ones; the script says which.
 $(OLD): tests/old_environment.py | $(STAMP)
@@ -43,36 +56,35 @@ $(OLD): tests/old_environment.py | $(STAMP)
 run: $(STAMP) ## a broker on 127.0.0.1:9092, its data in ./data
 	$(BIN)/ottla serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-# With `make check test` the tests run once, as part of `test`.
-check: $(STAMP) ## lint, formatting, types, and the quick tests
+check: $(STAMP) ## lint, formatting, types, the rules of this repository (2 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(if $(filter test test-spark,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
+	$(PYTEST) -q -n 0 -m "not slow" tests/test_tidy.py
+
+# A run has a folder of its own there, see tests/support/run_guard.py; where tests fail it is kept, and named.
+IN_FOLDER := @export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x;
+SPARK_TESTS := tests/pipeline/spark
+QUICK := -m "not (process or slow or clients)" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py
+WHOLE := -m "process or slow or clients or soak" --ignore $(SPARK_TESTS)
+
+test: $(TEST_STAMP) ## the quick tests, in random order: every rule, at a small size (4 minutes; 8 with an empty .venv)
+	$(IN_FOLDER) $(TEST_SCALE) $(PYTEST) -q -n 2 $(QUICK)
+
+test-all: test-spark test-rest ## beyond `make test`: Spark, clients, processes, and at full size what grows (12 minutes)
 
 # Spark's session costs seconds and a gigabyte, so the tests that need it share two, in processes of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
-# Three processes on two cores: tests with clients wait a third of their time.
-# A run has a folder of its own there, see tests/support/run_guard.py; where tests fail it is kept, and named.
-SOME_TESTS = @failed=0; export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x; \
-	for tests in "$(1)" "$(2)"; do \
-	[ -z "$$tests" ] || $(PYTEST) -q $$tests || { failed=$$?; [ $$failed != 2 ] || break; }; done; exit $$failed
-SPARK_TESTS := tests/pipeline/spark
-IN_TWO := -n 2 --dist loadfile
-OTHER_TESTS := -n 3 --ignore $(SPARK_TESTS)
-
-test: $(STAMP) clients ## all tests, in parallel and in random order
-	$(call SOME_TESTS,$(IN_TWO) $(SPARK_TESTS),$(OTHER_TESTS))
-
 test-spark: $(STAMP)
-	$(call SOME_TESTS,$(IN_TWO) $(SPARK_TESTS))
+	$(IN_FOLDER) $(WHOLE_SCALE) $(PYTEST) -q -n 2 --dist loadfile $(SPARK_TESTS)
 
-test-others: $(STAMP) clients
-	$(call SOME_TESTS,$(OTHER_TESTS))
+# Three processes on two cores: tests with clients wait a third of their time.
+test-rest: $(STAMP) clients
+	$(IN_FOLDER) $(WHOLE_SCALE) $(PYTEST) -q -n 3 $(WHOLE)
 
 # Pytest compiles the modules of tests in its own way; each of its processes would do it, and at the same time.
 test-modules: $(STAMP)
-	@$(PYTEST) -q --collect-only $(OTHER_TESTS) -n 0 >/dev/null
+	@$(PYTEST) -q --collect-only --ignore $(SPARK_TESTS) -n 0 >/dev/null
 
 clients: $(OLD) kafkajs kcat
 

@@ -1,7 +1,11 @@
-"""What every test may use: sizes that scale, and Hypothesis set up so that a failure can be repeated.
+"""Fixtures and rules of all tests: sizes that scale, the tiers, and reports at the end of a run.
 
-OTTLA_TEST_SCALE (a number, default 1) multiplies sizes and the number of Hypothesis's examples. With OTTLA_SOAK_REPORT
-set to a path, the session's outcome is written there as JSON.
+OTTLA_TEST_SCALE (a number, default 1) multiplies sizes and the number of Hypothesis's examples. Below 0.5, the scale of
+`make test-all`, tests that stop at each step of some work take every third step. With OTTLA_SOAK_REPORT set to a path,
+the session's outcome is written there as JSON.
+
+`make test` runs what has none of the marks `process`, `slow`, `clients` and `spark`; `make test-all` runs these at full
+scale, and again what has the mark `soak`. Marks that follow from a test's folder or fixtures are set here.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,12 @@ collect_ignore = ["examples"]  # a project of its own; tests/clients/test_exampl
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 STARTED = time.monotonic()
+TESTS = Path(__file__).parent
+MARK_OF_FOLDER = {TESTS / "clients": "clients", TESTS / "pipeline" / "spark": "spark"}
+MARKS_OF_PROCESSES = ("process", "smoke", "clients", "spark")
+SIZED_FIXTURES = {"scaled", "stride"}
+
+_running: pytest.Item | None = None
 
 # Examples differ from run to run; a failure prints the blob that repeats it. No deadline: the machine may be busy.
 settings.register_profile(
@@ -45,6 +55,52 @@ settings.load_profile("ottla")
 def scaled() -> Callable[[int], int]:
     """`scaled(n)` is n times OTTLA_TEST_SCALE, and at least 1."""
     return lambda n: max(1, int(n * SCALE))
+
+
+@pytest.fixture(scope="session")
+def stride() -> int:
+    """The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.5 on, below it 3."""
+    return 1 if SCALE >= 0.5 else 3
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Sets the mark of the test's folder, and `soak` on a test whose size follows OTTLA_TEST_SCALE."""
+    for folder, mark in MARK_OF_FOLDER.items():
+        if folder in item.path.parents:
+            item.add_marker(mark)
+    function = getattr(item, "obj", None)
+    sized = SIZED_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    if sized or getattr(function, "is_hypothesis_test", False):
+        item.add_marker("soak")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Makes the test known to the hook below while it runs."""
+    global _running
+    _running = item
+    try:
+        return (yield)
+    finally:
+        _running = None
+
+
+def starts_a_broker(command: object) -> bool:
+    """Whether a command line starts a broker process or another run of pytest."""
+    words = [str(word) for word in command] if isinstance(command, list | tuple) else str(command).split()
+    programs = {"ottla.tools", "ottla"} & {Path(word).name for word in words[:3]}
+    return bool(programs and "serve" in words) or bool({"ottla.tools.image", "pytest"} & set(words[1:3]))
+
+
+def _refuse_unmarked_processes(event: str, arguments: tuple[object, ...]) -> None:
+    """An audit hook: fails a test that starts a broker process without the mark that keeps it out of `make test`."""
+    if event != "subprocess.Popen" or _running is None or not starts_a_broker(arguments[1]):
+        return
+    if not any(_running.get_closest_marker(mark) for mark in MARKS_OF_PROCESSES):
+        raise RuntimeError("this test starts a broker or pytest as a process: mark it `process`")
+
+
+sys.addaudithook(_refuse_unmarked_processes)
 
 
 def pytest_report_header() -> str:

@@ -50,6 +50,7 @@ def test_the_demo_has_an_input_on_any_machine() -> None:
     assert sum(1 for _ in demo.read_lines(demo.standard_library())) >= demo.LINES_WANTED
 
 
+@pytest.mark.process
 def test_the_demo_brings_a_file_through_a_broker_and_back(tmp_path: Path) -> None:
     text = tmp_path / "lines.txt"
     text.write_bytes(b"\n".join(b"line %d \xff\r" % (number % 700) for number in range(1000)) + b"\n\nlast")
@@ -60,6 +61,7 @@ def test_the_demo_brings_a_file_through_a_broker_and_back(tmp_path: Path) -> Non
     assert "the same on both sides" in done.stdout and done.stdout.count(": 1,002 lines") == 2
 
 
+@pytest.mark.process
 def test_the_demo_refuses_what_is_no_file(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, demo.__file__, str(tmp_path / "no")], capture_output=True, text=True, timeout=PATIENCE_S

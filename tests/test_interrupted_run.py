@@ -15,6 +15,8 @@ import pytest
 import run_guard
 from patience import PATIENCE_S, until
 
+pytestmark = pytest.mark.process
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
@@ -105,7 +107,6 @@ class Run:
         until(lambda: not list(self.temporary.iterdir()), lambda: list(self.temporary.iterdir()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "workers"),
     [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGKILL, 1), (signal.SIGKILL, 0)],
@@ -125,7 +126,6 @@ def test_run_that_is_ended_by_a_signal_leaves_no_process_and_no_folder(
     run.await_nothing()
 
 
-@pytest.mark.slow
 def test_make_that_is_terminated_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     run = Run(tmp_path, "wait", 0, by_make=True)
     assert set(run.found()["children"]) <= set(run.left())
@@ -143,7 +143,6 @@ def test_make_without_being_asked_installs_no_package_of_the_system() -> None:
     assert "apt-get install" in asked
 
 
-@pytest.mark.slow
 def test_worker_that_is_killed_leaves_no_process_and_a_run_that_fails_names_its_folder(tmp_path: Path) -> None:
     run = Run(tmp_path, "wait", 1)
     found = run.found()
@@ -158,7 +157,6 @@ def test_worker_that_is_killed_leaves_no_process_and_a_run_that_fails_names_its_
     assert kept is not None and kept[1] == found["folder"] and Path(kept[1]).is_dir()
 
 
-@pytest.mark.slow
 def test_run_that_passes_leaves_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, "pass", 0)
     run.process.wait(PATIENCE_S)

@@ -462,6 +462,7 @@ async def test_addresses_are_compared_as_java_writes_them(name: str, host: str, 
         assert await may() == 31
 
 
+@pytest.mark.process
 def test_a_start_with_an_unknown_authorizer_is_one_line(tmp_path: Path) -> None:
     command = [*COMMAND, "--data-dir", str(tmp_path / "data"), "--override", "authorizer.class.name=org.example.Own"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)

@@ -77,6 +77,7 @@ def test_address_of_a_control_plane_is_understood(argument: str, tmp_path: Path)
     assert options.control is not None and (options.control.host, options.control.port) == ("127.0.0.1", 9080)
 
 
+@pytest.mark.process
 def test_port_in_use_says_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

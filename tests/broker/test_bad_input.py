@@ -325,6 +325,7 @@ async def bad_inputs(port: int, count: int, chooser: random.Random) -> None:
         client.close()
 
 
+@pytest.mark.process
 @pytest.mark.soak
 async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
     tmp_path: Path, scaled: Callable[[int], int]
@@ -347,6 +348,7 @@ async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
     assert grown < 6 << 20, f"{grown / 1e6:.1f} MB more"
 
 
+@pytest.mark.process
 async def test_announced_bytes_cost_nothing_until_they_come(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     """Two hundred peers that each announce 100 MB, and send a hundred bytes of them."""
     with process(tmp_path) as broker:

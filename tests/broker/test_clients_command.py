@@ -306,7 +306,7 @@ async def test_clients_of_a_broker_that_runs_are_printed_from_the_first_request_
         assert code == 0 and "  calls: ApiVersions v0\n" in out and "On 4.0 nothing of this fails." in out
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_a_broker_that_runs_is_not_disturbed(tmp_path: Path, run: Run) -> None:
     """The file of an earlier run is read while the next one holds the lock; its own is there when it has stopped."""
     for life in range(2):

@@ -167,6 +167,7 @@ async def test_other_acks_are_refused_for_every_partition(acks: int, tmp_path: P
 # Peers that do not read
 
 
+@pytest.mark.process
 @pytest.mark.soak
 async def test_a_peer_that_does_not_read_costs_its_socket_and_no_more(
     tmp_path: Path, scaled: Callable[[int], int]
@@ -336,6 +337,7 @@ async def test_stopping_does_not_wait_for_a_peer_that_does_not_read(
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_flushes_and_ends_with_zero(number: signal.Signals, tmp_path: Path) -> None:
     with process(tmp_path) as broker:
@@ -357,6 +359,7 @@ async def test_a_signal_flushes_and_ends_with_zero(number: signal.Signals, tmp_p
         client.close()
 
 
+@pytest.mark.process
 async def test_without_uvloop_the_plain_loop_serves(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
@@ -372,6 +375,7 @@ async def test_without_uvloop_the_plain_loop_serves(tmp_path: Path) -> None:
         assert "Traceback" not in broker.error
 
 
+@pytest.mark.process
 async def test_more_partitions_than_files_may_be_open(tmp_path: Path) -> None:
     """A topic that does not fit is refused, leaves nothing, and everything else goes on."""
     wrapper = ("import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); "

@@ -18,6 +18,7 @@ from ottla.tools.ctl.command import ctl
 FLAGS = ("--listen", "127.0.0.1:0", "--data-dir", "data")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_the_control_plane_is_and_stops_with_it(
     number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -38,6 +39,7 @@ def test_it_says_where_the_control_plane_is_and_stops_with_it(
     assert capsys.readouterr().err == f"ottla ctl: no control plane answers at {match[1]}: Connection refused\n"
 
 
+@pytest.mark.process
 def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(tmp_path, *FLAGS, "--control", "127.0.0.1:0", listeners=2) as (process, lines):
         environ = {"OTTLA_CONTROL": lines[1].removeprefix("ottla control on ")}
@@ -63,6 +65,7 @@ def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest
     assert process.returncode == 0 and "the broker cannot go on until it is reset or restored" in error
 
 
+@pytest.mark.process
 def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom ottla.tools import serve\n"
@@ -76,6 +79,7 @@ def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: 
         process.communicate(timeout=PATIENCE_S)
 
 
+@pytest.mark.process
 def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -85,6 +89,7 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("value", "line"),
     [
@@ -110,6 +115,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_help_says_who_may_ask(tmp_path: Path) -> None:
     outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert "it asks nobody who they are" in " ".join(outcome.stdout.split())

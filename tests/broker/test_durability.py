@@ -36,6 +36,7 @@ async def producer_ids(client: Client, count: int) -> list[int]:
     return [(await client.call(request, 4)).producer_id for _ in range(count)]
 
 
+@pytest.mark.process
 async def test_everything_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
     """Topics, configs, growth, deletions, log starts, records; and no producer id is given out twice."""
     given: list[int] = []
@@ -140,6 +141,7 @@ async def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*-stray"))
 
 
+@pytest.mark.process
 async def test_groups_whose_log_cannot_be_read_are_refused_and_the_others_served(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
@@ -211,6 +213,7 @@ async def test_a_crash_between_the_record_and_the_folder(tmp_path: Path) -> None
         assert broker.state.topics.named("t").id == topic_id
 
 
+@pytest.mark.process
 async def test_a_torn_tail_is_cut_and_the_rest_served(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with process(tmp_path) as broker:

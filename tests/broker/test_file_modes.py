@@ -88,6 +88,7 @@ def test_everything_a_broker_writes_has_the_modes_that_are_asked_for(
     assert modes_of(*records.iterdir())["files"] == {files}
 
 
+@pytest.mark.process
 def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

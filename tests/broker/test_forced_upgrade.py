@@ -148,6 +148,7 @@ def lines(error: str, text: str) -> list[str]:
     return [line for line in error.splitlines() if text in line]
 
 
+@pytest.mark.process
 async def test_the_progress_is_on_stderr_and_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
     await old_directory(tmp_path / "data")
     option = ("--override", "log.record.version.force.upgrade=2", "--log-format", "json")
@@ -170,6 +171,7 @@ def serve(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=folder.parent)
 
 
+@pytest.mark.process
 async def test_a_damaged_message_ends_the_start_with_one_line_and_stays(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     rows = await old_directory(folder)
@@ -209,6 +211,7 @@ async def test_a_full_disk_ends_the_start_and_leaves_the_old_segment(
         assert await all_rows(await broker.client(), "t", 36, 4) == rows
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("protocol", ["2.8", "0.11.0", "2.8-IV1"])
 async def test_it_is_refused_below_inter_broker_protocol_3(tmp_path: Path, protocol: str) -> None:
     folder = tmp_path / "data"
@@ -241,6 +244,7 @@ sys.exit(main.main())
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_stops_it_at_once_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "data"

@@ -341,6 +341,7 @@ def started(folder: Path, environ: Mapping[str, str], arguments: Sequence[str] =
     )
 
 
+@pytest.mark.smoke
 def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> None:
     (tmp_path / "ready").write_text("of the start before\n")
     listener = "KAFKA_LISTENERS=PLAINTEXT://127.0.0.1:0"
@@ -368,6 +369,7 @@ def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> Non
         assert "unknown variable OTTLA_RELASE" in errors
 
 
+@pytest.mark.process
 def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
     with started(tmp_path, {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_LOG_DIRS": str(tmp_path / "data")}) as process:
         assert process.stdout

@@ -84,6 +84,7 @@ async def written(*folders: Path) -> None:
             assert only(await client.call(produce(records(b"v"), "t", index), 9)).error_code == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", WAYS)
 async def test_a_read_only_directory_ends_the_start_with_one_line(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
@@ -101,6 +102,7 @@ async def test_a_read_only_directory_ends_the_start_with_one_line(how: str, tmp_
         assert broker.state.logs.directories[0].data.was_clean
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", WAYS)
 async def test_beside_one_that_works_it_costs_its_partitions(how: str, tmp_path: Path) -> None:
     folders = [tmp_path / "data", tmp_path / "other"]
@@ -121,6 +123,7 @@ async def test_beside_one_that_works_it_costs_its_partitions(how: str, tmp_path:
         assert [log_dir.data.was_clean for log_dir in started.state.logs.directories] == [True, True]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("which", ["the only one", "the metadata's", "another"])
 async def test_a_directory_that_vanishes_under_a_broker(which: str, tmp_path: Path) -> None:
     """The broker ends by itself, with 1 and a line that says why, if it cannot do without."""

@@ -223,6 +223,7 @@ async def test_a_fault_of_node_0_spares_the_others() -> None:
             client.close()
 
 
+@pytest.mark.process
 def test_serve_takes_node_ids(tmp_path: Path) -> None:
     with process(tmp_path, "--node-ids", "0,7,2", listeners=3) as serving:
         assert len(set(serving.ports)) == 3

@@ -227,6 +227,7 @@ async def test_a_duplicate_is_checked_like_any_batch(tmp_path: Path) -> None:
         assert only(await client.call(produce(data), 9)).error_code == 32
 
 
+@pytest.mark.process
 async def test_producers_are_known_after_a_kill(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         client = await Client.connect(broker.ports[0])

@@ -95,6 +95,7 @@ async def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
         assert blocks == [1000, 2000, 3000]
 
 
+@pytest.mark.process
 async def test_no_id_twice_over_blocks_and_real_kills(tmp_path: Path) -> None:
     """A process that is killed in the middle of handing out, while requests are on their way."""
     given: list[int] = []

@@ -54,6 +54,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.process
 def test_nothing_is_imported_until_a_test_wants_a_broker(run: Run) -> None:
     outcome = run(
         f"""
@@ -75,6 +76,7 @@ def test_with(ottla_broker):
     assert {"ottla.broker.testing.embedded", "construct", "crc32c"} <= set(brought)
 
 
+@pytest.mark.smoke
 def test_each_test_has_a_topic_of_its_own_on_one_broker(run: Run) -> None:
     outcome = run(
         """
@@ -103,6 +105,7 @@ def test_marked(ottla_broker, ottla_topic):
     assert marked[1:] == [3, {"retention.ms": "2000", "segment.ms": "5000"}]
 
 
+@pytest.mark.process
 def test_workers_of_xdist_have_a_broker_each_and_tests_any_order(run: Run) -> None:
     outcome = run(
         """
@@ -123,6 +126,7 @@ def test_it(ottla_broker, ottla_topic, worker_id, number):
     assert (most := max(orders, key=len)) != sorted(most)
 
 
+@pytest.mark.process
 def test_brokers_of_the_factory_end_with_their_test(run: Run) -> None:
     outcome = run(
         """
@@ -153,6 +157,7 @@ def test_on_disk(ottla_factory, tmp_path):
             socket.create_connection((host, int(port)))
 
 
+@pytest.mark.process
 def test_what_a_test_leaves_behind_is_put_right(run: Run) -> None:
     outcome = run(
         """
@@ -192,6 +197,7 @@ def check(ottla_broker):
     assert "3 passed, 1 error" in outcome.text, outcome.text
 
 
+@pytest.mark.process
 def test_the_session_s_broker_is_as_the_ini_file_says(run: Run) -> None:
     outcome = run(
         """
@@ -205,6 +211,7 @@ def test_it(ottla_broker, ottla_factory):
     assert outcome.notes == [[{"num.partitions": "7", "log.retention.ms": "60000"}]]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("marker", "told"),
     [
@@ -225,6 +232,7 @@ def test_a_marker_that_says_what_there_is_not_fails_its_test(run: Run, marker: s
     assert "1 passed, 1 error" in outcome.text
 
 
+@pytest.mark.process
 def test_an_ini_file_with_a_mistake_is_told(run: Run) -> None:
     outcome = run("def test_it(ottla_broker): ...\n", ini="ottla_configs = num.partitions\n")
     assert outcome.code != 0
@@ -266,6 +274,7 @@ class TestTwo(OttlaMixin, unittest.TestCase):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["unittest", "pytest"])
 def test_cases_of_unittest_have_a_broker_for_each_class(run: Run, module: str) -> None:
     outcome = run(CASES, module=module)
@@ -276,6 +285,7 @@ def test_cases_of_unittest_have_a_broker_for_each_class(run: Run, module: str) -
     assert one[1] != again[1]
 
 
+@pytest.mark.process
 def test_async_fixtures_share_the_broker_and_stop_with_the_test(run: Run) -> None:
     outcome = run(
         """
@@ -305,6 +315,7 @@ def test_own(ottla_async_factory):
         socket.create_connection(("127.0.0.1", int(port)), 1)
 
 
+@pytest.mark.process
 def test_async_broker_of_the_mixin_is_that_of_the_class(run: Run) -> None:
     outcome = run(
         """

@@ -250,6 +250,7 @@ async def test_for_what_is_larger_than_a_ring_nothing_else_goes(kind: str, tmp_p
     assert len(sizes) == 6 and max(sizes) < 1000
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"killed.{kind}"

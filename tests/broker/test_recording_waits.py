@@ -182,6 +182,7 @@ async def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytes
     assert found.dropped == dropped and len(found.exchanges) == 40 - dropped
 
 
+@pytest.mark.slow
 async def test_clients_that_come_and_go_while_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory stays bounded; what had begun has its end, those of whom there was no room to tell are counted."""
     path = tmp_path / "crowd.jsonl"

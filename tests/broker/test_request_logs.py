@@ -210,6 +210,7 @@ async def test_levels_from_the_command_line(tmp_path: Path, events: list[Any]) -
         assert "a level is one of DEBUG" in await refused(api, "log-levels", "set", "root=loud")
 
 
+@pytest.mark.process
 def test_a_broker_begins_with_the_levels_that_are_asked_for(tmp_path: Path) -> None:
     with process(
         tmp_path, "--log-format", "json", "--log-level", "request_log=DEBUG", "--log-level", "ERROR"

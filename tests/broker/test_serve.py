@@ -57,6 +57,7 @@ def port_of(line: str) -> int:
     return int(match[1])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_listens_and_stops_when_told(number: signal.Signals, tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
@@ -68,6 +69,7 @@ def test_it_says_where_it_listens_and_stops_when_told(number: signal.Signals, tm
     assert "Traceback" not in error
 
 
+@pytest.mark.process
 def test_each_listener_has_a_line_ipv6_in_brackets(tmp_path: Path) -> None:
     flags = ["--listen", "127.0.0.1:0", "--listen", "six=[::1]:0", "--data-dir", "a", "--data-dir", "b"]
     with serving(tmp_path, *flags, listeners=2) as (process, lines):
@@ -80,6 +82,7 @@ def test_each_listener_has_a_line_ipv6_in_brackets(tmp_path: Path) -> None:
     assert (tmp_path / "a").is_dir() and (tmp_path / "b").is_dir()
 
 
+@pytest.mark.process
 def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -87,6 +90,7 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
         port_of(line)
@@ -100,6 +104,7 @@ def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.process
 def test_a_bad_override_leaves_existing_data_alone(tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, _):
         process.terminate()
@@ -110,6 +115,7 @@ def test_a_bad_override_leaves_existing_data_alone(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before and before
 
 
+@pytest.mark.process
 def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs=data\nmy.plugin=1\nnum.io.threads=8\n")
@@ -124,6 +130,7 @@ def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
     assert ignored["names"] == ["num.io.threads"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

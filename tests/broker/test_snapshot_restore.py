@@ -63,6 +63,7 @@ def ended(folders: list[Path], last: int, number: int = signal.SIGKILL) -> tuple
     return done.returncode, done.stdout
 
 
+@pytest.mark.process
 def test_restore_killed_at_any_change_of_a_file_leaves_one_whole_state(
     tmp_path: Path, temporary: Path, scaled: Callable[[int], int]
 ) -> None:
@@ -86,6 +87,7 @@ def test_restore_killed_at_any_change_of_a_file_leaves_one_whole_state(
     assert outcomes[0] == CHANGED
 
 
+@pytest.mark.process
 def test_stop_while_a_restore_is_under_way_ends_it_whole(tmp_path: Path, temporary: Path) -> None:
     flags = ("--listen", "127.0.0.1:0", "--data-dir", "data", "--control", "127.0.0.1:0")
     with serving(tmp_path, *flags, listeners=2) as (process, lines):

@@ -348,6 +348,7 @@ async def test_coordinators_too_need_enough_in_sync(tmp_path: Path):
         assert await producer.init() == 0
 
 
+@pytest.mark.process
 async def test_several_nodes_in_a_process(tmp_path: Path):
     def started() -> Any:
         return process(tmp_path, "--brokers", "3", listeners=3)

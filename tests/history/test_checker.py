@@ -496,7 +496,6 @@ def test_what_is_no_history_is_told(line: str, tmp_path: Path) -> None:
         check(path)
 
 
-@pytest.mark.slow
 def test_the_command_tells_violations_and_their_lines(tmp_path: Path) -> None:
     good, bad = clean(), clean()
     lost(bad)

@@ -17,7 +17,7 @@ from checker import check
 from facts import Report
 from workload import FAULTS, LINES, Workload, members, sender, small_crew, terrain, whole_crew, writer
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 KEPT = Path(__file__).parents[2] / "out"
 SHORT_S, LONG_S = 4.0, 62.0  # of faults; with the beginning and the end twenty long runs take half an hour

@@ -55,6 +55,8 @@ DIFFERENCES: dict[tuple[str, str], object] = {
 }
 """(play, request) -> our answer in all releases, where it is not that of one of them, or of any."""
 
+pytestmark = pytest.mark.process
+
 OWN: dict[tuple[str, str], object] = {
     # Nothing is known of the producer, and its first batch has not the number 0.
     ("produce_after_a_refusal", "Produce v11 id='produce_after_a_refusal' P1/0 0 at 5"): [59, -1],

@@ -261,6 +261,7 @@ def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
     assert len(checked(ROOT, files)) == 18
 
 
+@pytest.mark.process
 def test_a_process_that_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     """By a signal, at any time: its lock is free at once, and the next one goes on. With a table, which is more."""
     rng = random.Random(8)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from patience import PATIENCE_S
 from wire_world import all_rows, config, wanted
 
@@ -28,6 +29,7 @@ def serving(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[subproc
             process.kill()
 
 
+@pytest.mark.process
 def test_the_broker_dies_while_it_is_read(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 

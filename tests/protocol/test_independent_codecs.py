@@ -238,6 +238,7 @@ def codec() -> Iterator[Callable[[str], Codec]]:
             one.close()
 
 
+@pytest.mark.clients
 def test_the_table_of_coverage_is_true_and_leaves_out_nothing(codec: Callable[[str], Codec]) -> None:
     assert set(COVERAGE) == {name for name in MESSAGES if not name.endswith(("Record", "Key", "Value"))}
     for name, row in COVERAGE.items():
@@ -251,35 +252,38 @@ def test_the_table_of_coverage_is_true_and_leaves_out_nothing(codec: Callable[[s
         assert not proved & named, name
 
 
-CASES = [(label, name) for name, row in COVERAGE.items() for label, text in zip(CODECS, row, strict=True) if text]
+# The codec of 2.0.2 runs in an environment of its own.
+SECOND_ALONE = pytest.param(SECOND, marks=pytest.mark.clients)
+LABELS = [SECOND_ALONE if label == SECOND else label for label in CODECS]
 
 
-@pytest.mark.parametrize(("label", "name"), CASES)
+@pytest.mark.parametrize("label", LABELS)
 def test_bytes_and_values_are_those_of_an_independent_codec(
-    label: str, name: str, codec: Callable[[str], Codec], scaled: Callable[[int], int]
+    label: str, codec: Callable[[str], Codec], scaled: Callable[[int], int]
 ) -> None:
     other = codec(label)
-    cls = MESSAGES[name]
-    for version in sorted(usable(label, other, name)):
+    for name, version in [(one, version) for one in COVERAGE for version in sorted(usable(label, other, one))]:
+        cls = MESSAGES[name]
         layout = schema.struct_of(cls, version)
         source = random.Random(f"{name} {version}")
         for _ in range(scaled(6)):
             value = random_value(layout, source, extensions=False)
             raw = build(value, version)
             plain = neutral(layout, value, other.flat)
-            assert other.read(name, version, raw) == (plain, raw), (version, raw.hex())
+            assert other.read(name, version, raw) == (plain, raw), (name, version, raw.hex())
             written = other.write(name, version, plain)
-            assert written == raw, (version, raw.hex(), written.hex())
-            assert parse(cls, version, written) == value
+            assert written == raw, (name, version, raw.hex(), written.hex())
+            assert parse(cls, version, written) == value, (name, version)
 
 
-@pytest.mark.parametrize(("label", "name", "versions"), DEVIATIONS)
-def test_a_named_deviation_is_still_there(label: str, name: str, versions: str, codec: Callable[[str], Codec]) -> None:
+@pytest.mark.parametrize("label", [OLD, SECOND_ALONE])
+def test_a_named_deviation_is_still_there(label: str, codec: Callable[[str], Codec]) -> None:
     other = codec(label)
-    for version in sorted(versions_in(versions)):
-        layout = schema.struct_of(MESSAGES[name], version)
-        source = random.Random(f"{name} {version}")
-        assert any(deviates(other, name, version, layout, source) for _ in range(30)), version
+    for name, versions in [(name, versions) for one, name, versions in DEVIATIONS if one == label]:
+        for version in sorted(versions_in(versions)):
+            layout = schema.struct_of(MESSAGES[name], version)
+            source = random.Random(f"{name} {version}")
+            assert any(deviates(other, name, version, layout, source) for _ in range(30)), (name, version)
 
 
 def deviates(other: Codec, name: str, version: int, layout: schema.Group, source: random.Random) -> bool:

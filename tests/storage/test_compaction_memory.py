@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent / "compaction_memory.py"
 SLOT_BYTES = 24
 
 
+@pytest.mark.slow
 def test_a_pass_takes_the_memory_of_its_keys_and_some_buffers(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     """At a scale of 20 this is what storage is held to: 1 GB, a million keys, 64 MiB above idle."""
     if not Path("/proc/self/clear_refs").exists():  # only Linux tells the highest memory of a part of a run

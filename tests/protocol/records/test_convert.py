@@ -47,7 +47,10 @@ def kafka_python_2() -> Iterator[KafkaPython2]:
     codec.close()
 
 
-@pytest.fixture(params=[*(codec.name for codec in IN_PROCESS), KafkaPython2.name], scope="module")
+@pytest.fixture(
+    params=[*(codec.name for codec in IN_PROCESS), pytest.param(KafkaPython2.name, marks=pytest.mark.clients)],
+    scope="module",
+)
 def other(request: pytest.FixtureRequest) -> LegacyCodec:
     """Each independent codec."""
     known = {codec.name: codec for codec in IN_PROCESS}

@@ -25,7 +25,7 @@ from ottla.storage.io.files import DiskFiles
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.tools.disk.formats import formats
 
-GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
+GOLDEN = Path(__file__).parents[2] / "oracle" / "golden"
 DIRECTORIES = sorted(path for path in (GOLDEN / "directories").iterdir() if path.is_dir())
 
 

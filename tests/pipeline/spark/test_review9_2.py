@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "storage"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory, contents, data, lay, live
 from old_messages import lay_down, piece, wrapper  # type: ignore[import-not-found]

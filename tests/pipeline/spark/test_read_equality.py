@@ -15,7 +15,7 @@ from read_through import as_rows, rows
 
 from ottla.broker.testing.embedded import Embedded
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "oracle"))
 from stored_directories import DIRECTORIES, INTERNAL, RELEASES, stored  # type: ignore[import-not-found]
 
 KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}

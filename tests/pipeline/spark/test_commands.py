@@ -301,7 +301,7 @@ def test_what_cannot_be_written_after_all(
 
 
 def test_the_readme_has_the_jobs_and_their_flags() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
     section = readme.partition("\n## Jobs on Spark\n")[2].partition("\n## ")[0]
     usage = readme.partition("\n    ottla pipeline census|audit ")[2].partition("\n\n")[0]
     known: set[str] = set()
