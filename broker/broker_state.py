@@ -27,15 +27,19 @@ from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.io.files import DiskFiles, Files
 from ..storage.partition_log import Appended, PartitionLog
+from .background.log_dir_moves import Moves
+from .background.maintenance import Maintenance
 from .clock import Clock, ManualClock, SystemClock, Timer
+from .config.authorizer import authorizer_settings
 from .config.log_config import metadata_config
 from .config.message_format import behaviours_set, forced_upgrade
-from .config.named_configs import CLIENT_METRICS, NamedConfigs
-from .config.resources import BROKER as RESOURCE_BROKER
+from .config.resource_types import BROKER as RESOURCE_BROKER
+from .config.resource_types import CLIENT_METRICS
 from .config.serve_options import ServeOptions
-from .config.values import Config, ConfigError, ConfigSource
-from .context import Apis, Arrival
-from .errors import Refused, code_of
+from .config.values import Config, ConfigSource
+from .connection_info import Arrival
+from .cooperative import Turns
+from .errors import ConfigError, Refused, code_of
 from .groups.at_node import GroupsAtNode
 from .groups.coordinator import GroupCoordinator
 from .groups.lookups import Lookups
@@ -43,8 +47,10 @@ from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
 from .logs import get_logger, levels
 from .metadata.adoption import adopt, mark_others
+from .metadata.features import Features, Update
 from .metadata.log import MetadataLog, read_all
-from .metadata.nodes import NO_LEADER, Nodes
+from .metadata.named_configs import NamedConfigs
+from .metadata.nodes import Nodes
 from .metadata.producer_ids import ComparingProducers, ProducerIds
 from .metadata.topics import (
     GROUP_OFFSETS_TOPIC,
@@ -58,22 +64,19 @@ from .metadata.topics import (
 from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
 from .metrics.client_telemetry import Telemetry
-from .network.cooperative import Turns
 from .quotas.client_quotas import ClientQuotas
-from .releases.features import Features, Update
+from .releases.apis import Apis
+from .replica.assignment import NO_LEADER
 from .replica.fetch_sessions import FetchSessions
 from .replica.flush import Durability
 from .replica.forced_upgrade import ForcedUpgrade
-from .replica.log_dir_moves import Moves
 from .replica.log_dirs import LogDir, LogDirs
-from .replica.maintenance import Maintenance
 from .replica.partition import LEADER_EPOCH, Partition
 from .replica.purgatory import wake_all
 from .replica.start_progress import Opening
 from .security.acls import RECORDS as ACL_RECORDS
 from .security.acls import Acls
 from .security.scram import ScramCredentials
-from .security.settings import authorizer_settings
 from .security.standard import StandardAuthorizer
 from .transactions.at_node import TransactionsAtNode
 from .transactions.coordinator import TransactionCoordinator
@@ -81,10 +84,10 @@ from .transactions.settings import TransactionSettings
 from .transactions.state import WriteMarkers
 
 if TYPE_CHECKING:
+    from .background.cleaner import Cleaner
+    from .faults import Faults
     from .metrics.counters import TopicMetrics
-    from .replica.cleaner import Cleaner
     from .security.authorizer import Authorizer
-    from .testing.faults import Faults
 
 SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then what says so; each may wait for a thread
 SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
@@ -262,7 +265,7 @@ class BrokerState:
         self.moves.resume()
 
     def _begin_cleaning(self, files: Files) -> None:
-        from .replica.cleaner import Cleaner
+        from .background.cleaner import Cleaner
 
         self._cleaner_timer = None
         remove_later = self._maintenance.remove_later

@@ -9,24 +9,22 @@ import functools
 import ipaddress
 import struct
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
-from ..protocol.schema import Versions
+from .cooperative import FewerCollections
 from .errors import Refused
 from .metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from .network.cooperative import FewerCollections
 from .security.authorizer import ANONYMOUS, REFUSAL_TEXTS, REFUSALS
 from .security.operations import bit_field, operations_of
 
 if TYPE_CHECKING:
     from .broker_state import BrokerState
+    from .connection_info import Arrival
+    from .cooperative import TakesTurns
     from .groups.at_node import GroupsAtNode
     from .groups.coordinator import GroupCoordinator
-    from .metrics.client_ledger import Origin
-    from .network.cooperative import TakesTurns
     from .quotas.meter import Meter
     from .replica.partition import Partition
     from .transactions.at_node import TransactionsAtNode
@@ -54,49 +52,6 @@ def handles(request_class: type) -> Callable[[H], H]:
         return function
 
     return label
-
-
-class Apis(NamedTuple):
-    """What one broker serves, by API key: what ApiVersions lists, what is answered.
-
-    `readers` is the router's: (key, version) -> what it needs to read and answer such a request.
-    """
-
-    advertised: dict[int, Versions]
-    served: dict[int, Versions]
-    readers: dict[tuple[int, int], Any]
-
-
-@dataclass(slots=True)
-class Arrival:
-    """Which way a connection came in: the listener's name, our own address that it reached, the client's host and port
-    (-1 where it has none), and which of our nodes it talks to.
-
-    `origin` is where its calls are noted; another one as soon as the client tells its software. `client_id` is that of
-    its newest request, None before the first.
-    """
-
-    listener: str
-    local_host: str
-    client_host: str
-    origin: Origin
-    node_id: int
-    client_port: int = -1
-    client_id: str | None = None
-
-    def log_fields(self) -> dict[str, Any]:
-        """The connection in a log line: the client's address, the listener, and the client id and the client library
-        with its version as far as requests have named them (KIP-511)."""
-        origin = self.origin
-        fields = {
-            "client": self.client_host,
-            "port": self.client_port,
-            "listener": self.listener,
-            "client_id": self.client_id,
-            "library": origin.software_name,
-            "library_version": origin.software_version,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -164,7 +119,7 @@ class RequestContext:
         """The groups that the node which was asked coordinates."""
         broker = self.broker
         if broker.lookups.waiting:
-            broker.lookups.used(self)
+            broker.lookups.used(self.arrival, self.client_id)
         if broker.nodes.is_cluster or broker.awaits_topic(GROUP_OFFSETS_TOPIC):
             return broker.groups_at(self.arrival.node_id)
         return broker.groups

@@ -10,7 +10,12 @@ from __future__ import annotations
 from ..protocol.errors import ErrorCode, MalformedMessage
 from ..protocol.records import errors as records
 from ..storage import errors as storage
-from .config.definitions import ConfigError
+
+pass
+
+
+class ConfigError(ValueError):
+    """A config that cannot be taken: unknown, malformed, out of range, not settable here. The text is for the user."""
 
 
 class Refused(Exception):

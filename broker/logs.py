@@ -17,13 +17,9 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..protocol.names import did_you_mean
-
-if TYPE_CHECKING:
-    from .network.connections import ClientConnection
-    from .network.request_runner import RequestRunner
 
 PREFIX = "ottla.broker."
 REQUEST_LOGGER = PREFIX + "network.request_log"
@@ -34,11 +30,11 @@ LOGGERS = (
     *(
         PREFIX + module
         for module in """
-    admin_api.operations broker_state config.values control.app control.web.site errors groups.lookups
-    metadata.adoption metadata.topics metadata.topology metrics.client_ledger metrics.client_telemetry
-    network.connections network.request_log network.server quotas.client_quotas recording.recorder recording.tap
-    replica.cleaner replica.flush replica.forced_upgrade replica.log_dir_moves replica.log_dirs replica.maintenance
-    replica.start_progress transactions.coordinator
+    admin_api.operations background.cleaner background.forced_upgrade background.log_dir_moves
+    background.maintenance background.start_progress broker_state config.values control.app control.web.site
+    errors groups.lookups metadata.adoption metadata.topics metadata.topology metrics.client_ledger
+    metrics.client_telemetry network.connections network.request_log network.server quotas.client_quotas
+    recording.recorder recording.tap replica.flush replica.log_dirs transactions.coordinator
     """.split()
     ),
 )
@@ -144,6 +140,29 @@ def levels() -> Levels:
     return getattr(_threads, "levels", _levels)
 
 
+class HandledConnection(Protocol):
+    """A connection as log lines name it."""
+
+    @property
+    def number(self) -> int: ...
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class HandledCall(Protocol):
+    """A request as log lines name it; `header` is that of its response."""
+
+    @property
+    def route(self) -> _Named: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def header(self) -> bytes: ...
+
+
 class Handling:
     """Whose request a thread is handling at this moment, if any: set around each step of a handler, so that what is
     logged there says it, also behind a wait, and what goes on in the background does not.
@@ -154,8 +173,8 @@ class Handling:
     __slots__ = ("call", "connection")
 
     def __init__(self) -> None:
-        self.connection: ClientConnection | None = None
-        self.call: RequestRunner | None = None
+        self.connection: HandledConnection | None = None
+        self.call: HandledCall | None = None
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:

@@ -307,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = {"run": run, "storage": storage}
     if not given or given[0] not in known:
         return complain(PROGRAM, f"expected one of: {', '.join(known)}")
-    from ..broker.config.definitions import ConfigError
+    from ..broker.errors import ConfigError
     from ..broker.releases.profiles import UnknownRelease
 
     try:

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from ..broker.clock import wall_ms
 from ..broker.config.log_config import log_config
-from ..broker.config.values import Config, ConfigError, TopicConfig
+from ..broker.config.values import Config, TopicConfig
+from ..broker.errors import ConfigError
 from ..broker.metadata.adoption import AdoptedTopic, partition_record
 from ..broker.metadata.kraft_image import Image, ImageTopic
 from ..broker.metadata.log import MetadataLog

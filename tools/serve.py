@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..broker.config.record_options import MAX_BYTES, RecordError, RecordOptions
 from ..broker.config.serve_options import (
     BROKERS_MAX,
     ServeOptions,
@@ -23,16 +24,16 @@ from ..broker.config.serve_options import (
     parse_node_ids,
     serve_options,
 )
-from ..broker.config.values import Config, ConfigError
+from ..broker.config.values import Config
+from ..broker.errors import ConfigError
 from ..broker.logs import Levels, level_of
-from ..broker.recording.record_options import MAX_BYTES, RecordError, RecordOptions
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
 from ..protocol.arguments import Parser
 from .main import complain
 
 if TYPE_CHECKING:
-    from ..broker.control.schema_files.schemas import Schemas
     from ..broker.network.server import Running
+    from ..broker.record_schemas.schemas import Schemas
 
 
 # Of other brokers and servers, for those who try them here.
@@ -167,7 +168,7 @@ def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
 
 def _schemas(texts: Sequence[str]) -> Schemas:
     """Raises ConfigError."""
-    from ..broker.control.schema_files.schemas import SchemaError, Schemas, pair_of
+    from ..broker.record_schemas.schemas import SchemaError, Schemas, pair_of
 
     try:
         return Schemas.load(map(pair_of, texts))
@@ -221,11 +222,13 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     """
     try:
         options, log_format = parse_serve(arguments, os.environ)
-        from ..broker import logs
-        from ..broker.network import server  # after the checks: these import the event loop and the whole broker
+        from ..broker import (
+            logs,
+            main,  # after the checks: these import the event loop and the whole broker
+        )
 
         logs.configure(log_format, dict(options.log_levels))
-        return server.serve(options, on_ready)
+        return main.serve(options, on_ready)
     except (ConfigError, StartupError, UnknownRelease) as error:
         return complain("ottla serve", error)
 
@@ -248,7 +251,7 @@ def releases(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(list(arguments))
     if len(parsed.release) > 2:
         parser.error("at most two releases can be compared")
-    from ..broker.releases import table
+    from . import release_table
     from .command_line import printing
 
     try:
@@ -256,9 +259,13 @@ def releases(arguments: Sequence[str]) -> int:
     except UnknownRelease as error:
         parser.error(str(error))
     if parsed.json:
-        text = json.dumps((table.overview, table.one, table.difference)[len(chosen)](*chosen), indent=2)
+        text = json.dumps(
+            (release_table.overview, release_table.one, release_table.difference)[len(chosen)](*chosen), indent=2
+        )
     else:
-        text = "\n".join((table.overview_text, table.one_text, table.difference_text)[len(chosen)](*chosen))
+        text = "\n".join(
+            (release_table.overview_text, release_table.one_text, release_table.difference_text)[len(chosen)](*chosen)
+        )
 
     def tell(write: Callable[[str], object]) -> int:
         write(text + "\n")

@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from ..testing.calls import Awaited, Blocking, operation
-from ..testing.virtual_clock import VirtualClock
+from ..virtual_clock import VirtualClock
+from .calls import Awaited, Blocking, Caller, operation
 from .views import OperationError, whole
 
 if TYPE_CHECKING:
     from ..network.server import Running
-    from ..testing.broker_thread import BrokerThread
     from .operations import Operations
 
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -131,7 +130,7 @@ class _ClockCalls:
     advance = _moving(ClockControl.advance)
     """Moves the clock on, with all that becomes due on the way."""
 
-    def __init__(self, thread: BrokerThread) -> None:
+    def __init__(self, thread: Caller) -> None:
         self._thread = thread
 
 

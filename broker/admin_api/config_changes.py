@@ -1,18 +1,20 @@
 """Configs of topics and of the broker: described, and changed by the rules of IncrementalAlterConfigs.
 
-The rules and their words are `broker/config/resources.py`'s; access control lists are not asked, as nowhere in the
-control plane.
+The rules and their words are `broker/handlers/configs/resources.py`'s; access control lists are not asked, as nowhere
+in the control plane.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config import resources
 from ..config.definitions import format_value, read_value
 from ..config.docs import documentation
-from ..config.resources import BROKER, TOPIC, Change
-from ..context import Arrival, RequestContext
+from ..config.resource_types import BROKER, TOPIC
+from ..connection_info import Arrival
+from ..context import RequestContext
+from ..handlers.configs import resources
+from ..handlers.configs.resources import Change
 from ..metrics.client_ledger import Origin
 from .views import ConfigChanges, ConfigInfo
 

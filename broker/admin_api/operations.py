@@ -25,8 +25,8 @@ from ..groups.resets import SCENARIOS, Reset
 from ..groups.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.subscription import partitions_of, topics_of
 from ..logs import get_logger
-from ..metadata.nodes import NO_LEADER
 from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
+from ..replica.assignment import NO_LEADER
 from ..replica.partition import settled
 from . import acl_entries, config_changes, group_offsets, snapshots
 from .clock import ClockControl

@@ -20,13 +20,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage.errors import StorageError
-from ..control.schemas import DEFAULT_LIMIT, TOTALS
-from ..metadata.nodes import NO_LEADER
 from ..recording.activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
 from ..releases.profiles import api_names
-from ..testing.virtual_clock import VirtualClock
+from ..replica.assignment import NO_LEADER
 from ..transactions.state import Transaction, TransactionState
 from ..version import own_version
+from ..virtual_clock import VirtualClock
 from .operations import lag_behind
 
 if TYPE_CHECKING:
@@ -39,6 +38,31 @@ if TYPE_CHECKING:
     from ..recording.activity import SlowRequest
     from ..recording.exchange import Exchange
     from ..replica.partition import Partition
+
+DEFAULT_LIMIT = 100  # entries of each list of an overview
+MAX_LIMIT = 10_000
+TOTALS = (
+    "topics",
+    "partitions",
+    "offline_partitions",
+    "size_bytes",
+    "records",
+    "records_in",
+    "bytes_in",
+    "bytes_out",
+    "groups",
+    "members",
+    "lag",
+    "producers",
+    "open_transactions",
+    "clients",
+    "connections",
+    "waiting",
+    "requests",
+    "request_bytes",
+    "response_bytes",
+    "faults",
+)
 
 PARTITIONS_AT_ONCE = 500  # looked at in one turn of the loop
 NAMES_MAX = 10  # topics of a group, hosts of a client

@@ -24,7 +24,7 @@ from ...storage.log_dir.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ...storage.log_dir.restore import Staged
 from ..broker_state import BrokerState
 from ..metadata.topology import TopologyNote
-from ..testing.virtual_clock import ClockNote, VirtualClock
+from ..virtual_clock import ClockNote, VirtualClock
 from .snapshot_folders import SnapshotFolders
 from .views import OperationError
 

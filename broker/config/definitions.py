@@ -22,15 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...protocol.names import did_you_mean
+from ..errors import ConfigError
 from ..releases.profiles import OWN, OWN_CONFIG_TABLES_FROM, Profile, behaviour_kinds, profile, protocol_place
 
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer text than this is no value of any config; it is refused before anything is split or converted.
 MAX_VALUE_CHARS = 1 << 20
-
-
-class ConfigError(ValueError):
-    """A config that cannot be taken: unknown, malformed, out of range, not settable here. The text is for the user."""
 
 
 class ConfigType(IntEnum):

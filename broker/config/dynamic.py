@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..errors import ConfigError
 from . import host_limits
-from .definitions import ConfigError, Fact, parse_value
+from .definitions import Fact, parse_value
 from .values import Config, ConfigSource, check_codec, check_cordoned
 
 # Without the prefix of a listener these would change what no listener may lose.

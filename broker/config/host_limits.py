@@ -12,7 +12,7 @@ import re
 import socket
 
 from ...protocol.limits import INT32_MAX, INT32_MIN
-from .definitions import ConfigError
+from ..errors import ConfigError
 
 NAME, PER_IP = "max.connections.per.ip.overrides", "max.connections.per.ip"
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:]*")

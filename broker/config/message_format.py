@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.records.rules import UNLIMITED_MS
+from ..errors import ConfigError
 from ..releases.profiles import (
     BEHAVIOUR_NAMES,
     Profile,
@@ -23,17 +24,16 @@ from ..releases.profiles import (
     record_format,
     writes_v2_only,
 )
-from .definitions import ConfigError
 
 if TYPE_CHECKING:
-    from .values import Config, TopicConfig
+    from .configured import Configured, TopicConfigured
 
 PROTOCOL = "inter.broker.protocol.version"
 BROKER_FORMAT = "log.message.format.version"
 TOPIC_FORMAT = "message.format.version"
 
 
-def profile_in_force(config: Config) -> Profile:
+def profile_in_force(config: Configured) -> Profile:
     """The release with the behaviours that are set one by one; the own profile also with what an older protocol version
     takes away: below 3.0 it scans. The releases from 3.0 on do not scan at all: there the topic's format decides."""
     changed = behaviours_set(config)
@@ -42,7 +42,7 @@ def profile_in_force(config: Config) -> Profile:
     return profile.overridden({"down_conversion": "scan"}) if scans else profile
 
 
-def behaviours_set(config: Config) -> dict[str, Any]:
+def behaviours_set(config: Configured) -> dict[str, Any]:
     """The behaviours that are set one by one, and their values."""
     changed = {}
     for name in BEHAVIOUR_NAMES:
@@ -53,17 +53,17 @@ def behaviours_set(config: Config) -> dict[str, Any]:
     return changed
 
 
-def _writes_v2_only(config: Config, profile: Profile) -> bool:
+def _writes_v2_only(config: Configured, profile: Profile) -> bool:
     version = config.get(PROTOCOL)
     return profile.behaviour.v2_from_ibp_3 and (version is None or writes_v2_only(version))
 
 
-def v2_only(config: Config) -> bool:
+def v2_only(config: Configured) -> bool:
     """Whether KIP-724's rules of 3.0 hold: everything is written as v2."""
     return _writes_v2_only(config, config.profile)
 
 
-def check_formats(config: Config) -> list[str]:
+def check_formats(config: Configured) -> list[str]:
     """The warnings about a broker's configs of formats. Raises ConfigError for those that contradict each other."""
     version, written = config.get(PROTOCOL), config.get(BROKER_FORMAT)
     if forced_upgrade(config) and version is not None and not writes_v2_only(version):
@@ -81,7 +81,7 @@ def check_formats(config: Config) -> list[str]:
     return []
 
 
-def target_magic(topic: TopicConfig, config: Config) -> int:
+def target_magic(topic: TopicConfigured, config: Configured) -> int:
     """The message format in which a topic is written: 0, 1 or 2."""
     behaviour = config.profile.behaviour
     version = config.get(PROTOCOL)
@@ -95,7 +95,7 @@ def target_magic(topic: TopicConfig, config: Config) -> int:
     return min(record_format(found), behaviour.newest_magic)
 
 
-def topic_warning(topic: TopicConfig, config: Config) -> str | None:
+def topic_warning(topic: TopicConfigured, config: Configured) -> str | None:
     """Why a topic's `message.format.version` is ignored; None when it is not, or when that changes nothing."""
     own, version = topic.overrides.get(TOPIC_FORMAT), config.get(PROTOCOL)
     if own is None or version is None:
@@ -105,13 +105,13 @@ def topic_warning(topic: TopicConfig, config: Config) -> str | None:
     return f"above {PROTOCOL} {version}" if protocol_place(own) > protocol_place(version) else None
 
 
-def zstd_allowed(config: Config) -> bool:
+def zstd_allowed(config: Configured) -> bool:
     """Whether batches may be written with zstd."""
     version = config.get(PROTOCOL)
     return config.profile.behaviour.newest_magic == 2 and (version is None or knows_zstd(version))
 
 
-def timestamp_range_ms(topic: TopicConfig, config: Config) -> tuple[int, int]:
+def timestamp_range_ms(topic: TopicConfigured, config: Configured) -> tuple[int, int]:
     """How far (before, after) the broker's time a record's timestamp may lie."""
     which = config.profile.behaviour.timestamp_range
     difference = UNLIMITED_MS
@@ -123,11 +123,11 @@ def timestamp_range_ms(topic: TopicConfig, config: Config) -> tuple[int, int]:
     return before, topic.get("message.timestamp.after.max.ms", UNLIMITED_MS)
 
 
-def down_converts(topic: TopicConfig) -> bool:
+def down_converts(topic: TopicConfigured) -> bool:
     """Whether a topic's records are converted for old consumers, where the release does that at all (KIP-283)."""
     return topic.get("message.downconversion.enable", True)
 
 
-def forced_upgrade(config: Config) -> bool:
+def forced_upgrade(config: Configured) -> bool:
     """Whether every segment is to be rewritten as v2 at the start (KIP-724)."""
     return config["log.record.version.force.upgrade"] == "2"

@@ -1,7 +1,7 @@
 """The configs of client metrics and of groups: which there are, what they may be, what DescribeConfigs shows of them.
 
-Owns Kafka's rules for these two kinds of resources (KIP-714, KIP-848, KIP-932); pure. What is set, `named_configs.py`
-keeps; types and defaults are `definitions.py`'s, by release.
+Owns Kafka's rules for these two kinds of resources (KIP-714, KIP-848, KIP-932); pure. What is set,
+`broker/metadata/named_configs.py` keeps; types and defaults are `definitions.py`'s, by release.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...protocol.errors import ErrorCode
-from ..errors import Refused
+from ..errors import ConfigError, Refused
 from ..patterns import BadPattern, Pattern
-from .definitions import ConfigError, ConfigType, Fact, format_value, parse_value
-from .named_configs import CLIENT_METRICS
+from .definitions import ConfigType, Fact, format_value, parse_value
+from .resource_types import CLIENT_METRICS
 from .values import Config, ConfigEntry, ConfigSource, Synonym
 
 INTERVAL_MIN_MS, INTERVAL_MAX_MS = 100, 3_600_000

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.limits import INT32_MAX
-from ..recording.record_options import RecordOptions
-from .values import Config, ConfigError
+from ..errors import ConfigError
+from .record_options import RecordOptions
+from .values import Config
 
 if TYPE_CHECKING:
-    from ..control.schema_files.schemas import Schemas
+    from ..record_schemas.schemas import Schemas
 
 DEFAULT_LISTENER = "PLAINTEXT"
 BROKERS_MAX = 100

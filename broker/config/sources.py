@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...storage.format.properties import parse_properties
-from .definitions import ConfigError
+from ..errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 20  # a server.properties has a few kB; anything larger is the wrong file
 

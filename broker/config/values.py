@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.limits import INT64_MAX
+from ..errors import ConfigError
 from ..logs import get_logger
 from ..releases.profiles import BEHAVIOUR_NAMES, Profile, own_profile
-from ..security.settings import authorizer_settings
+from .authorizer import authorizer_settings
 from .definitions import (
     BEHAVIOUR_PREFIX,
     ONLY_IF_SET,
     OWN_SYNONYMS,
-    ConfigError,
     ConfigType,
     Fact,
     broker_fact,

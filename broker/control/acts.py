@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..admin_api.overview import Asked
-from ..admin_api.plane import Plane
+from ..admin_api.overview import DEFAULT_LIMIT, Asked
 from ..admin_api.views import Group, NewRecord, Record
 from . import values
+from .plane import Plane
 from .route import Call, Refusal
-from .schemas import DEFAULT_LIMIT, MAX_RECORDS
+from .schemas import MAX_RECORDS
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of keys and values in one answer, and one record more
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..admin_api.plane import Plane
 from ..admin_api.views import AclEntry, ConfigInfo
 from ..groups.resets import OFFSET, SHIFT, TIME
 from .administration_schemas import ACL_FILTER
+from .plane import Plane
 from .route import Call, Refusal, Route
 
 NUMBERS = {OFFSET: "offset", SHIFT: "shift_by", TIME: "time_ms"}

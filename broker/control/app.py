@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from ..admin_api.plane import Plane
 from ..admin_api.views import OperationError, status_of
 from ..config.serve_options import Listener, format_address
 from ..logs import get_logger
 from ..network.listener import SocketSettings, bind
 from . import browsers, observing, shapes
 from .openapi import document
+from .plane import Plane
 from .route import BASE, Call, Refusal, Route
 from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
@@ -35,7 +35,7 @@ from .web import site
 
 if TYPE_CHECKING:
     from ..admin_api.operations import Operations
-    from .schema_files.schemas import Schemas
+    from ..record_schemas.schemas import Schemas
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more

@@ -17,7 +17,7 @@ from ..metrics.loop_lag import LoopLag
 from .routes import health
 
 if TYPE_CHECKING:
-    from ..admin_api.plane import Plane
+    from .plane import Plane
 
 METRICS, HEALTH, READY = "/metrics", "/health", "/ready"
 
@@ -48,7 +48,7 @@ class _Observing:
     async def metrics(self, request: web.Request) -> web.Response:
         """All that there is to tell Prometheus."""
         try:
-            from ..metrics.scrape import scrape
+            from ..admin_api.scrape import scrape
         except ImportError:
             return _answer(501, {"error": "metrics need prometheus-client: pip install 'ottla[http]'"})
         running = self._plane.operations.running

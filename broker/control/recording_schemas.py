@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...protocol.limits import INT64_MAX
-from ..recording.record_options import LEAST_BYTES, MAX_BYTES, Format
+from ..config.record_options import LEAST_BYTES, MAX_BYTES, Format
 from .schema_parts import FLAG, TEXT_OR_NULL, object_of, text_of, whole
 from .shapes import Schema
 

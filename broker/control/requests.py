@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..admin_api.plane import Plane
-from ..recording import decoding, watching
+from ..admin_api import requests
+from ..recording import decoding
 from ..recording.expectations import HOW, WHICH, Expected
 from ..recording.record_sets import Room
 from ..recording.seen import Produced, SeenRequest
+from .plane import Plane
 from .request_schemas import DEFAULT_REQUESTS, QUERY
 from .route import Call, Refusal, Route
 
@@ -31,7 +32,7 @@ def _asked() -> Iterator[None]:
     """In it, words that make no sense are refused."""
     try:
         yield
-    except watching.NotKept as error:
+    except requests.NotKept as error:
         raise Refusal(409, error) from error
     except (TypeError, ValueError) as error:
         raise Refusal(400, error) from error
@@ -49,11 +50,11 @@ async def list_requests(plane: Plane, call: Call) -> Any:
     query = call.query
     with _asked():
         wanted = Expected.filter(**_words(query))
-        found = watching.look(plane.operations.running, wanted.which.since)
+        found = requests.look(plane.operations.running, wanted.which.since)
     limit = query.get("limit", DEFAULT_REQUESTS)
     seen = found.seen if query.get("order") != "newest" else found.seen[::-1]
     told, more = await asyncio.to_thread(_listed, seen, wanted, limit, query.get("show", "summary"))
-    next_number = watching.ring_of(plane.operations.running).next_number
+    next_number = requests.ring_of(plane.operations.running).next_number
     return {"requests": told, "more": more, "next": next_number, "forgotten": found.forgotten}
 
 
@@ -79,16 +80,16 @@ async def get_request(plane: Plane, call: Call) -> Any:
     number = call.path["request"]
     with _asked():
         running = plane.operations.running
-        found = watching.ring_of(running).find(number)
+        found = requests.ring_of(running).find(number)
     if found is None:
         raise Refusal(404, f"there is no request {number} any more, or not yet")
-    return await asyncio.to_thread(whole, SeenRequest(found, watching.names_of(running)))
+    return await asyncio.to_thread(whole, SeenRequest(found, requests.names_of(running)))
 
 
 async def clear_requests(plane: Plane, call: Call) -> Any:
     """Forgets all requests."""
     with _asked():
-        return {"removed": watching.ring_of(plane.operations.running).clear()}
+        return {"removed": requests.ring_of(plane.operations.running).clear()}
 
 
 async def assert_requests(plane: Plane, call: Call) -> Any:
@@ -97,8 +98,8 @@ async def assert_requests(plane: Plane, call: Call) -> Any:
     within_ms = body.pop("within_ms", 0)
     with _asked():
         expected = Expected.of(**(body | _words(body)))
-        watching.ring_of(plane.operations.running)
-    told = await watching.judged(plane.operations.running, expected, within_ms)
+        requests.ring_of(plane.operations.running)
+    told = await requests.judged(plane.operations.running, expected, within_ms)
     first = await asyncio.to_thread(lambda: [summary(one) for one in told.looked_at[:LOOKED_AT]])
     return {"passed": told.passed, "text": told.text, "count": len(told.looked_at), "requests": first}
 

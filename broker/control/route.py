@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .shapes import Schema
 
 if TYPE_CHECKING:
-    from ..admin_api.plane import Plane
+    from .plane import Plane
 
 BASE = "/v1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")

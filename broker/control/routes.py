@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..admin_api import log_levels, recordings, steering
 from ..admin_api.overview import about
-from ..admin_api.plane import Plane
-from . import acts, administration, requests
+from . import acts, administration, log_levels, recordings, requests, steering
+from .plane import Plane
 from .route import Call, Route
 from .schemas import CONTAINS, COUNT, LIMIT, MAX_RECORDS, PARTITION, TOPIC
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from ..admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT, TOTALS
+from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from ..logs import Levels
-from ..testing.faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from .administration_schemas import ADMINISTRATION
 from .recording_schemas import RECORDINGS
 from .request_schemas import NUMBER, REQUESTS
@@ -26,30 +27,6 @@ MAX_ID = 32_767  # letters of a group's or a client's id, as long as the protoco
 MAX_RECORDS = 10_000  # in one request or one answer
 MAX_PARTITIONS = 1000  # of a topic that is made here; while it is made nothing else is done
 MAX_MOVE_MS = 100 * 366 * 86_400_000  # of the clock, at once: a hundred years
-DEFAULT_LIMIT = 100  # entries of each list of an overview
-MAX_LIMIT = 10_000
-TOTALS = (
-    "topics",
-    "partitions",
-    "offline_partitions",
-    "size_bytes",
-    "records",
-    "records_in",
-    "bytes_in",
-    "bytes_out",
-    "groups",
-    "members",
-    "lag",
-    "producers",
-    "open_transactions",
-    "clients",
-    "connections",
-    "waiting",
-    "requests",
-    "request_bytes",
-    "response_bytes",
-    "faults",
-)
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 

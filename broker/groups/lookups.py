@@ -15,7 +15,7 @@ from ..logs import get_logger
 
 if TYPE_CHECKING:
     from ..clock import Clock
-    from ..context import Arrival, RequestContext
+    from ..connection_info import Arrival
 
 WAIT_MS = 5_000  # a classic consumer joins within milliseconds
 WATCHED_MAX = 1_000
@@ -41,19 +41,18 @@ class Lookups:
         """Client -> the group that it asked for."""
         self._logged: set[tuple[_Client, str]] = set()
 
-    def looked_up(self, context: RequestContext, group: str) -> None:
+    def looked_up(self, arrival: Arrival, client_id: str, group: str) -> None:
         """A FindCoordinator for a group is answered with its coordinator."""
-        arrival = context.arrival
         if not _knows_new_protocols(arrival) or len(self.waiting) >= WATCHED_MAX:
             return
-        client = _client(context)
+        client = _client(arrival, client_id)
         if client not in self.waiting and (client, group) not in self._logged:
             self.waiting[client] = group
             self._waits.call_at(self._waits.now_ms() + WAIT_MS, lambda: self._unused(client, arrival))
 
-    def used(self, context: RequestContext) -> None:
+    def used(self, arrival: Arrival, client_id: str) -> None:
         """A request of groups or a Fetch is handled. Called only while any client is waited for."""
-        self.waiting.pop(_client(context), None)
+        self.waiting.pop(_client(arrival, client_id), None)
 
     def _unused(self, client: _Client, arrival: Arrival) -> None:
         group = self.waiting.pop(client, None)
@@ -71,8 +70,8 @@ class Lookups:
         )
 
 
-def _client(context: RequestContext) -> _Client:
-    return _Client(context.arrival.client_host, context.client_id, context.arrival.origin.software_name)
+def _client(arrival: Arrival, client_id: str) -> _Client:
+    return _Client(arrival.client_host, client_id, arrival.origin.software_name)
 
 
 def _knows_new_protocols(arrival: Arrival) -> bool:

@@ -36,10 +36,10 @@ from ...protocol.schema import spec
 from ...storage.check import inspect
 from ...storage.errors import StorageError
 from ...storage.io.files import File, Files
-from ..config.named_configs import KINDS
-from ..config.resources import BROKER, TOPIC
+from ..config.resource_types import BROKER, TOPIC
 from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, DelegationTokenRecord, EndTransactionRecord
 from .log import frame_of
+from .named_configs import KINDS
 from .record_values import METADATA_CLASSES
 
 QUORUM_STATE = "quorum-state"

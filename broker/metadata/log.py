@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records import metadata_records
-from ...protocol.internal_records.metadata_values import TOPIC, WRITTEN_VERSIONS, decode, encode, frame_of
+from ...protocol.internal_records.metadata_values import TOPIC, TOPIC_ID, WRITTEN_VERSIONS, decode, encode, frame_of
 from ...protocol.records import batch, formats, steps
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.records.steps import Steps
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "encode", "frame_of", "read_all"]
 
-TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 STEP_ENTRIES = 500
 CHANGES_MAX = 10_000
 """Records that one request may have written: Kafka's MAX_RECORDS_PER_USER_OP."""

@@ -10,8 +10,8 @@ import asyncio
 from typing import Any, TypeVar
 
 from ...protocol.records.steps import Steps
+from ..cooperative import FewerCollections, Turns
 from ..futures import wake
-from ..network.cooperative import FewerCollections, Turns
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ Owns the translation between `nodes.Assignment` and Kafka's records. Must not kn
 from __future__ import annotations
 
 from ...protocol.internal_records.metadata_records import ConfigRecord, PartitionChangeRecord, PartitionRecord
+from ..replica.assignment import Assignment
 from ..replica.partition import LEADER_EPOCH
-from .nodes import Assignment
 
 RESOURCE_TOPIC = 2  # ConfigResource types
 LEADER_UNCHANGED = -2  # in a PartitionChangeRecord

@@ -26,15 +26,16 @@ from ...protocol.records.steps import Steps
 from ...storage.errors import DirectoryFailed, StorageError
 from ..config.log_config import log_config
 from ..config.message_format import topic_warning
-from ..config.values import Config, ConfigError, TopicConfig, without_nulls
-from ..errors import Refused
+from ..config.values import Config, TopicConfig, without_nulls
+from ..errors import ConfigError, Refused
 from ..logs import get_logger
+from ..replica.assignment import NO_LEADER, Assignment
 from ..replica.flush import Durability
 from ..replica.log_dirs import FIRST_DIRECTORY_ID, LogDir, LogDirs
 from ..replica.partition import LEADER_EPOCH, Partition
 from .log import TOPIC as METADATA_TOPIC
 from .log import MetadataLog
-from .nodes import NO_LEADER, REPLICAS, Assignment, Nodes
+from .nodes import REPLICAS, Nodes
 from .topic_changes import TopicChanges
 from .topic_records import RESOURCE_TOPIC, changed_record, config_record, merged, partition_record, stored_assignment
 

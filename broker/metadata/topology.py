@@ -15,7 +15,8 @@ from ...protocol.errors import ErrorCode
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..logs import get_logger
-from .nodes import NO_LEADER, Assignment, Nodes
+from ..replica.assignment import NO_LEADER, Assignment
+from .nodes import Nodes
 
 if TYPE_CHECKING:
     from ..clock import Clock, Timer

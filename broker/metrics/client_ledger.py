@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...protocol.api_key import ApiKey
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES
@@ -22,9 +22,6 @@ from ...protocol.schema import Versions
 from ...storage.io.files import Files, write_atomically
 from ..clock import Clock, Timer
 from ..logs import get_logger
-
-if TYPE_CHECKING:
-    from ..context import RequestContext
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 FILE_NAME = "ottla-clients.json"
@@ -218,26 +215,31 @@ class ClientLedger:
         if api_key != _API_VERSIONS:  # that is noted when the software is known
             self._note(origin, client_id, api_key, api_version, False)
 
-    def note_asked(self, context: RequestContext, software_name: str, software_version: str) -> None:
-        """A valid ApiVersions request: from here on, its connection belongs to that software ("" if it did not say)."""
-        arrival = context.arrival
-        arrival.origin = self.origin(arrival.origin.listener, software_name or None, software_version or None, True)
-        if (context.client_id, _API_VERSIONS, context.api_version) not in arrival.origin.seen:
-            self._note(arrival.origin, context.client_id, _API_VERSIONS, context.api_version, False)
+    def note_asked(
+        self, origin: Origin, client_id: str, api_version: int, software_name: str, software_version: str
+    ) -> Origin:
+        """A valid ApiVersions request. Returns the origin of the connection from here on: that of the client library,
+        whose name and version are "" if the request did not name them."""
+        found = self.origin(origin.listener, software_name or None, software_version or None, True)
+        if (client_id, _API_VERSIONS, api_version) not in found.seen:
+            self._note(found, client_id, _API_VERSIONS, api_version, False)
+        return found
 
     def note_refused(self, origin: Origin, client_id: str, api_key: int, api_version: int) -> None:
         """A request for which the connection is closed, since its API or its version is not served."""
         self._note(origin, client_id, api_key, api_version, True)
 
-    def note_records(self, context: RequestContext, records: bytes | bytearray | memoryview) -> None:
+    def note_records(
+        self, origin: Origin, client_id: str, api_version: int, records: bytes | bytearray | memoryview
+    ) -> None:
         """One partition's records of a Produce request, whether they are accepted or not. Looks at the first entry."""
         if len(records) < _HEAD_BYTES:
             return
         magic = records[MAGIC_AT]
         codec = records[CODEC_AT if magic == 2 else LEGACY_ATTRIBUTES_AT] & 7
-        key = (context.client_id, context.api_version, magic, codec)
-        if key not in context.arrival.origin.seen and magic < len(MIN_BYTES):
-            self._note_format(context.arrival.origin, *key)
+        key = (client_id, api_version, magic, codec)
+        if key not in origin.seen and magic < len(MIN_BYTES):
+            self._note_format(origin, *key)
 
     # Noting
 

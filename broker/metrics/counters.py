@@ -10,18 +10,18 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ...protocol.records import formats
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT
+from ...protocol.schema import Versions
 from .errors import Note, code_of, noting
 
 if TYPE_CHECKING:
     from ...protocol.records.rules import Rules
     from ...storage.log.results import Appended
     from ..metadata.topics import Topics
-    from ..network.route import Route
     from ..replica.partition import Partition
 
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -72,14 +72,25 @@ class Histogram:
         self.sum_ns += ns
 
 
+class Api(Protocol):
+    """An API as the router has it."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def versions(self) -> Versions: ...
+
+
 class ApiCounters:
     """Of one API."""
 
     __slots__ = ("errors", "name", "note_errors", "request_bytes", "response_bytes", "time", "versions")
 
-    def __init__(self, route: Route) -> None:
-        self.name = route.name
-        self.versions = [0] * (route.versions.last + 1)
+    def __init__(self, api: Api) -> None:
+        self.name = api.name
+        self.versions = [0] * (api.versions.last + 1)
         """How many requests, by version."""
         self.time = Histogram()
         self.request_bytes = 0
@@ -245,7 +256,7 @@ class RequestMetrics:
 
     def note(
         self,
-        route: Route,
+        api: Api,
         api_version: int,
         request_bytes: int,
         response_bytes: int,
@@ -254,9 +265,9 @@ class RequestMetrics:
         error: Exception | None = None,
     ) -> None:
         """A request is answered, with that response; `error` is what its handler raised, None is no answer at all."""
-        counted = self.apis.get(route.api_key)
+        counted = self.apis.get(api.api_key)
         if counted is None:
-            counted = self.apis[route.api_key] = ApiCounters(route)
+            counted = self.apis[api.api_key] = ApiCounters(api)
         counted.versions[api_version] += 1
         counted.request_bytes += request_bytes
         counted.response_bytes += response_bytes

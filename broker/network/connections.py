@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
-from ..context import Arrival
+from ..connection_info import Arrival
 from ..logs import get_logger, handling, levels
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..metrics.client_ledger import Origin
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
+
 
 SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
 JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them

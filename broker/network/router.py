@@ -19,16 +19,17 @@ from ...protocol.headers import read_prefix, read_rest, response_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsResponse
 from ...protocol.primitives import request_items_max
 from ...protocol.schema import Versions, spec
-from ..context import Apis, Handler, RequestContext
+from ..context import Handler, RequestContext
 from ..handlers import HANDLERS
 from ..quotas.meter import Meter
 from ..quotas.metered_runner import MeteredRunner
+from ..releases.apis import Apis
 from .request_runner import HandlerRunner, RequestRunner
 from .route import Route
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
-    from ..context import Arrival
+    from ..connection_info import Arrival
     from ..releases.profiles import Profile
 
 
@@ -124,7 +125,7 @@ def _runner(request: Any, size: int, route: Route, header: bytes, context: Reque
     meter = context.meter = None if throttle is None else Meter(throttle, context, request, size)
     runner: RequestRunner | None = None
     if broker.faults is not None and broker.faults.requests:
-        from ..testing.faults.injection import faulted
+        from .fault_injection import faulted
 
         runner = faulted(route, request, header, context)
     if runner is None:

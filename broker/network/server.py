@@ -1,8 +1,7 @@
-"""Starting and stopping the broker: sockets, data, connections, signals.
+"""A broker that accepts connections: its sockets, its data, its connections, from start to stop.
 
-Owns the order. Start: bind all sockets (nothing on disk is touched before that succeeds), open the data, accept, say
-so. Stop, on SIGTERM or SIGINT: stop accepting, answer what is in flight, flush and close the data, exit 0. The broker
-does the same by itself, and exits with 1, when the disk without which it cannot go on has failed.
+Owns the order. Start: bind all sockets (nothing on disk is touched before that succeeds), open the data, accept. Stop:
+stop accepting, answer what is in flight, flush and close the data.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
-import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,30 +19,19 @@ from ...storage.errors import StorageError
 from ...storage.io.files import DiskFiles, Files
 from ..broker_state import BrokerState
 from ..clock import Clock, SystemClock
+from ..config.record_options import RecordError
 from ..config.serve_options import ServeOptions, StartupError, format_address
-from ..logs import get_logger
 from ..metadata.topology import NOTHING_NOTED, TopologyNote
-from ..recording.record_options import RecordError
 from . import router
 from .connections import Connections
-from .listener import Door, SocketSettings, bind
+from .listener import Door, SocketSettings
 
 if TYPE_CHECKING:
-    from ..control.app import ControlServer
+    from ..faults import Faults
     from ..recording.recorder import Recorder
     from ..recording.ring import Ring
-    from ..testing.faults import Faults
 
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
-
-
-def serve(options: ServeOptions, on_ready: Callable[[Running], object] = lambda running: None) -> int:
-    """Runs the broker until it is told to stop; the exit code. Raises StartupError when it cannot start as asked.
-
-    `on_ready` is called once, when clients can connect.
-    """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(options, on_ready))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -55,120 +41,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # where uvloop does not exist, asyncio's own loop does the same more slowly
         return None
     return uvloop.new_event_loop
-
-
-async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -> int:
-    loop = asyncio.get_running_loop()
-    stop = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(RuntimeError):
-            loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
-    _allow_many_files()
-    try:
-        running, control = await _start(options, loop)
-    except _Interrupted:
-        get_logger().info("stopped before it was ready")
-        return 0
-    gc.collect()
-    gc.freeze()  # what is made at the start lives as long as the process
-    for address in running.addresses:
-        print(f"ottla ready on {address}", flush=True)
-    if control is not None:
-        print(f"ottla control on {control.url}", flush=True)
-    on_ready(running)
-    state = running.state  # may be another one later
-    get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
-    if control is None:
-        await asyncio.wait((stop, running.failed), return_when=asyncio.FIRST_COMPLETED)
-        if running.failed.done():
-            get_logger().error("the broker cannot go on and stops", reason=running.failed.result())
-    else:
-        await _outlasting(running, stop)
-    try:
-        if control is None:
-            await running.stop()
-        else:
-            await control.stop()
-            await control.operations.stop()
-    except StorageError as error:
-        get_logger().error("stopped, but not everything could be written", reason=str(error))
-        return 1
-    get_logger().info("stopped")
-    return 1 if running.failed.done() else 0
-
-
-async def _outlasting(running: Running, stop: asyncio.Future[None]) -> None:
-    """Waits for the stop, though the disk may fail: with a control plane a reset or a restore begins anew. Until then
-    clients find it as one whose process has ended."""
-
-    def tell() -> None:
-        for node_id in running.state.nodes.ids:
-            running.show_node(node_id, False)
-        get_logger().error("the broker cannot go on until it is reset or restored", reason=running.failed.result())
-
-    running.on_failed = tell
-    if running.failed.done():
-        tell()
-    await stop
-
-
-async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tuple[Running, ControlServer | None]:
-    """The broker, and its control plane if it is to have one. Raises StartupError, _Interrupted."""
-    if options.control is None:
-        return await start(options, loop, opening=_interruptible()), None
-    from ..admin_api.operations import Operations
-    from ..control import app
-    from ..recording.ring import Ring
-    from ..testing.faults import Faults
-    from ..testing.virtual_clock import VirtualClock
-
-    with contextlib.closing(bind(options.control, SocketSettings())) as sock:
-        running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults(), ring=Ring())
-        operations = Operations(running)
-        await operations.keep_start()
-        control = await app.start_control(
-            operations, options.control.host, sock=sock.dup(), may_write=options.control_write, schemas=options.schemas
-        )
-    return running, control
-
-
-class _Interrupted(BaseException):
-    """The broker was told to stop while it opened its data; no failure, so `except Exception` must not take it."""
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """In it, SIGTERM and SIGINT raise _Interrupted where the program is, once.
-
-    For the opening of the data: it holds up the event loop, by minutes when a large log is recovered or brought to
-    another format, and it may end anywhere, as a crash may come anywhere.
-    """
-    raised = False
-
-    def interrupt(number: int, frame: object) -> None:
-        nonlocal raised
-        if not raised:
-            raised = True
-            raise _Interrupted
-
-    try:
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread, which alone gets signals
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _allow_many_files() -> None:
-    """As many open files as the system lets us have: each partition that is written to keeps one."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Running:
@@ -389,6 +261,6 @@ def _with_faults(files: Files, faults: Faults | None) -> Files:
     """The files as a broker sees them."""
     if faults is None:
         return files
-    from ..testing.faults.disk import FaultyFiles
+    from ..faults.disk import FaultyFiles
 
     return FaultyFiles(files, faults)

@@ -22,8 +22,8 @@ from .stored import FETCH, MUTATION, PRODUCE, REQUEST, Alteration, StoredQuotas,
 if TYPE_CHECKING:
     from ..clock import Clock
     from ..config.values import Config
+    from ..cooperative import Turns
     from ..metadata.log import MetadataLog
-    from ..network.cooperative import Turns
 
 UNLIMITED = INT64_MAX
 WINDOWS, WINDOW_SECONDS = 11, 1  # of a release that has no configs for them

@@ -15,15 +15,15 @@ from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
+from ..cooperative import TimedTurns
 from ..errors import Refused
-from ..network.cooperative import TimedTurns
 
 if TYPE_CHECKING:
     import asyncio
 
     from ..clock import Timer
     from ..context import RequestContext
-    from ..network.cooperative import Turns
+    from ..cooperative import Turns
     from .throttle import Throttle
 
 PERCENT_OF_NS = 100 / 1e9  # of one second of one thread

@@ -28,7 +28,7 @@ TEXT_MAX = 200  # letters of a client's id; what is longer is cut
 SECOND_NS = 1_000_000_000
 SLOW_SECONDS = 60
 SLOW_OF_A_SECOND = 20
-WAITS_FOR = {ApiKey.FETCH: "records", ApiKey.JOIN_GROUP: "members", ApiKey.SYNC_GROUP: "members"}
+WAITS_FOR: dict[int, str] = {ApiKey.FETCH: "records", ApiKey.JOIN_GROUP: "members", ApiKey.SYNC_GROUP: "members"}
 
 ClientKey = tuple[str, str | None, str | None, str | None]
 """Listener, client id, software's name and version."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.io import permissions
+from ..config.record_options import Format, RecordError, RecordOptions, format_of
 from . import jsonl, pcapng
-from .record_options import Format, RecordError, RecordOptions, format_of
 from .recorded import NoRecording, Recording
 
 FORMER = ".1"

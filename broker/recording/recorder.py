@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..config.record_options import Format, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS, StartupError
 from ..logs import get_logger
 from . import notes
@@ -26,7 +27,6 @@ from .exchange import Exchange, Peer
 from .files import FORMER, claim
 from .jsonl import JsonWriter
 from .pcapng import PcapngWriter
-from .record_options import Format, RecordError, RecordOptions
 from .secrets import blanked, may_carry
 from .spool import SpoolWriter
 

@@ -20,13 +20,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..config.record_options import Format
 from . import notes
 from .contents import without_contents
 from .exchange import Exchange, Peer
 from .files import FORMER
 from .jsonl import JsonWriter
 from .pcapng import PcapngWriter
-from .record_options import Format
 from .recorded import Parts, origin_of, peer_of
 from .spool import SpoolReader, write_all
 

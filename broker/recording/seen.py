@@ -19,7 +19,7 @@ from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import Value
 from ...storage.format.partition_metadata import encode_id
-from ..testing.faults.entries import places, shape_of
+from ..message_parts import places, shape_of
 from . import decoding
 from .exchange import Ending, Exchange
 

@@ -17,7 +17,7 @@ from ..logs import get_logger
 from .exchange import HEAD_BYTES, Ending, Exchange, Peer, client_id_of
 
 if TYPE_CHECKING:
-    from ..context import Arrival
+    from ..connection_info import Arrival
     from .exchange import Sink
 
 _unpack_head = struct.Struct(">hhih").unpack_from

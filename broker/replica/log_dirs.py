@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
+from ...protocol.internal_records.metadata_values import TOPIC_ID as METADATA_TOPIC_ID
 from ...storage.config import LogConfig
 from ...storage.errors import DirectoryFailed, StorageError
 from ...storage.format.partition_metadata import decode_id
@@ -30,8 +32,6 @@ from ...storage.log_dir.meta_properties import parse_meta_properties
 from ...storage.partition_log import PartitionLog
 from ..config.values import EVERY_DIRECTORY
 from ..logs import get_logger
-from ..metadata.log import TOPIC as METADATA_TOPIC
-from ..metadata.log import TOPIC_ID as METADATA_TOPIC_ID
 from .flush import SYNC_THREADS
 from .forced_upgrade import ForcedUpgrade
 from .start_progress import Opening

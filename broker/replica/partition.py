@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.errors import ErrorCode
 from ...protocol.records import validate
 from ...storage.errors import DirectoryFailed, DuplicateSequence, StorageError
+from ..cooperative import in_thread
 from ..errors import Refused
-from ..metadata.nodes import NO_LEADER, Assignment
-from ..network.cooperative import in_thread
+from .assignment import NO_LEADER, Assignment
 from .purgatory import wake_all
 from .refused_batches import Missed
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...protocol.records.validate import Prepared
     from ...storage.partition_log import Appended, LogConfig, PartitionLog
     from ...storage.producers.verification_guard import Guard
-    from ..network.cooperative import TakesTurns
+    from ..cooperative import TakesTurns
     from .flush import Durability, LogSync
     from .log_dirs import LogDir
     from .purgatory import FetchWaiter

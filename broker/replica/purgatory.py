@@ -7,14 +7,23 @@ append costs one attribute check where nobody waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ..futures import wake
 
 if TYPE_CHECKING:
+    from ...storage.partition_log import PartitionLog
     from ..clock import Clock
-    from .partition import Partition
+
+
+class Watched(Protocol):
+    """A partition that an append or a change wakes waiters of."""
+
+    waiters: dict[FetchWaiter, None]
+
+    @property
+    def log(self) -> PartitionLog: ...
 
 
 class FetchWaiter:
@@ -25,7 +34,7 @@ class FetchWaiter:
 
     def __init__(
         self,
-        watched: list[tuple[Partition, int, int]],
+        watched: Sequence[tuple[Watched, int, int]],
         min_bytes: int,
         loop: asyncio.AbstractEventLoop,
         *,

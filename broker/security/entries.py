@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 from ...protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
-from .requests import unknown_part
+
+pass
 
 if TYPE_CHECKING:
     from ..releases.profiles import Behaviour
     from .acls import Acl
+
+
+Numbers = tuple[int, int, int, int]  # resource type, pattern type, operation, permission
+_PARTS = ("resourceType", "patternType", "operation", "permissionType")
 
 
 def is_filter(acl: Acl) -> bool:
@@ -62,3 +67,12 @@ def _refusal(acl: Acl, behaviour: Behaviour) -> Refused | None:
         reason = "no colon is present separating the principal type from the principal name"
         return Refused(code, f"Could not parse principal from `{acl.principal}` ({reason})")
     return None
+
+
+def unknown_part(numbers: Numbers, behaviour: Behaviour) -> str | None:
+    """Which part is a number that the release does not know, the first one; None where it knows all."""
+    newest_operation = behaviour.newest_acl_operation
+    knows_users = newest_operation >= AclOperation.CREATE_TOKENS
+    newest_type = ResourceType.USER if knows_users else ResourceType.DELEGATION_TOKEN
+    newest = newest_type, PatternType.PREFIXED, newest_operation, PermissionType.ALLOW
+    return next((part for part, n, last in zip(_PARTS, numbers, newest, strict=True) if not 0 < n <= last), None)

@@ -18,7 +18,7 @@ from ...protocol.acls import AclOperation, PatternType, PermissionType, Resource
 from .acls import WILDCARD, Acl, Acls, prefixes_of
 
 if TYPE_CHECKING:
-    from .settings import AuthorizerSettings
+    from ..config.authorizer import AuthorizerSettings
 
 EVERYBODY = "User:*"
 DECISIONS_MAX = 10_000

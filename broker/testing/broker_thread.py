@@ -22,10 +22,10 @@ from .. import logs
 from ..admin_api.operations import Operations
 from ..admin_api.views import OperationError
 from ..config.serve_options import WILDCARDS, ServeOptions, format_address
+from ..faults import Faults
 from ..network import server
 from ..recording.ring import Ring
-from .faults import Faults
-from .virtual_clock import VirtualClock
+from ..virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from ..control.app import ControlServer

@@ -17,8 +17,10 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from ...storage.io import permissions
+from ..admin_api.calls import Awaited, Blocking, operation
 from ..admin_api.clock import AsyncClockView, ClockView
 from ..admin_api.operations import Operations, config_texts
+from ..admin_api.requests import AsyncRequestsView, RequestsView, judged_words
 from ..admin_api.snapshots import Snapshot
 from ..admin_api.views import (
     AclEntry,
@@ -37,21 +39,20 @@ from ..admin_api.views import (
     whole,
 )
 from ..config.definitions import broker_fact
+from ..config.record_options import RecordOptions
 from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
-from ..config.values import Config, ConfigError
-from ..control.schema_files.schemas import Schemas
+from ..config.values import Config
+from ..errors import ConfigError
+from ..faults import disk as _disk  # noqa: F401  imported with this module, as above
 from ..metadata.topology import Topology
+from ..record_schemas.schemas import Schemas
 from ..recording.expectations import Verdict
-from ..recording.record_options import RecordOptions
 from ..recording.seen import SeenRequest
-from ..recording.watching import AsyncRequestsView, RequestsView, judged_words
 from ..releases.profiles import NEWEST, profile
 from . import assertions
 from .broker_thread import BrokerThread
-from .calls import Awaited, Blocking, operation
 from .decoders import Decode, DecodedRecord, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
-from .faults import disk as _disk  # noqa: F401  imported with this module, as above
 
 __all__ = [
     "AclEntry",
@@ -210,6 +211,8 @@ async def _decoded(
 
 class _Calls:
     """What `Embedded` and `AsyncEmbedded` have in common: the arguments, and every operation."""
+
+    _thread: BrokerThread
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from ..schema import spec
 from . import metadata_records
 
 TOPIC = "__cluster_metadata"
+TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 FRAME_VERSION = 1
 
 WRITTEN_VERSIONS: dict[type, int] = {

@@ -12,11 +12,11 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
+from ottla.broker.config.record_options import RecordOptions
 from ottla.broker.config.serve_options import serve_options
 from ottla.broker.config.values import Config
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.network import server
-from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.recording.ring import Ring
 from ottla.broker.releases.profiles import profile
 

@@ -25,7 +25,7 @@ from ottla.broker.groups.state import GroupState
 from ottla.broker.metadata.topics import Topic
 from ottla.broker.metrics import client_ledger
 from ottla.broker.network import router
-from ottla.broker.testing.virtual_clock import VirtualClock
+from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 from ottla.storage.errors import ProducerRefused

@@ -18,9 +18,9 @@ from patience import PATIENCE_S
 
 from ottla.broker.admin_api.operations import Operations
 from ottla.broker.control.app import start_control
+from ottla.broker.faults import Faults
 from ottla.broker.recording.ring import Ring
-from ottla.broker.testing.faults import Faults
-from ottla.broker.testing.virtual_clock import VirtualClock
+from ottla.broker.virtual_clock import VirtualClock
 
 
 class Api:

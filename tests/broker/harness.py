@@ -21,11 +21,11 @@ from typing import Any, Self
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.serve_options import serve_options
 from ottla.broker.config.values import Config
+from ottla.broker.faults import Faults
 from ottla.broker.metadata.topology import NOTHING_NOTED, TopologyNote
 from ottla.broker.network import server
 from ottla.broker.recording.ring import Ring
 from ottla.broker.releases.profiles import profile
-from ottla.broker.testing.faults import Faults
 from ottla.protocol.api_key import ApiKey
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.messages.records.fetch import FetchRequest

@@ -25,7 +25,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 def served() -> str:
     """The table of APIs and versions, from the router's own."""
     from ottla.broker.network.router import ROUTES
-    from ottla.broker.releases.table import apis_markdown
+    from ottla.tools.release_table import apis_markdown
 
     return apis_markdown({key: route.versions for key, route in ROUTES.items()})
 
@@ -60,7 +60,7 @@ def not_acted_on() -> str:
 
 def releases() -> str:
     """The table of releases, from the command's own."""
-    from ottla.broker.releases.table import markdown
+    from ottla.tools.release_table import markdown
 
     return markdown()
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.config.values import Config, ConfigError
-from ottla.broker.errors import Refused
+from ottla.broker.config.authorizer import AuthorizerSettings, authorizer_settings
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError, Refused
 from ottla.broker.metadata.log import CHANGES_MAX
 from ottla.broker.releases.profiles import profile
 from ottla.broker.security.acls import Acl, AclFilter, Acls, prefixes_of
-from ottla.broker.security.settings import AuthorizerSettings, authorizer_settings
 from ottla.broker.security.standard import DECISIONS_MAX, StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode

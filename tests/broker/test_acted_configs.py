@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from harness import Broker, Client, create_topics, options, ping, running
 
-from ottla.broker.config.values import Config, ConfigError
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
 from ottla.broker.network.listener import SocketSettings
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.config.values import ConfigError
+from ottla.broker.errors import ConfigError
 from ottla.tools import main
 from ottla.tools.serve import parse_serve
 

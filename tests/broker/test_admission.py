@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from patience import patiently
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.config.definitions import ConfigError
 from ottla.broker.config.dynamic import check_dynamic
 from ottla.broker.config.host_limits import host_limits
 from ottla.broker.config.values import Config, ConfigSource
+from ottla.broker.errors import ConfigError
 from ottla.broker.network.admission import Admission, Verdict
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest

@@ -13,8 +13,8 @@ import pytest
 from harness import Broker, running
 from patience import PATIENCE_S
 
+from ottla.broker.background.cleaner_process import CleanerProcess, throttle
 from ottla.broker.clock import ManualClock
-from ottla.broker.replica.cleaner_process import CleanerProcess, throttle
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch, formats, legacy
 from ottla.storage.check.directory import Verification

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
+from ottla.broker.config.record_options import RecordOptions
 from ottla.broker.config.serve_options import (
     Listener,
     ServeOptions,
@@ -18,8 +19,8 @@ from ottla.broker.config.serve_options import (
     parse_address,
     serve_options,
 )
-from ottla.broker.config.values import Config, ConfigError
-from ottla.broker.recording.record_options import RecordOptions
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 from ottla.tools import main, serve
 

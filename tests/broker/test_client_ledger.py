@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,9 +163,8 @@ def test_formats_of_records_are_noted_by_version(tmp_path: Path) -> None:
     origin = kept.origin("PLAINTEXT")
 
     def send(version: int, data: Any) -> None:
-        context: Any = SimpleNamespace(client_id="app", api_version=version, arrival=SimpleNamespace(origin=origin))
-        kept.note_records(context, data)
-        kept.note_records(context, memoryview(bytes(data)))
+        kept.note_records(origin, "app", version, data)
+        kept.note_records(origin, "app", version, memoryview(bytes(data)))
 
     found = [batch.Record(0, START_MS, None, b"value" * 20, ())]
     for codec in range(5):
@@ -515,10 +513,8 @@ def test_invented_calls_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     kept.note(origin, "id 0", 3, 10)
     assert set(noted(kept)) == {"odd", "id 0", "id 1", None}
     assert set(noted(kept)["id 0"].calls) == {(3, 9)} and set(noted(kept)[None].calls) == {(3, 9), (3, 10)}
-    context: Any = SimpleNamespace(client_id="id 0", arrival=SimpleNamespace(origin=origin))
     for version in range(200):
-        context.api_version = version
-        kept.note_records(context, records(b"x"))
+        kept.note_records(origin, "id 0", version, records(b"x"))
     assert len(noted(kept)[None].produced) == client_ledger.CLIENT_FORMATS_MAX
 
 

@@ -25,8 +25,8 @@ from ottla.broker.groups.state import GroupState, JoinReply
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.network import server
 from ottla.broker.replica.partition import Partition
-from ottla.broker.testing.virtual_clock import VirtualClock
 from ottla.broker.transactions.coordinator import RETRY_MS
+from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError

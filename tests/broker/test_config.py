@@ -12,13 +12,13 @@ from ottla.broker.config.sources import MAX_FILE_BYTES, from_environment
 from ottla.broker.config.values import (
     ACTED_ON,
     Config,
-    ConfigError,
     ConfigSource,
     ConfigType,
     TopicConfig,
     validate_topic_configs,
     without_nulls,
 )
+from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 
 SCOPES = ("broker", "topic", "group", "client-metrics")

@@ -30,7 +30,7 @@ from configuring import (
 )
 from harness import running
 
-from ottla.broker.config.resources import kinds
+from ottla.broker.handlers.configs.resources import kinds
 from ottla.broker.logs import LOGGERS, configure, get_logger, levels
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 

@@ -14,9 +14,9 @@ import pytest
 from patience import PATIENCE_S, async_until
 from structlog.testing import capture_logs
 
-from ottla.broker.admin_api.plane import Plane
 from ottla.broker.control import app
 from ottla.broker.control.app import ControlServer, start_control
+from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import Call, Refusal, Route
 from ottla.broker.logs import get_logger
 

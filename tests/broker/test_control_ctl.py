@@ -18,7 +18,7 @@ import pytest
 from controlling import Api, controlled
 from patience import PATIENCE_S
 
-from ottla.broker.testing.faults import ACTIONS
+from ottla.broker.faults import ACTIONS
 from ottla.tools.ctl.command import ctl
 from ottla.tools.ctl.faults import WORDS
 

@@ -16,8 +16,8 @@ from test_control_ctl import run
 
 from ottla.broker.control import requests
 from ottla.broker.control.request_schemas import MAX_REQUESTS
+from ottla.broker.faults import Rule, actions
 from ottla.broker.testing.embedded import Embedded
-from ottla.broker.testing.faults import Rule, actions
 from ottla.protocol.messages.records.fetch import FetchRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records.compression import Codec

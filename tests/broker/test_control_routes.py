@@ -15,12 +15,11 @@ from controlling import Api, controlled
 from harness import Broker, produce, records
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from ottla.broker.admin_api import plane, steering
-from ottla.broker.admin_api.plane import Plane
 from ottla.broker.clock import SystemClock
-from ottla.broker.control import acts
+from ottla.broker.control import acts, plane, steering
 from ottla.broker.control.app import application
 from ottla.broker.control.openapi import document
+from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import BASE
 from ottla.broker.control.routes import ROUTES
 from ottla.broker.control.schemas import SCHEMAS

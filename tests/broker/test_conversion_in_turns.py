@@ -17,8 +17,8 @@ from patience import PATIENCE_S
 from stored_logs import T0, ask, is_waiting, offsets, place, stored
 from structlog.testing import capture_logs
 
+from ottla.broker.cooperative import AT_ONCE, Turns
 from ottla.broker.logs import get_logger
-from ottla.broker.network.cooperative import AT_ONCE, Turns
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import formats
 from ottla.protocol.records import rows as bulk

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.config.dynamic import check_dynamic
-from ottla.broker.config.values import Config, ConfigError, ConfigSource
+from ottla.broker.config.values import Config, ConfigSource
+from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 
 ONE, ALL = ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER

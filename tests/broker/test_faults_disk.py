@@ -13,8 +13,10 @@ from harness import Client, fetch, only, produce, records, running, values
 from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.testing.faults import Faults, FaultsView, Place
-from ottla.broker.testing.faults.disk import FaultyFiles, place_of
+from ottla.broker.faults import Faults
+from ottla.broker.faults.disk import FaultyFiles, place_of
+from ottla.broker.message_parts import Place
+from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.records import formats
 from ottla.storage.io.files import DiskFiles, Files
 from ottla.storage.io.memory import MemoryFiles

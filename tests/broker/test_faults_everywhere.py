@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from harness import Broker, Client, running
 
+from ottla.broker import message_parts
+from ottla.broker.faults import Faults
+from ottla.broker.message_parts import Place
 from ottla.broker.network.router import ROUTES, apis_of
 from ottla.broker.releases.profiles import own_profile
-from ottla.broker.testing.faults import Faults, FaultsView, Place, entries
+from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.primitives import ZERO_UUID, Array, Blob
 from ottla.protocol.schema import Group, Value, empty_value, struct_of
 
@@ -114,7 +117,7 @@ async def test_every_answer_can_say_an_error(tmp_path: Path) -> None:
             told = [code for _, code in found if code]
             if (fault.matched, fault.fired) != (1, 1) or not told or set(told) != {TIMED_OUT}:
                 wrong.append(f"{title(key, version)}: {found}")
-            if entries.place_of_error(entries.shape_of(route.request_class, version), TIMED_OUT) == ():
+            if message_parts.place_of_error(message_parts.shape_of(route.request_class, version), TIMED_OUT) == ():
                 assert answer.error_code == TIMED_OUT
         assert sorted(topic.name for topic in broker.state.topics) == ["t", "u"]  # nothing was done
         assert broker.log("t").log_end_offset == 0
@@ -152,8 +155,8 @@ async def test_an_error_of_one_topic_leaves_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, UNKNOWN_MEMBER, TIMED_OUT])
 def test_where_an_error_goes_is_in_the_answer(code: int) -> None:
     for key, version in CASES:
-        shape = entries.shape_of(ROUTES[key].request_class, version)
-        path = entries.place_of_error(shape, code)
+        shape = message_parts.shape_of(ROUTES[key].request_class, version)
+        path = message_parts.place_of_error(shape, code)
         assert path is not None and path in shape.paths, title(key, version)
 
 
@@ -180,7 +183,7 @@ def test_where_an_error_goes_is_in_the_answer(code: int) -> None:
 )
 def test_where_brokers_put_errors(api: str, version: int, code: int, path: list[str]) -> None:
     (request_class,) = [route.request_class for route in ROUTES.values() if route.name == api]
-    found = entries.place_of_error(entries.shape_of(request_class, version), code)
+    found = message_parts.place_of_error(message_parts.shape_of(request_class, version), code)
     assert found is not None and [level.field for level in found] == path
 
 
@@ -202,7 +205,7 @@ def places(api: str, version: int, **values: Any) -> list[Place]:
     request = asking(struct_of(request_class, version), {"t": b"t" * 16})
     for name, value in values.items():
         setattr(request, name, value)
-    return entries.places(request, entries.shape_of(request_class, version), Known())
+    return message_parts.places(request, message_parts.shape_of(request_class, version), Known())
 
 
 def test_what_requests_name() -> None:
@@ -225,6 +228,6 @@ def test_what_requests_name() -> None:
 def test_which_answers_have_nothing_but_one_error() -> None:
     found = set()
     for route in ROUTES.values():
-        if all(entries.shape_of(route.request_class, v).paths == ((),) for v in SERVED[route.api_key].range()):
+        if all(message_parts.shape_of(route.request_class, v).paths == ((),) for v in SERVED[route.api_key].range()):
             found.add(route.name)
     assert found == ONLY_AT_THE_TOP

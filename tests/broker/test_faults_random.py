@@ -19,10 +19,12 @@ import structlog
 from harness import Closed, fetch, frame, only, ping, produce, read_answer, records, running, values
 from values import random_value  # pyright: ignore[reportMissingImports]
 
+from ottla.broker import message_parts
+from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.logs import get_logger
+from ottla.broker.message_parts import Place
 from ottla.broker.network.router import ROUTES, apis_of
 from ottla.broker.releases.profiles import own_profile
-from ottla.broker.testing.faults import Faults, Place, Rule, actions, entries
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.schema import Value, struct_of
 
@@ -101,22 +103,22 @@ def test_each_entry_is_left_or_refused(chooser: random.Random, scaled: Callable[
     divided_some = 0
     for _ in range(scaled(3000)):
         route, version = chooser.choice(CASES)
-        shape = entries.shape_of(route.request_class, version)
+        shape = message_parts.shape_of(route.request_class, version)
         request = named(random_value(struct_of(route.request_class, version), chooser), chooser, list(IDS))
         narrow = {"topic": chooser.random() < 0.7, "partition": chooser.random() < 0.3}
         code = chooser.choice(CODES)
-        path = entries.place_of_error(shape, code, **narrow)
+        path = message_parts.place_of_error(shape, code, **narrow)
         assert path is not None
         rule = Rule(
             action=actions.error(code),
             topic=chooser.choice(["t", "u"]) if narrow["topic"] else None,
             partition=chooser.choice([0, 1]) if narrow["partition"] else None,
         )
-        assert all(isinstance(place, Place) for place in entries.places(request, shape, Known()))
-        if not entries.is_known(request, shape, path):
+        assert all(isinstance(place, Place) for place in message_parts.places(request, shape, Known()))
+        if not message_parts.is_known(request, shape, path):
             continue
         before = copy.deepcopy(request)
-        rest, refused = entries.divide(request, shape, path, code, rule.asks_for, Known())
+        rest, refused = message_parts.divide(request, shape, path, code, rule.asks_for, Known())
         assert request == before, route.name
         for part in (rest, refused):
             if part is not None:
@@ -134,7 +136,7 @@ def test_each_entry_is_left_or_refused(chooser: random.Random, scaled: Callable[
         if refused is not None and rest is not None:
             divided_some += 1
             other = copy.deepcopy(refused)
-            entries.merge(other, refused, shape.levels)
+            message_parts.merge(other, refused, shape.levels)
             assert sum(leaves(other, [level.field for level in path]).values()) == 2 * sum(answered.values())
     assert divided_some
 

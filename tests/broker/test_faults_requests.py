@@ -16,7 +16,9 @@ import pytest
 from harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
 from patience import PATIENCE_S, patiently
 
-from ottla.broker.testing.faults import Faults, FaultsView, injection
+from ottla.broker.faults import Faults
+from ottla.broker.network import fault_injection
+from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
@@ -349,7 +351,7 @@ async def test_a_stalled_client_that_goes_away_is_forgotten(behind: int, abruptl
 
 @pytest.mark.parametrize("kind", ["stall", "delay", "throttle"])
 async def test_a_stop_does_not_wait_for_faults(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(injection, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(fault_injection, "LOOK_SECONDS", 3600)
     async with world(tmp_path) as (broker, client, faults):
         if kind == "stall":
             faults.stall("Produce")

@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.testing.faults import ACTIONS, Faults, FaultsView, Place, Rule, StandingRule, UnknownFault, actions
+from ottla.broker.faults import (
+    ACTIONS,
+    Faults,
+    Rule,
+    StandingRule,
+    UnknownFault,
+    actions,
+)
+from ottla.broker.message_parts import Place
+from ottla.broker.testing.faults import FaultsView
 
 GOOD: list[dict[str, Any]] = [
     {"action": "error", "code": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "topic": "t", "partition": 1, "nth": 2},

@@ -13,7 +13,7 @@ import pytest
 from harness import Broker, Client, fetch, only, produce, records, running
 from stored_logs import ask, is_waiting, offsets, place, plain, rows, stored, wrapper
 
-from ottla.broker.config.values import ConfigError
+from ottla.broker.errors import ConfigError
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import formats

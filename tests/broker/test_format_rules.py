@@ -20,7 +20,8 @@ from ottla.broker.config.message_format import (
     v2_only,
     zstd_allowed,
 )
-from ottla.broker.config.values import Config, ConfigError, TopicConfig
+from ottla.broker.config.values import Config, TopicConfig
+from ottla.broker.errors import ConfigError
 from ottla.broker.logs import get_logger
 from ottla.broker.releases.profiles import PROFILE_NAMES, profile
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest

@@ -14,7 +14,7 @@ from harness import Broker, Client, only, options, produce, records, running
 from stored_logs import T0, ask, offsets, plain, rows
 from structlog.testing import capture_logs
 
-from ottla.broker.config.definitions import ConfigError
+from ottla.broker.errors import ConfigError
 from ottla.broker.logs import get_logger
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest

@@ -16,11 +16,11 @@ from harness import Closed, create_topics, frame, ping, running
 from quota_cases import altering, entry
 
 from ottla.broker.context import STEP_ENTRIES
-from ottla.broker.groups.commits import COMMITS_AT_ONCE, commit
+from ottla.broker.cooperative import FewerCollections, Turns
 from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.handlers.groups.commits import COMMITS_AT_ONCE, commit
 from ottla.broker.metadata.log import STEP_ENTRIES as WRITTEN_AT_ONCE
 from ottla.broker.metadata.topics import PLACED_AT_ONCE, STEP_PARTITIONS
-from ottla.broker.network.cooperative import FewerCollections, Turns
 from ottla.protocol.compiler import STEP_ITEMS, Shared, build, build_steps
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest

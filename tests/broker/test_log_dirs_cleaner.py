@@ -12,8 +12,8 @@ import pytest
 from harness import Broker, fetch, only, produce, records, running
 from patience import PATIENCE_S
 
-from ottla.broker.replica import cleaner
-from ottla.broker.replica.cleaner_process import CleanerHere, CleanerProcess, CleaningFailed
+from ottla.broker.background import cleaner
+from ottla.broker.background.cleaner_process import CleanerHere, CleanerProcess, CleaningFailed
 from ottla.protocol.records import batch
 from ottla.storage.compaction.compaction import Clean, SegmentFacts
 from ottla.storage.io.files import DiskFiles

@@ -15,13 +15,13 @@ from controlling import controlled
 from harness import fetch, ping, response_class
 from metering import Told, scraped
 
+from ottla.broker.admin_api import metrics as gathering
+from ottla.broker.admin_api.metrics import Buckets, Rows, gather
 from ottla.broker.admin_api.views import OperationError
 from ottla.broker.handlers import HANDLERS
-from ottla.broker.metrics import gather as gathering
 from ottla.broker.metrics.counters import Histogram, RequestMetrics, TopicCounters, TopicMetrics
 from ottla.broker.metrics.errors import code_of, name_of, noting
 from ottla.broker.metrics.families import FAMILIES
-from ottla.broker.metrics.gather import Buckets, Rows, gather
 from ottla.broker.metrics.loop_lag import EVERY_SECONDS, LoopLag
 from ottla.broker.network.router import ROUTES
 from ottla.protocol.errors import ErrorCode

@@ -10,8 +10,9 @@ import pytest
 from harness import Broker, only, produce, running
 from idempotence import numbered
 
+from ottla.broker.faults import Faults
 from ottla.broker.replica import refused_batches
-from ottla.broker.testing.faults import Faults, FaultsView
+from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch, legacy

@@ -12,8 +12,8 @@ from patience import PATIENCE_S
 from test_forced_upgrade import FORCED, magics, old_log, put_log
 from test_moves import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
 
+from ottla.broker.background.log_dir_moves import BEGINNINGS
 from ottla.broker.config.values import ConfigSource
-from ottla.broker.replica.log_dir_moves import BEGINNINGS
 from ottla.protocol.records import formats
 from ottla.storage.log.future import FutureLog
 

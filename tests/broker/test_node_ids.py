@@ -13,7 +13,8 @@ from test_control_ctl import run
 from ottla.broker import Embedded
 from ottla.broker.admin_api.views import OperationError
 from ottla.broker.config.serve_options import ServeOptions, StartupError, parse_node_ids, serve_options
-from ottla.broker.config.values import Config, ConfigError
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
 from ottla.client import Admin
 from ottla.client.admin.types import ConfigResource, ElectionType, NewPartitions, NewTopic
 from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest

@@ -11,7 +11,7 @@ from harness import Broker, Client, options
 
 from ottla.broker.clock import Clock, SystemClock
 from ottla.broker.network import server
-from ottla.broker.testing.virtual_clock import VirtualClock
+from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 

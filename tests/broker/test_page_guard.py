@@ -13,8 +13,8 @@ from paged import HURTFUL, Seen, Visitor
 from patience import PATIENCE_S
 
 from ottla.broker import Embedded
-from ottla.broker.config.values import ConfigError
 from ottla.broker.control import browsers
+from ottla.broker.errors import ConfigError
 from ottla.tools.serve import parse_serve
 
 CHROME = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/140", "Accept-Language": "en"}

@@ -15,9 +15,9 @@ from test_page_streams import Tail, lines_of
 from test_schema_files import ORDER, descriptor_set, encoded, message_class, order
 
 from ottla.broker import Embedded
-from ottla.broker.config.values import ConfigError
-from ottla.broker.control.schema_files.schemas import DECODED_IN_LIST
 from ottla.broker.control.web import decoded
+from ottla.broker.errors import ConfigError
+from ottla.broker.record_schemas.schemas import DECODED_IN_LIST
 from ottla.tools.serve import parse_serve
 
 GOOD, CONFLUENT, BAD = 0, 1, 2

@@ -141,7 +141,7 @@ def _plane_of(broker: Embedded) -> Any:
     """Work that finds the plane of a broker's control plane."""
     import gc
 
-    from ottla.broker.admin_api.plane import Plane
+    from ottla.broker.control.plane import Plane
 
     async def found(operations: Any) -> Plane:
         (plane,) = [

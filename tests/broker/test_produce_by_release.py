@@ -35,7 +35,8 @@ from producing import (
     wrapper,
 )
 
-from ottla.broker.config.values import Config, ConfigError
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest

@@ -15,7 +15,8 @@ from harness import Broker, Closed, frame, options, ping, read_answer, running
 
 from ottla.broker.config.definitions import OWN_FACTS, facts
 from ottla.broker.config.log_config import log_config
-from ottla.broker.config.values import Config, ConfigError, TopicConfig
+from ottla.broker.config.values import Config, TopicConfig
+from ottla.broker.errors import ConfigError
 from ottla.broker.network.router import ROUTES
 from ottla.broker.releases.profiles import BEHAVIOUR_NAMES, PROFILE_NAMES, RELEASES, profile
 from ottla.protocol.compiler import parse

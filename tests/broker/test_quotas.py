@@ -26,9 +26,9 @@ from quota_world import (
     wait_after,
 )
 
-from ottla.broker.testing.faults import Faults
-from ottla.broker.testing.faults.actions import throttle as throttle_fault
-from ottla.broker.testing.faults.rules import Rule
+from ottla.broker.faults import Faults
+from ottla.broker.faults.actions import throttle as throttle_fault
+from ottla.broker.faults.rules import Rule
 from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch, legacy

@@ -17,10 +17,11 @@ from replica_cases import outcomes, reassigning
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.metadata.log import MetadataLog
-from ottla.broker.metadata.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.metadata.nodes import Nodes
 from ottla.broker.metadata.topic_records import changed_record, merged, stored_assignment
 from ottla.broker.metadata.topology import NOTHING_NOTED, REASSIGNMENT_MS, TopologyNote
 from ottla.broker.network import server
+from ottla.broker.replica.assignment import NO_LEADER, Assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_records.metadata_records import PartitionChangeRecord, PartitionRecord
 from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest

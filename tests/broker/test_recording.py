@@ -21,15 +21,15 @@ from patience import PATIENCE_S, until
 from test_control_ctl import refused, told
 
 from ottla.broker import Embedded
+from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.config.serve_options import StartupError
+from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending, Exchange
 from ottla.broker.recording.files import read_recording
-from ottla.broker.recording.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.recording.recorded import NoRecording, Recording
 from ottla.broker.recording.ring import Ring
 from ottla.broker.recording.spool import SpoolWriter
-from ottla.broker.testing.faults import Faults, Rule, actions
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles

@@ -16,10 +16,10 @@ import pytest
 from harness import Broker, fetch, ping
 from test_recording import FORMATS, Sink, calls, memory, settled, spooled, writer
 
+from ottla.broker.config.record_options import RecordOptions
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending
 from ottla.broker.recording.files import read_recording
-from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.recording.recorder import SPOOL_BYTES
 from ottla.broker.recording.spool import LENGTH, SpoolWriter
 

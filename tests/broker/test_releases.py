@@ -30,9 +30,9 @@ from ottla.broker.releases.profiles import (
     protocol_place,
     record_format,
 )
-from ottla.broker.releases.table import markdown
 from ottla.protocol.schema import Versions, spec
 from ottla.tools import serve
+from ottla.tools.release_table import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 

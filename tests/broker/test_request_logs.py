@@ -17,7 +17,7 @@ from harness import Broker, ping, process, produce, records, running
 from test_control_ctl import refused, told
 
 from ottla.broker import logs
-from ottla.broker.config.values import ConfigError
+from ottla.broker.errors import ConfigError
 from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.network.router import ROUTES

@@ -16,11 +16,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.control.schema_files import protobuf
-from ottla.broker.control.schema_files.avro import AvroDecoder
-from ottla.broker.control.schema_files.decoder import DECODED_BYTES, DecodeError, SchemaError
-from ottla.broker.control.schema_files.protobuf import ProtobufDecoder
-from ottla.broker.control.schema_files.schemas import FILE_BYTES_MAX, Schemas, pair_of
+from ottla.broker.record_schemas import protobuf
+from ottla.broker.record_schemas.avro import AvroDecoder
+from ottla.broker.record_schemas.decoder import DECODED_BYTES, DecodeError, SchemaError
+from ottla.broker.record_schemas.protobuf import ProtobufDecoder
+from ottla.broker.record_schemas.schemas import FILE_BYTES_MAX, Schemas, pair_of
 
 ORDER = {
     "type": "record",

@@ -10,8 +10,9 @@ import pytest
 from harness import Broker, fetch, new_topic, only, produce, records, running, values
 from patience import PATIENCE_S
 
-from ottla.broker.metadata.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.metadata.nodes import Nodes
 from ottla.broker.metadata.topology import TopologyError
+from ottla.broker.replica.assignment import NO_LEADER, Assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest

@@ -9,7 +9,8 @@ import pytest
 from harness import Closed, ping, running
 
 from ottla.broker.config.serve_options import StartupError, serve_options
-from ottla.broker.config.values import Config, ConfigError
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
 
 
 def made(brokers: int, **configs: str):  # type: ignore[no-untyped-def]

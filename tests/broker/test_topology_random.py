@@ -12,9 +12,10 @@ from harness import Broker, fetch, only, produce, records, running, values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.metadata.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.metadata.nodes import Nodes
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.metadata.topology import TopologyError
+from ottla.broker.replica.assignment import NO_LEADER, Assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.network.cooperative import AT_ONCE, Turns
+from ottla.broker.cooperative import AT_ONCE, Turns
 from ottla.protocol.records.steps import Steps
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock, SystemClock
-from ottla.broker.testing.virtual_clock import VirtualClock
+from ottla.broker.virtual_clock import VirtualClock
 
 T0 = 1_795_000_000_000
 

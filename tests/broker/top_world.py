@@ -8,9 +8,10 @@ from typing import Any
 
 import jsonschema
 
+from ottla.broker.admin_api.overview import TOTALS
 from ottla.broker.control.openapi import document
 from ottla.broker.control.routes import ROUTES
-from ottla.broker.control.schemas import SCHEMAS, TOTALS
+from ottla.broker.control.schemas import SCHEMAS
 
 HOSTILE = "[bold red]x[/]\x1b[31m\x07\n\t\u202e[@click=app.quit]q[/]漢字\udcff"
 SHOWN_HOSTILE = "[bold red]x[/]\\x1b[31m\\x07\\n\\t\\u202e[@click=app.quit]q[/]漢字\\udcff"

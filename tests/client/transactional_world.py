@@ -22,7 +22,7 @@ from simulated_network import Faults, SimulatedNetwork
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import SystemClock
-from ottla.broker.context import Arrival
+from ottla.broker.connection_info import Arrival
 from ottla.broker.metrics.client_ledger import Origin
 from ottla.broker.network import router
 from ottla.client import GroupMetadata, Producer

@@ -18,8 +18,8 @@ from ottla.broker import Embedded
 from ottla.broker.network.router import apis_of
 from ottla.broker.recording.exchange import Exchange, Peer
 from ottla.broker.releases.profiles import api_names, profile
-from ottla.broker.releases.table import difference
 from ottla.tools.main import main
+from ottla.tools.release_table import difference
 from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
 from ottla.tools.replay.expected_differences import Foretelling
 from ottla.tools.replay.player import Playing, PlayOptions, play

@@ -15,8 +15,8 @@ from typing import Any
 
 from checks import Check, Failed, jars, java
 
+from ottla.broker.config.authorizer import AuthorizerSettings
 from ottla.broker.security.acls import Acl, Acls
-from ottla.broker.security.settings import AuthorizerSettings
 from ottla.broker.security.standard import StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.records.steps import Steps

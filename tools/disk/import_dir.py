@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...broker.clock import wall_ms
-from ...broker.config.values import Config, ConfigError, TopicConfig
-from ...broker.errors import Refused
+from ...broker.config.values import Config, TopicConfig
+from ...broker.errors import ConfigError, Refused
 from ...broker.metadata.adoption import HOLES_MAX, AdoptedTopic, configs_unknown, next_producer_id
 from ...broker.metadata.kraft_image import Image, is_foreign, read_image
 from ...broker.metadata.log import TOPIC as METADATA_TOPIC

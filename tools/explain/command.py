@@ -12,7 +12,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from ...broker.config.log_config import log_config
-from ...broker.config.values import Config, ConfigError, TopicConfig
+from ...broker.config.values import Config, TopicConfig
+from ...broker.errors import ConfigError
 from ...broker.releases.profiles import OWN, UnknownRelease, profile
 from ...broker.replica import producer_answers
 from ...broker.replica.producer_answers import EPOCH_MAX, Answer, Asked, Judge

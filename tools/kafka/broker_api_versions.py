@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def check_command_config(parser: Parser, file: Path | None) -> None:
     """Ends the command when the properties of `--command-config` ask for what the tools cannot do."""
-    from ...broker.config.definitions import ConfigError
+    from ...broker.errors import ConfigError
 
     if file is None:
         return

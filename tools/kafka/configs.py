@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...broker.config.definitions import ConfigError
 from ...broker.config.sources import read_properties_file
+from ...broker.errors import ConfigError
 from ...client.admin.admin import (
     Admin,
     ConfigChange,

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from ...broker.config.definitions import facts
 from ...broker.network.router import apis_of
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, api_names, profile
-from ...broker.releases.table import behaviour_of
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
 from ...protocol.schema import Versions
+from ..release_table import behaviour_of
 from .value_comparison import ABSENT, Difference
 
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION

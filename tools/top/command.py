@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ...broker.control.schemas import DEFAULT_LIMIT, MAX_LIMIT
+from ...broker.admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT
 from ..command_line import Parser, printing
 from ..ctl.command import FAILED, VARIABLE
 from ..ctl.http_client import Client, Unreachable, Wrong

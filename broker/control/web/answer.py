@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .query import Query
 
 if TYPE_CHECKING:
-    from ...admin_api.plane import Plane
+    from ..plane import Plane
 
 
 @dataclass(frozen=True, slots=True)

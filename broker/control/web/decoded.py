@@ -9,11 +9,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..schema_files.decoder import DecodeError
+from ...record_schemas.decoder import DecodeError
 from .values import DECODED, Shown
 
 if TYPE_CHECKING:
-    from ..schema_files.schemas import TopicSchema
+    from ...record_schemas.schemas import TopicSchema
 
 LIST_BYTES = 256 * 1024  # that the rows of one page decode together
 LINE_LETTERS = 240

@@ -19,7 +19,7 @@ from ....protocol.limits import INT32_MAX
 from ....protocol.text import time_text
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
-from ...network.cooperative import in_thread
+from ...cooperative import in_thread
 from ..route import Refusal
 from ..values import to_json
 from .answer import Ask, Stream
@@ -27,10 +27,10 @@ from .records import SeenRecord, Wanted, look, partition_of
 from .topics_view import topic_named
 
 if TYPE_CHECKING:
-    from ...admin_api.plane import Plane
     from ...broker_state import BrokerState
+    from ...record_schemas.schemas import TopicSchemas
     from ...replica.partition import Partition
-    from ..schema_files.schemas import TopicSchemas
+    from ..plane import Plane
 
 RECORDS_MAX = 100_000
 BYTES_MAX = 256 * 1024 * 1024

@@ -12,12 +12,12 @@ from typing import Any
 
 from ....protocol.limits import INT32_MAX
 from ....protocol.text import duration_ms, time_ms
-from ...admin_api.steering import MAX_FAULTS
 from ...admin_api.views import NewRecord
-from ...testing.faults import Rule, UnknownFault
-from ...testing.virtual_clock import VirtualClock
+from ...faults import Rule, UnknownFault
+from ...virtual_clock import VirtualClock
 from ..route import Refusal
 from ..schemas import MAX_MOVE_MS, MAX_PARTITIONS
+from ..steering import MAX_FAULTS
 from .answer import Ask, Moved
 from .query import url, whole_number
 from .steering_view import SIMPLE

@@ -12,9 +12,9 @@ from ....protocol.errors import MalformedMessage
 from ....protocol.limits import INT32_MAX, INT64_MAX
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
+from ...cooperative import in_thread
 from ...metadata import record_values
 from ...metadata.record_values import Part
-from ...network.cooperative import in_thread
 from ...trace.tracer import Stopped, Tracer, Window
 from ..route import Refusal
 from .answer import Ask, Download, Page
@@ -26,11 +26,11 @@ from .topics_view import topic_named
 from .values import AUTO, WAYS, Shown, shown
 
 if TYPE_CHECKING:
-    from ...admin_api.plane import Plane
     from ...broker_state import BrokerState
     from ...metadata.topics import Topic
+    from ...record_schemas.schemas import TopicSchemas
     from ...replica.partition import Partition
-    from ..schema_files.schemas import TopicSchemas
+    from ..plane import Plane
 
 LIMITS = ("25", "10", "50", "100", "250")
 ALONE_BYTES = 64 * 1024  # of a value that is shown on its own

@@ -20,7 +20,7 @@ from ....protocol.records.errors import CorruptRecords, InvalidRecords, Unsuppor
 from ....protocol.records.schemas import CONTROL_TYPES
 from ....storage.errors import OffsetOutOfRange, StorageError
 from ...admin_api.views import NotFound, OperationError
-from ...network.cooperative import in_thread
+from ...cooperative import in_thread
 from .logs import format_name
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...admin_api.views import NotFound
-from ...network.cooperative import in_thread
+from ...cooperative import in_thread
 from ...recording.exchange import Ending
 from ...recording.secrets import may_carry
 from ...releases.profiles import api_names

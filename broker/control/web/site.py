@@ -31,7 +31,7 @@ from .answer import Answer, Ask, Download, Moved, Page, Stream
 from .query import MAX_TEXT, Query, unquoted
 
 if TYPE_CHECKING:
-    from ...admin_api.plane import Plane
+    from ..plane import Plane
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_FIELDS = 100

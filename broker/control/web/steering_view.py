@@ -6,7 +6,7 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...releases.profiles import api_names
-from ...testing.virtual_clock import VirtualClock
+from ...virtual_clock import VirtualClock
 from .answer import Ask, Page
 from .query import listing
 

@@ -26,9 +26,9 @@ from .topics_view import topic_named
 from .values import WAYS
 
 if TYPE_CHECKING:
-    from ...admin_api.plane import Plane
     from ...broker_state import BrokerState
     from ...metadata.topics import Topic
+    from ..plane import Plane
 
 NEWEST = 25  # records that the page begins with
 ROWS_MAX = 50  # records of one event

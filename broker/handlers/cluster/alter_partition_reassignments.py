@@ -14,7 +14,8 @@ from ....protocol.messages.cluster.alter_partition_reassignments import (
 )
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
-from ...metadata.nodes import Assignment, Nodes
+from ...metadata.nodes import Nodes
+from ...replica.assignment import Assignment
 from ...replica.partition import Partition
 
 Asked = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition

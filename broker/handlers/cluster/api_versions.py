@@ -30,7 +30,14 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    context.broker.clients.note_asked(context, request.client_software_name, request.client_software_version)
+    arrival = context.arrival
+    arrival.origin = context.broker.clients.note_asked(
+        arrival.origin,
+        context.client_id,
+        context.api_version,
+        request.client_software_name,
+        request.client_software_version,
+    )
     features = context.broker.features
     finalized = [
         Finalized(name=name, max_version_level=level, min_version_level=level)

@@ -7,7 +7,7 @@ from ....protocol.errors import ErrorCode
 from ....protocol.messages.cluster.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
-from ...metadata.nodes import Assignment
+from ...replica.assignment import Assignment
 from ...replica.partition import Partition
 
 TopicResult = ElectLeadersResponse.ReplicaElectionResult

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...context import RequestContext
-from ...metadata.nodes import NO_LEADER
+from ...replica.assignment import NO_LEADER
 from ...replica.partition import NotLed
 
 

@@ -10,7 +10,7 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.cluster.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ...context import RequestContext, handles
 from ...errors import Refused
-from ...releases.features import Update
+from ...metadata.features import Update
 
 Result = UpdateFeaturesResponse.UpdatableFeatureResult
 RESULTS_UNTIL = 1

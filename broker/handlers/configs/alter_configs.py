@@ -7,9 +7,9 @@ from collections import Counter
 from ....protocol.acls import AclOperation
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.configs.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from ...config.resources import check_allowed, check_kinds, check_values, replace
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
+from .resources import check_allowed, check_kinds, check_values, replace
 
 RESOURCE_ENTRIES = 20  # what a resource counts in a cooperative step
 

@@ -13,14 +13,14 @@ from ....protocol.errors import ErrorCode
 from ....protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ...config.definitions import ConfigType
 from ...config.docs import documentation
-from ...config.named_configs import CLIENT_METRICS, GROUP
 from ...config.named_rules import describe_named
-from ...config.resources import BROKER, BROKER_LOGGER, TOPIC, check_allowed, check_broker_name, kinds
+from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from ...config.values import ConfigEntry, ConfigSource, Synonym
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...logs import levels
 from ...metadata.topics import METADATA_TOPIC, check_name
+from .resources import check_allowed, check_broker_name, kinds
 
 Asked = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult

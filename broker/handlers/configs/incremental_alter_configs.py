@@ -10,18 +10,10 @@ from ....protocol.messages.configs.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ...config.resources import (
-    BROKER,
-    BROKER_LOGGER,
-    Change,
-    alter,
-    check_allowed,
-    check_changes,
-    check_kinds,
-    unknown_operation,
-)
+from ...config.resource_types import BROKER, BROKER_LOGGER
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
+from .resources import Change, alter, check_allowed, check_changes, check_kinds, unknown_operation
 
 Asked = IncrementalAlterConfigsRequest.AlterConfigsResource
 RESOURCE_ENTRIES = 20  # what a resource counts in a cooperative step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.configs.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from ...config.resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from ...context import RequestContext, handles
 from ...errors import Refused
 

@@ -13,8 +13,8 @@ from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ...context import RequestContext, handles
 from ...errors import code_of
-from ...metadata.nodes import NO_LEADER
 from ...metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ...replica.assignment import NO_LEADER
 from ...security.authorizer import REFUSAL_TEXTS, REFUSALS
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -87,7 +87,7 @@ def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tu
     if error is not ErrorCode.NONE:
         return error, UNAVAILABLE, node_id
     if key_type == GROUP_KEY:
-        broker.lookups.looked_up(context, key)
+        broker.lookups.looked_up(context.arrival, context.client_id, key)
     return error, "", node_id
 
 

@@ -10,8 +10,8 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ...context import RequestContext, handles
-from ...groups.commits import JUDGED, commit, commit_refusal, refused_first
 from ...groups.offsets import CommittedOffset
+from .commits import JUDGED, commit, commit_refusal, refused_first
 
 TOPIC_IDS_SINCE = 10
 UNKNOWN_GROUP_SINCE = 9

@@ -62,7 +62,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     broker = context.broker
     uses_topic_ids = context.api_version >= 13
     if broker.lookups.waiting:  # a consumer of librdkafka that assigns partitions itself looks up a coordinator, too
-        broker.lookups.used(context)
+        broker.lookups.used(context.arrival, context.client_id)
     try:
         planning = broker.fetch_sessions.planning(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
         plan = await _in_steps(planning, context)

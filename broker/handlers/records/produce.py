@@ -32,9 +32,9 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...metadata.topics import INTERNAL_TOPICS
 from ...replica.partition import NotLed, Partition, settled
-from ...replica.produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
-from ...transactions.partition_verification import Gate, Unverified, producer_id_of
 from ..cluster.leaders import endpoints_of, tell_leader
+from .partition_verification import Gate, Unverified, producer_id_of
+from .produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
 
 if TYPE_CHECKING:
     from ...metrics.counters import Sent, TopicMetrics
@@ -118,7 +118,9 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                         raise WrongBatches("a partition without a record batch")
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                     continue
-                broker.clients.note_records(context, data.records)
+                broker.clients.note_records(
+                    context.arrival.origin, context.client_id, context.api_version, data.records
+                )
                 guard = gate.guard(name, data.index) if gate is not None else None
                 compares = bool(comparing) and producer_id_of(data.records) in comparing
                 appended = partition.submit(data.records, now_ms, version, context.turns, guard, compares)

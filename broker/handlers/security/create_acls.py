@@ -13,7 +13,7 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...security.acls import Acl
 from ...security.entries import is_filter, refusals
-from ...security.requests import check_altering, check_numbers
+from .requests import check_altering, check_numbers
 
 Result = CreateAclsResponse.AclCreationResult
 CHECKED_AT_ONCE = 500

@@ -10,7 +10,8 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...releases.profiles import Behaviour
 from ...security.acls import Acl, AclFilter
-from ...security.requests import check_altering, filter_of, unknown_part
+from ...security.entries import unknown_part
+from .requests import check_altering, filter_of
 
 Result = DeleteAclsResponse.DeleteAclsFilterResult
 MATCHES_MAX = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....protocol.messages.security.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
-from ...security.requests import check_describing, filter_of
+from .requests import check_describing, filter_of
 
 Resource = DescribeAclsResponse.DescribeAclsResource
 

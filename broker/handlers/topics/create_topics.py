@@ -14,8 +14,8 @@ from ...config.values import TopicConfig
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from ...metadata.log import TOPIC as METADATA_TOPIC
-from ...metadata.nodes import NO_LEADER
 from ...metadata.topics import PARTITIONS_AT_ONCE_MAX
+from ...replica.assignment import NO_LEADER
 from .assignments import check_new
 
 Asked = CreateTopicsRequest.CreatableTopic

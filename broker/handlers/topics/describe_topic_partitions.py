@@ -15,8 +15,8 @@ from ....protocol.messages.topics.describe_topic_partitions import (
 from ....protocol.primitives import ZERO_UUID
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
-from ...metadata.nodes import NO_LEADER
 from ...metadata.topics import check_name
+from ...replica.assignment import NO_LEADER
 from ...replica.partition import Partition as Described
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic

@@ -16,8 +16,8 @@ from ....protocol.primitives import ZERO_UUID
 from ...config.message_format import target_magic
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
-from ...metadata.nodes import NO_LEADER
 from ...metadata.topics import INTERNAL_TOPICS, Topic, check_name
+from ...replica.assignment import NO_LEADER
 from ...security.authorizer import REFUSAL_TEXTS
 from ..cluster.leaders import endpoint
 

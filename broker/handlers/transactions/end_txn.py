@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.transactions.end_txn import EndTxnRequest, EndTxnResponse
 from ...context import RequestContext, handles
-from ...releases.features import OWN_EPOCH_SINCE
+from ...metadata.features import OWN_EPOCH_SINCE
 from ...transactions.codes import known, settled
 
 FENCED_SINCE = 2

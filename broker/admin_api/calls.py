@@ -1,0 +1,103 @@
+"""Operations of a broker in another thread, each written once as a coroutine and callable in two ways.
+
+A class lists its operations as `name = operation(coroutine_function)`. In a subclass of `Blocking` the method returns
+what the coroutine returns; in a subclass of `Awaited` it is a coroutine of the caller's loop. Parameters and results
+keep their types in both.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from .operations import Operations
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+T = TypeVar("T")
+X = TypeVar("X")
+
+
+class Caller(Protocol):
+    """Runs work on the event loop of a broker in another thread."""
+
+    def call(self, work: Callable[[Operations], Awaitable[T]]) -> T:
+        """Returns when the work is done."""
+        ...
+
+    async def call_awaited(self, work: Callable[[Operations], Awaitable[T]]) -> T:
+        """As `call`, without blocking the caller's loop."""
+        ...
+
+
+class Blocking:
+    """An object whose operations return when they are done."""
+
+    _thread: Caller
+
+
+class Awaited:
+    """An object whose operations are awaited."""
+
+    _thread: Caller
+
+
+def _as_is(found: Any) -> Any:
+    return found
+
+
+class operation(Generic[P, R]):
+    """A method that runs `work(operations, ...)` on the broker's loop, and `finish` of its result on the caller's side,
+    so that an AssertionError that this raises has no frame of the broker's in its traceback."""
+
+    @overload
+    def __init__(
+        self: operation[Q, T],
+        work: Callable[Concatenate[Operations, Q], Awaitable[T]],
+        *,
+        described: Callable[..., Any] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: operation[Q, T],
+        work: Callable[Concatenate[Operations, Q], Awaitable[X]],
+        *,
+        finish: Callable[[X], T],
+        described: Callable[..., Any] | None = None,
+    ) -> None: ...
+    def __init__(
+        self, work: Any, *, finish: Callable[[Any], Any] = _as_is, described: Callable[..., Any] | None = None
+    ) -> None:
+        """`described` is the function whose name, parameters and docstring the method has, if not `work`."""
+
+        @functools.wraps(described or work)
+        def blocking(view: Blocking, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return finish(view._thread.call(_bound(work, args, kwargs)))
+
+        @functools.wraps(described or work)
+        async def awaited(view: Awaited, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return finish(await view._thread.call_awaited(_bound(work, args, kwargs)))
+
+        self._blocking, self._awaited = blocking, awaited
+
+    @overload
+    def __get__(self, view: Blocking, owner: Any) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, view: Awaited, owner: Any) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __get__(self, view: None, owner: Any) -> Callable[..., Any]: ...
+    def __get__(self, view: Any, owner: Any) -> Any:
+        function: Any = self._awaited if issubclass(owner, Awaited) else self._blocking
+        return function if view is None else function.__get__(view, owner)
+
+
+def _bound(work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Operations], Awaitable[Any]]:
+    """The work with its arguments. Iterators are read to their end in the caller's thread: they may call the broker."""
+    read = [list(one) if isinstance(one, Iterator) else one for one in args]
+    named = {name: list(one) if isinstance(one, Iterator) else one for name, one in kwargs.items()}
+    return lambda operations: work(operations, *read, **named)

@@ -1,0 +1,277 @@
+"""Looks at all that Prometheus is told of, and writes it down as rows.
+
+Owns the reading of the broker's state, on its loop, in slices: between two of them whoever is ready is served, and the
+state may change, so that a scrape is of no single moment. Nothing is decoded and no file is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...storage.errors import StorageError
+from ..errors import Refused
+from ..groups.state import GroupState
+from ..metrics.errors import name_of
+from ..metrics.families import BY_NAME
+from ..replica.assignment import NO_LEADER
+from ..version import own_version
+
+if TYPE_CHECKING:
+    from ..groups.coordinator import GroupCoordinator
+    from ..metadata.topics import Topic
+    from ..metrics.counters import Histogram, RequestMetrics, TopicCounters
+    from ..metrics.loop_lag import LoopLag
+    from ..network.server import Running
+    from ..replica.partition import Partition
+
+SLICE_SECONDS = 0.002  # on the loop at a stretch
+SERIES_MAX = 100_000  # of one name; a group that reads thousands of topics has as many
+RUNNING, NOT_RUNNING = 3, 0  # of Kafka's BrokerState
+PURGATORIES = {"Fetch": "Fetch", "Produce": "Produce", "JoinGroup": "Rebalance", "SyncGroup": "Rebalance"}
+TOPIC_COUNTERS = {
+    "messagesin": "messages_in",
+    "bytesin": "bytes_in",
+    "bytesout": "bytes_out",
+    "bytesrejected": "bytes_rejected",
+    "totalproducerequests": "produce_requests",
+    "totalfetchrequests": "fetch_requests",
+    "failedproducerequests": "produce_failures",
+    "failedfetchrequests": "fetch_failures",
+    "producemessageconversions": "produce_conversions",
+    "fetchmessageconversions": "fetch_conversions",
+}
+_LOG_ROWS = ("size", "logstartoffset", "logendoffset", "numlogsegments")
+_NODE_ROWS = (
+    *("partitioncount", "leadercount", "offlinereplicacount", "underreplicatedpartitions"),
+    *("underminisrpartitioncount", "atminisrpartitioncount", "reassigningpartitions"),
+)
+
+Labels = tuple[str, ...]
+"""The values of a family's labels, in their order; fewer where a series has not all of them."""
+
+
+class Buckets:
+    """A histogram as it was at one moment: counts that include those of all lower bounds."""
+
+    def __init__(self, of: Histogram) -> None:
+        total = 0
+        self.buckets: list[tuple[str, int]] = []
+        for bound, count in zip((*of.bounds, "+Inf"), of.buckets, strict=True):
+            total += count
+            self.buckets.append((str(bound), total))
+        self.count = total
+        self.sum_seconds = of.sum_ns / 1e9
+
+
+class Summed:
+    """A summary: how many there were, and their sum."""
+
+    def __init__(self, count: int, sum: int) -> None:
+        self.count = count
+        self.sum = sum
+
+
+class Rows:
+    """What was found: series by the name of their family."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[tuple[Labels, Any]]] = {name: [] for name in BY_NAME}
+        self.left_out: Counter[str] = Counter()
+        self._since = time.perf_counter()
+
+    def add(self, name: str, value: Any, *labels: str) -> None:
+        """One series."""
+        rows = self.found[name]
+        if len(rows) >= SERIES_MAX:
+            self.left_out[name] += 1
+        else:
+            rows.append((labels, value))
+
+    async def pause(self) -> None:
+        """To be called often: has others do what they can where this has taken long enough."""
+        if time.perf_counter() - self._since > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
+
+
+async def gather(running: Running, metrics: RequestMetrics, lag: LoopLag) -> Rows:
+    """All rows. To be called on the broker's loop; two at once do not disturb each other."""
+    rows = Rows()
+    _requests(rows, metrics)
+    await _topics(rows, running, metrics)
+    await _partitions(rows, running)
+    await _connections(rows, running, metrics)
+    await _groups(rows, running)
+    _others(rows, running, lag)
+    for name, count in rows.left_out.items():
+        rows.add("ottla_metrics_left_out", count, BY_NAME[name].shown)
+    return rows
+
+
+def _requests(rows: Rows, metrics: RequestMetrics) -> None:
+    of = "kafka_network_requestmetrics_"
+    for api in metrics.apis.values():
+        for api_version, count in enumerate(api.versions):
+            if count:
+                rows.add(of + "requests", count, api.name, str(api_version))
+        for code, count in api.errors.items():
+            rows.add(of + "errors", count, api.name, name_of(code))
+        time = Buckets(api.time)
+        rows.add(of + "totaltime_seconds", time, api.name)
+        rows.add(of + "requestbytes", Summed(time.count, api.request_bytes), api.name)
+        rows.add("ottla_response_bytes", Summed(time.count, api.response_bytes), api.name)
+    rows.add("ottla_protocol_violations", metrics.violations)
+    for name, counted in (("connection_creation", metrics.opened), ("connection_close", metrics.closed)):
+        for listener, count in counted.items():
+            rows.add(f"kafka_server_socket_server_metrics_{name}", count, listener)
+
+
+async def _topics(rows: Rows, running: Running, metrics: RequestMetrics) -> None:
+    metrics.topics.forget(running.state.topics.get)
+    _topic(rows, metrics.topics.all())
+    for name, counters in list(metrics.topics.by_name.items()):
+        _topic(rows, counters, name)
+        await rows.pause()
+
+
+def _topic(rows: Rows, counters: TopicCounters, *labels: str) -> None:
+    for name, slot in TOPIC_COUNTERS.items():
+        rows.add(f"kafka_server_brokertopicmetrics_{name}", getattr(counters, slot), *labels)
+
+
+async def _partitions(rows: Rows, running: Running) -> None:
+    state = running.state
+    nodes = {name: Counter(dict.fromkeys(state.nodes.ids, 0)) for name in _NODE_ROWS}
+    counts = Counter({"globalpartitioncount": 0, "offlinepartitionscount": 0, "preferredreplicaimbalancecount": 0})
+    producers = 0
+    topics = list(state.topics)
+    for topic in topics:
+        least = topic.config["min.insync.replicas"]
+        for partition in list(topic.partitions):
+            counts["globalpartitioncount"] += 1
+            if partition.offline is not None or partition.leader == NO_LEADER:
+                counts["offlinepartitionscount"] += 1
+            elif partition.leader != partition.replicas[0]:
+                counts["preferredreplicaimbalancecount"] += 1
+            _replicas(nodes, partition, least)
+            if partition.offline is None:
+                producers += _log(rows, topic, partition)
+            await rows.pause()
+    for name, counted in nodes.items():
+        for node, count in counted.items():
+            rows.add(f"kafka_server_replicamanager_{name}", count, str(node))
+    rows.add("kafka_server_replicamanager_produceridcount", producers)
+    counts["globaltopiccount"] = len(topics)
+    counts["activebrokercount"] = len(state.nodes.running)
+    counts["fencedbrokercount"] = len(state.nodes.ids) - len(state.nodes.running)
+    counts["activecontrollercount"] = int(state.nodes.controller != NO_LEADER and not state.failed.done())
+    for name, count in counts.items():
+        rows.add(f"kafka_controller_kafkacontroller_{name}", count)
+
+
+def _replicas(nodes: dict[str, Counter[int]], partition: Partition, least: int) -> None:
+    assigned = partition.assignment
+    for node in assigned.replicas:
+        nodes["partitioncount"][node] += 1
+        if partition.offline is not None:
+            nodes["offlinereplicacount"][node] += 1
+    leader = partition.leader
+    if leader == NO_LEADER or partition.offline is not None:
+        return
+    in_sync = len(assigned.isr)
+    nodes["leadercount"][leader] += 1
+    nodes["underreplicatedpartitions"][leader] += in_sync < len(assigned.replicas)
+    nodes["underminisrpartitioncount"][leader] += in_sync < least
+    nodes["atminisrpartitioncount"][leader] += in_sync == least
+    nodes["reassigningpartitions"][leader] += assigned.is_reassigned
+
+
+def _log(rows: Rows, topic: Topic, partition: Partition) -> int:
+    """The rows of one log; how many producers it knows."""
+    log, labels = partition.log, (topic.name, str(partition.index))
+    values = (log.size_bytes, log.log_start_offset, log.log_end_offset, len(log.segments))
+    for name, value in zip(_LOG_ROWS, values, strict=True):
+        rows.add(f"kafka_log_log_{name}", value, *labels)
+    return log.producer_count
+
+
+async def _connections(rows: Rows, running: Running, metrics: RequestMetrics) -> None:
+    waiting: Counter[str] = Counter(dict.fromkeys((api.name for api in metrics.apis.values()), 0))
+    by_client: Counter[Labels] = Counter()
+    for connection in list(running.connections.open):
+        if connection.waiting is not None:
+            waiting[connection.waiting] += 1
+        origin = connection.origin
+        by_client[connection.listener, origin.software_name or "", origin.software_version or ""] += 1
+        await rows.pause()
+    for labels, count in by_client.items():
+        rows.add("kafka_server_socket_server_metrics_connections", count, *labels)
+    purgatories = Counter(dict.fromkeys(PURGATORIES.values(), 0))
+    for name, count in waiting.items():
+        rows.add("ottla_requests_waiting", count, name)
+        if name in PURGATORIES:
+            purgatories[PURGATORIES[name]] += count
+    for name, count in purgatories.items():
+        rows.add("kafka_server_delayedoperationpurgatory_purgatorysize", count, name)
+
+
+async def _groups(rows: Rows, running: Running) -> None:
+    groups = running.state.groups
+    states = Counter(dict.fromkeys((one.value for one in GroupState), 0))
+    offsets = 0
+    _, listed = groups.list_groups()
+    for one in listed:
+        states[one.state] += 1
+        offsets += await _group(rows, running, groups, one.group_id)
+    of = "kafka_coordinator_group_groupmetadatamanager_"
+    rows.add(of + "numgroups", len(listed))
+    rows.add(of + "numoffsets", offsets)
+    for name, count in states.items():
+        rows.add(f"{of}numgroups{name.lower()}", count)
+
+
+async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_id: str) -> int:
+    """The rows of one group; how many offsets it has committed."""
+    group = groups.group(group_id)
+    if group is None:
+        return 0
+    rows.add("kafka_consumergroup_members", len(group.members), group_id)
+    committed = groups.offsets(group_id)
+    for (topic, index), offset in committed.items():
+        labels = group_id, topic, str(index)
+        rows.add("kafka_consumergroup_current_offset", offset.offset, *labels)
+        try:
+            end_offset = running.state.topics.partition(topic, index).log.high_watermark
+        except (Refused, StorageError):  # it is gone, or offline
+            continue
+        rows.add("kafka_consumergroup_lag", max(0, end_offset - offset.offset), *labels)
+        await rows.pause()
+    return len(committed)
+
+
+def _others(rows: Rows, running: Running, lag: LoopLag) -> None:
+    state = running.state
+    for node in state.nodes.ids:
+        runs = node not in state.nodes.stopped
+        rows.add("kafka_server_kafkaserver_brokerstate", RUNNING if runs else NOT_RUNNING, str(node))
+    failed: Iterable[object] = [log_dir for log_dir in state.logs.all if log_dir.failure is not None]
+    rows.add("kafka_log_logmanager_offlinelogdirectorycount", len(list(failed)))
+    rows.add("kafka_server_fetchsessioncache_numincrementalfetchsessions", len(state.fetch_sessions))
+    _, _, transactions = state.transactions.list()
+    for name, count in Counter(one.state.value for one in transactions).items():
+        rows.add("ottla_transactions", count, name)
+    faults = [] if running.faults is None else running.faults.list()
+    rows.add("ottla_faults", len(faults))
+    for standing in faults:
+        rows.add("ottla_fault_fired", standing.fired, str(standing.id), standing.rule.action.name)
+    recorder = running.recorder
+    rows.add("ottla_recording", int(recorder.is_running))
+    if (recording := recorder.state) is not None:
+        rows.add("ottla_recording_exchanges", recording.exchanges)
+        rows.add("ottla_recording_dropped", recording.dropped)
+    rows.add("ottla_event_loop_lag_seconds", Buckets(lag.seen))
+    rows.add("ottla_build_info", 1, own_version(), state.profile.name, state.cluster_id)

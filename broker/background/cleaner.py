@@ -1,0 +1,317 @@
+"""The log cleaner: which compacted partition is cleaned next, and what becomes of the result.
+
+Owns the order of passes, one at a time, and the mark up to where each log is clean; what a pass does is
+`storage.compaction`'s, and it is done in a process of its own (`cleaner_process`). Here new segments are put in the
+place of old ones, between two requests. While a log is cleaned retention leaves it alone. A log that cannot be cleaned,
+since something in it is damaged, is left alone until the next start; Apache Kafka calls it uncleanable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...storage.compaction.compaction import (
+    Clean,
+    Cleaned,
+    Dirtiness,
+    Group,
+    SegmentFacts,
+    active_producers,
+    dirtiness,
+    most_dirty,
+    next_change_ms,
+)
+from ...storage.errors import StorageError
+from ...storage.io.disk_errors import PASSING
+from ...storage.io.files import DiskFiles, Files
+from ...storage.log.retention import Removed
+from ...storage.partition_log import PartitionLog
+from ..config.log_config import MAX_LAG_MS
+from ..logs import get_logger
+from .cleaner_process import CleanerHere, CleanerProcess, CleaningFailed, remove_leftovers
+
+if TYPE_CHECKING:
+    from ..clock import Clock, Timer
+    from ..config.values import Config
+    from ..metadata.topics import Topic, Topics
+    from ..replica.log_dirs import LogDir, LogDirs
+    from ..replica.partition import Partition
+
+LEAST_BACKOFF_MS = 100  # log.cleaner.backoff.ms may be 0
+NO_LAGS = (0, MAX_LAG_MS)
+
+Key = tuple[str, int]
+
+
+class Cleaner:
+    """See the module. `close` ends it; the logs may be closed after that."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        config: Config,
+        files: Files,
+        logs: LogDirs,
+        topics: Topics,
+        remove_later: Callable[[Callable[[], None], int], None],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._config = config
+        self._files = files
+        self._logs = logs
+        self._topics = topics
+        self._remove_later = remove_later
+        self._uncleanable: set[Key] = set()
+        self._timer: Timer | None = None
+        self._backoff_ms = 0  # of the timer
+        self._thread = ThreadPoolExecutor(1, "ottla-cleaner")
+        self._runner: CleanerProcess | CleanerHere | None = None
+        self._log: PartitionLog | None = None
+        self._pass: asyncio.Task[bool] | None = None
+        self._closed = False
+        logs.on_delete = self._leave
+        self.look()
+
+    def is_cleaning(self, log: PartitionLog) -> bool:
+        """Whether a log is being cleaned just now."""
+        return self._log is log
+
+    def pass_over(self, partition: Partition) -> asyncio.Future[bool] | None:
+        """The pass that is made over a partition just now."""
+        is_cleaned = self._log is not None and partition.offline is None and partition.log is self._log
+        return self._pass if is_cleaned else None
+
+    @property
+    def under_way(self) -> asyncio.Task[bool] | None:
+        """The pass that is made just now."""
+        return self._pass
+
+    def _wait(self) -> None:
+        """Looks each `log.cleaner.backoff.ms` from now on, as that is now."""
+        backoff_ms = max(self._config["log.cleaner.backoff.ms"], LEAST_BACKOFF_MS)
+        if self._timer is None or self._backoff_ms != backoff_ms:
+            self._wait_no_more()
+            self._backoff_ms = backoff_ms
+            self._timer = self._clock.call_every(backoff_ms, self.look, self._due_ms)
+
+    def _wait_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def look(self) -> None:
+        """Begins a pass over the log that needs it most; if none does, looks again after a while."""
+        if self._closed or self._pass is not None:
+            return
+        chosen = self._choose()
+        if chosen is None:
+            self._wait()
+            return
+        self._wait_no_more()
+        self._log = chosen[1]
+        self._pass = self._loop.create_task(self._clean(*chosen))
+        self._pass.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[bool]) -> None:
+        self._pass, self._runner, self._log = None, None, None
+        if self._closed or task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            get_logger().error("the log cleaner failed", exc_info=error)
+        if error is None and task.result():
+            self.look()  # there may be more to do at once
+        else:
+            self._wait()
+
+    # Choosing
+
+    def _cleanable(self) -> Iterator[tuple[Topic, PartitionLog]]:
+        """The logs in which something may be to be cleaned."""
+        for topic in self._topics:
+            if "compact" not in topic.config["cleanup.policy"]:
+                continue
+            for partition in topic.online_partitions():
+                log, key = partition.log, (topic.name, partition.index)
+                if key in self._logs.moving:  # what is copied and what is not would not belong together
+                    continue
+                if len(log.segments) > 1 and log.failure is None and key not in self._uncleanable:
+                    yield topic, log
+
+    def _choose(self) -> tuple[Topic, PartitionLog, LogDir, Dirtiness] | None:
+        now_ms = self._clock.now_ms()
+        found: dict[Key, tuple[Topic, PartitionLog, LogDir, Dirtiness]] = {}
+        for topic, log in self._cleanable():
+            try:
+                log_dir = self._logs.holder(log)
+                found[topic.name, log.partition] = topic, log, log_dir, self._dirtiness(topic, log, log_dir, now_ms)
+            except StorageError as error:
+                get_logger().error("not cleaned", topic=topic.name, partition=log.partition, reason=str(error))
+        chosen = most_dirty(
+            {key: (dirty, topic.config["min.cleanable.dirty.ratio"]) for key, (topic, _, _, dirty) in found.items()}
+        )
+        return found[chosen] if chosen is not None else None
+
+    def _due_ms(self) -> int | None:
+        """From when on a look may find something, as things are: 0 if at once, None if never."""
+        logs = list(self._cleanable())
+        if not logs:
+            return None
+        if self._choose() is not None:
+            return 0
+        now_ms = self._clock.now_ms()
+        found: list[int] = []
+        for topic, log in logs:
+            lags = self._lags_ms(topic)
+            if lags != NO_LAGS:
+                with contextlib.suppress(StorageError):  # told of by the choice
+                    facts = self._facts(log, with_times=True)
+                    if (when_ms := next_change_ms(facts, now_ms, *lags)) is not None:
+                        found.append(when_ms)
+        return min(found, default=None)
+
+    @staticmethod
+    def _lags_ms(topic: Topic) -> tuple[int, int]:
+        """For how long at least, and at most, a record of the topic stays uncleaned."""
+        return topic.config["min.compaction.lag.ms"], topic.config.get("max.compaction.lag.ms", MAX_LAG_MS)
+
+    def _dirtiness(self, topic: Topic, log: PartitionLog, log_dir: LogDir, now_ms: int) -> Dirtiness:
+        min_lag_ms, max_lag_ms = lags = self._lags_ms(topic)
+        return dirtiness(
+            self._facts(log, with_times=lags != NO_LAGS),
+            cleaner_offset=log_dir.data.cleaner_offset(log.topic, log.partition),
+            log_start_offset=log.log_start_offset,
+            last_stable_offset=log.last_stable_offset,
+            now_ms=now_ms,
+            min_lag_ms=min_lag_ms,
+            max_lag_ms=max_lag_ms,
+        )
+
+    @staticmethod
+    def _facts(log: PartitionLog, *, with_times: bool = False) -> list[SegmentFacts]:
+        """What is known of a log's segments, the active one behind the others."""
+        found: list[SegmentFacts] = []
+        for segment in log.segments:
+            largest_ms, first_ms = segment.times_ms() if with_times else (-1, -1)
+            found.append(
+                SegmentFacts(
+                    segment.base_offset,
+                    segment.size_bytes,
+                    segment.next_offset,
+                    segment.modified_ns(),
+                    largest_ms,
+                    first_ms,
+                )
+            )
+        return found
+
+    # One pass
+
+    async def _clean(self, topic: Topic, log: PartitionLog, log_dir: LogDir, dirty: Dirtiness) -> bool:
+        """Whether to look for the next at once: not after an error that may be gone later."""
+        runner = self._runner = CleanerProcess() if isinstance(self._files, DiskFiles) else CleanerHere(self._files)
+        where: dict[str, Any] = {"topic": log.topic, "partition": log.partition}
+        in_thread = partial(self._loop.run_in_executor, self._thread)
+        delay_ms: int = topic.config["file.delete.delay.ms"]
+        try:
+            if log.recovery_point < dirty.end_offset:
+                await in_thread(log.flush)
+            if log_dir.data.cleaner_offset(log.topic, log.partition) is None:  # offsets may be missing from now on
+                await in_thread(log_dir.data.cleaned, log, dirty.first_dirty_offset)
+            task = self._task(topic, log, dirty)
+            put_in_place = partial(self._put_in_place, log, delay_ms)
+            rate: float = self._config["log.cleaner.io.max.bytes.per.second"]
+            cleaned: Cleaned = await in_thread(runner.run, task, rate, put_in_place)
+            await in_thread(log_dir.data.cleaned, log, cleaned.end_offset)
+        except (StorageError, CleaningFailed) as error:
+            if isinstance(error, CleaningFailed) and error.errno is not None and error.errno not in PASSING:
+                log_dir.data.fail(str(error))  # as the log would, had it met that itself
+                return False
+            self._remove_leftovers(log)
+            return log.failure is None and not self._closed and self._failed(log, error)
+        get_logger().info(
+            "log cleaned",
+            **where,
+            clean_up_to=cleaned.end_offset,
+            read_bytes=cleaned.read_bytes,
+            written_bytes=cleaned.written_bytes,
+            read_records=cleaned.read_records,
+            written_records=cleaned.written_records,
+        )
+        return True
+
+    def _failed(self, log: PartitionLog, error: StorageError | CleaningFailed) -> bool:
+        """Whether the log is left alone from here on."""
+        where: dict[str, Any] = {"topic": log.topic, "partition": log.partition, "reason": str(error)}
+        if isinstance(error, CleaningFailed) and not error.is_damage:
+            get_logger().error("a log was not cleaned, it is tried again", **where)
+            return False
+        self._uncleanable.add((log.topic, log.partition))
+        get_logger().error("a log cannot be cleaned before the next start", **where)
+        return True
+
+    def _remove_leftovers(self, log: PartitionLog) -> None:
+        try:
+            remove_leftovers(self._files, log.directory)
+        except StorageError as error:  # the next opening does it
+            get_logger().error("what was being cleaned stays", reason=str(error))
+
+    def _task(self, topic: Topic, log: PartitionLog, dirty: Dirtiness) -> Clean:
+        behaviour = self._config.profile.behaviour
+        config = log.config
+        return Clean(
+            directory=log.directory,
+            segments=tuple(facts for facts in self._facts(log) if facts.base_offset < dirty.end_offset),
+            first_dirty_offset=dirty.first_dirty_offset,
+            end_offset=dirty.end_offset,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=topic.config["delete.retention.ms"],
+            active_producers=active_producers(log.producers()),
+            keep_old_formats=behaviour.cleaner_keeps_old_formats,
+            delete_horizon=behaviour.delete_horizon,
+            keep_empty_at_end=behaviour.cleaner_keeps_last_batch,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            dedupe_buffer_bytes=self._config["log.cleaner.dedupe.buffer.size"],
+        )
+
+    def _put_in_place(self, log: PartitionLog, delay_ms: int, group: Group) -> None:
+        """In the thread of the pass: has it done on the loop, between two requests, and waits for that."""
+        done: Future[None] = Future()
+
+        def replace() -> None:
+            try:
+                if self._closed:
+                    raise CleaningFailed("the broker stops", False)
+                removed: Removed = log.replace_segments(group.new, group.old)
+                self._remove_later(removed.remove, delay_ms)
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._loop.call_soon_threadsafe(replace)
+        done.result()
+
+    async def close(self) -> None:
+        """Ends the pass that is under way, and removes what it was writing."""
+        self._closed = True
+        self._wait_no_more()
+        if self._runner is not None:
+            self._runner.stop()
+        if self._pass is not None:
+            await asyncio.wait([self._pass])
+        self._thread.shutdown(wait=False)
+
+    def _leave(self, log: PartitionLog) -> None:
+        """A log is about to be deleted."""
+        self._uncleanable.discard((log.topic, log.partition))
+        if self._log is log and self._runner is not None:
+            self._runner.stop()

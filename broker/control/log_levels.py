@@ -1,0 +1,27 @@
+"""What is logged, over the control plane: the level of each logger, changed while the broker runs (as by KIP-412)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..logs import Levels, levels, logger_named
+from .plane import Plane
+from .route import Call, Refusal
+
+
+async def get_log_levels(plane: Plane, call: Call) -> Any:
+    """Every logger's."""
+    return {"levels": levels().all()}
+
+
+async def set_log_level(plane: Plane, call: Call) -> Any:
+    """Gives a logger another one, or with null the root's."""
+    try:
+        logger = logger_named(call.body["logger"])
+    except ValueError as error:
+        raise Refusal(404, error) from error
+    level = call.body["level"]
+    if level is None and logger == Levels.ROOT:
+        raise Refusal(400, "the root logger has a level of its own, always")
+    levels().set(logger, level)
+    return await get_log_levels(plane, call)

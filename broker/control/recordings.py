@@ -1,0 +1,88 @@
+"""Recordings over the control plane: begun, stopped and looked at while the broker runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..config.record_options import MAX_BYTES, RecordError, RecordOptions
+from .plane import Plane
+from .route import Call, Refusal, Route
+
+NONE: dict[str, Any] = {
+    "running": False,
+    "file": None,
+    "format": None,
+    "max_bytes": None,
+    "ring": False,
+    "contents": True,
+    "since_ms": None,
+    "exchanges": 0,
+    "dropped": 0,
+    "waiting_bytes": 0,
+    "size_bytes": 0,
+    "ended": None,
+}
+
+
+async def get_recording(plane: Plane, call: Call) -> Any:
+    """The recording that runs, or the last one."""
+    recorder = plane.operations.running.recorder
+    state = recorder.state
+    if state is None:
+        return NONE
+    options = state.options
+    return {
+        "running": recorder.is_running,
+        "file": options.path,
+        "format": options.format.value,
+        "max_bytes": options.max_bytes,
+        "ring": options.ring,
+        "contents": options.contents,
+        "since_ms": state.since_ms,
+        "exchanges": state.exchanges,
+        "dropped": state.dropped,
+        "waiting_bytes": state.waiting_bytes,
+        "size_bytes": state.size_bytes,
+        "ended": state.ended,
+    }
+
+
+async def start_recording(plane: Plane, call: Call) -> Any:
+    """Begins one. Its file is one that the broker can write; nothing but an earlier recording is overwritten."""
+    body = call.body
+    path = os.path.abspath(body["file"])
+    try:
+        options = RecordOptions(
+            path, body.get("max_bytes", MAX_BYTES), body.get("ring", False), body.get("contents", True)
+        )
+    except RecordError as error:
+        raise Refusal(400, error) from error
+    running = plane.operations.running
+    try:
+        running.recorder.start(running, options)
+    except RecordError as error:
+        raise Refusal(409, error) from error
+    return await get_recording(plane, call)
+
+
+async def stop_recording(plane: Plane, call: Call) -> Any:
+    """Ends it; the answer comes when all of it is written."""
+    recorder = plane.operations.running.recorder
+    if not recorder.is_running:
+        raise Refusal(404, "nothing is being recorded")
+    await recorder.stop()
+    return await get_recording(plane, call)
+
+
+ROUTES = (
+    Route("GET", "/recording", "getRecording", "The recording that runs, or the last one", "Recording", get_recording),
+    Route(
+        "POST", "/recording", "startRecording", "Write all requests and answers to a file", "Recording",
+        start_recording, status=201, body="NewRecording", needs_body=True,
+    ),
+    Route(
+        "DELETE", "/recording", "stopRecording", "End the recording; all of it is written then", "Recording",
+        stop_recording, refusals=(404, 409),
+    ),
+)  # fmt: skip

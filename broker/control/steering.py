@@ -1,0 +1,214 @@
+"""What the control plane does to the broker as a whole: faults, leaders, the clock, snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...storage.errors import StorageError
+from ..admin_api.clock import ClockControl, ClockState
+from ..admin_api.views import OperationError
+from ..faults import Faults, Rule, UnknownFault
+from ..metadata.topology import TopologyError
+from ..virtual_clock import VirtualClock
+from .plane import Plane
+from .route import Call, Refusal
+
+if TYPE_CHECKING:
+    from ..metadata.topology import Topology
+
+MAX_FAULTS = 1000
+
+
+def _faults(plane: Plane) -> Faults:
+    """The faults in force. Raises Refusal (409)."""
+    faults = plane.operations.running.faults
+    if faults is None:
+        raise Refusal(409, "this broker was not started with faults")
+    return faults
+
+
+async def list_faults(plane: Plane, call: Call) -> Any:
+    """All faults in force."""
+    return {"faults": [standing.to_json() for standing in _faults(plane).list()]}
+
+
+async def add_fault(plane: Plane, call: Call) -> Any:
+    """Puts a fault in force."""
+    faults = _faults(plane)
+    if len(faults.list()) >= MAX_FAULTS:
+        raise Refusal(409, f"there are {MAX_FAULTS} faults already; remove one")
+    try:
+        return faults.get(faults.add(Rule.from_json(call.body))).to_json()
+    except ValueError as error:
+        raise Refusal(400, error) from error
+
+
+async def get_fault(plane: Plane, call: Call) -> Any:
+    """One fault in force."""
+    try:
+        return _faults(plane).get(call.path["fault"]).to_json()
+    except UnknownFault as error:
+        raise Refusal(404, error) from error
+
+
+async def remove_fault(plane: Plane, call: Call) -> Any:
+    """Takes one out of force."""
+    try:
+        _faults(plane).remove(call.path["fault"])
+    except UnknownFault as error:
+        raise Refusal(404, error) from error
+    return {"removed": 1}
+
+
+async def clear_faults(plane: Plane, call: Call) -> Any:
+    """Takes all out of force."""
+    faults = _faults(plane)
+    count = len(faults.list())
+    faults.clear()
+    return {"removed": count}
+
+
+async def get_topology(plane: Plane, call: Call) -> Any:
+    """The nodes, and who leads what."""
+    return asdict(_topology(plane).describe())
+
+
+async def move_leader(plane: Plane, call: Call) -> Any:
+    """Has another node lead a partition."""
+    body = call.body
+    with _found(plane, topic=body["topic"], partition=body["partition"], node=body["node"]) as topology:
+        topology.move_leader(body["topic"], body["partition"], body["node"])
+        return asdict(topology.describe())
+
+
+async def set_offline(plane: Plane, call: Call) -> Any:
+    """Takes a partition's leader away, or gives it one again."""
+    body = call.body
+    with _found(plane, topic=body["topic"], partition=body["partition"]) as topology:
+        change = topology.take_offline if body.get("offline", True) else topology.bring_online
+        change(body["topic"], body["partition"])
+        return asdict(topology.describe())
+
+
+async def spread_leaders(plane: Plane, call: Call) -> Any:
+    """Has each partition led by its preferred node."""
+    with _found(plane) as topology:
+        topology.spread_leaders()
+        return asdict(topology.describe())
+
+
+async def change_node(plane: Plane, call: Call) -> Any:
+    """Stops a node, or starts it again."""
+    with _found(plane, node=call.path["node"]) as topology:
+        change = topology.start_node if call.body["running"] else topology.stop_node
+        change(call.path["node"])
+        return asdict(topology.describe())
+
+
+def _topology(plane: Plane) -> Topology:
+    """The nodes and leaders as they are now: another object after a restore."""
+    return plane.operations.running.state.topology
+
+
+@contextlib.contextmanager
+def _found(
+    plane: Plane, topic: str | None = None, partition: int | None = None, node: int | None = None
+) -> Iterator[Topology]:
+    """The topology, in which there are these; what it refuses then is a matter of its state. Raises Refusal."""
+    topology = _topology(plane)
+    view = topology.describe()
+    if topic is not None and not any((one.topic, one.partition) == (topic, partition) for one in view.partitions):
+        raise Refusal(404, f"there is no partition {topic}-{partition}")
+    if node is not None and not any(one.id == node for one in view.nodes):
+        raise Refusal(404, f"there is no node {node}")
+    try:
+        yield topology
+    except (TopologyError, StorageError, OSError) as error:
+        raise Refusal(409, error) from error
+
+
+async def get_clock(plane: Plane, call: Call) -> Any:
+    """The time, and whether it stands."""
+    return asdict(await _clock(plane).state())
+
+
+async def freeze_clock(plane: Plane, call: Call) -> Any:
+    """Has the clock stand still."""
+    return await _moving(plane, lambda clock: clock.freeze())
+
+
+async def run_clock(plane: Plane, call: Call) -> Any:
+    """Has the clock go on by itself."""
+    return await _moving(plane, lambda clock: clock.run())
+
+
+async def set_clock(plane: Plane, call: Call) -> Any:
+    """Sets the clock; forwards, all that becomes due has been done when this answers."""
+    return await _moving(plane, lambda clock: clock.set(call.body["ms"]))
+
+
+async def advance_clock(plane: Plane, call: Call) -> Any:
+    """Moves the clock on; all that becomes due has been done when this answers."""
+    keep_members = call.body.get("keep_members", False)
+    return await _moving(plane, lambda clock: clock.advance(call.body["ms"], keep_members))
+
+
+def _clock(plane: Plane) -> ClockControl:
+    """The clock, if it can be moved. Raises Refusal (409)."""
+    if not isinstance(plane.operations.running.state.clock, VirtualClock):
+        raise Refusal(409, "this broker goes by the machine's clock")
+    return plane.operations.clock
+
+
+async def _moving(plane: Plane, work: Callable[[ClockControl], Awaitable[ClockState]]) -> Any:
+    _clock(plane)
+    return asdict(await plane.operations.moving(work))
+
+
+@contextlib.contextmanager
+def _in_this_state() -> Iterator[None]:
+    """In it whatever the broker refuses is a matter of its state: nothing was asked that makes no sense."""
+    try:
+        yield
+    except OperationError as error:
+        raise Refusal(409, error) from error
+
+
+async def reset(plane: Plane, call: Call) -> Any:
+    """Brings the broker back to how it started; the snapshots stay."""
+    with _in_this_state():
+        await asyncio.shield(plane.operations.reset())  # never by half, even if the plane is stopped
+    return {}
+
+
+async def list_snapshots(plane: Plane, call: Call) -> Any:
+    """The snapshots that were taken over HTTP."""
+    return {"snapshots": [{"name": name} for name in sorted(plane.snapshots)]}
+
+
+async def take_snapshot(plane: Plane, call: Call) -> Any:
+    """Keeps all that the broker holds now."""
+    async with plane.naming:
+        name = plane.free_name(call.body.get("name"))
+        with _in_this_state():
+            plane.snapshots[name] = await plane.operations.snapshot()
+    return {"name": name}
+
+
+async def restore_snapshot(plane: Plane, call: Call) -> Any:
+    """Brings the broker back to a snapshot, which stays."""
+    snapshot = plane.snapshot_named(call.path["snapshot"])
+    with _in_this_state():
+        await asyncio.shield(plane.operations.restore(snapshot))
+    return {}
+
+
+async def delete_snapshot(plane: Plane, call: Call) -> Any:
+    """Lets go of a snapshot."""
+    plane.snapshot_named(call.path["snapshot"])
+    del plane.snapshots[call.path["snapshot"]]
+    return {"removed": 1}

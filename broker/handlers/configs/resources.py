@@ -1,0 +1,360 @@
+"""What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs name: resources, and how their configs are changed.
+
+Owns the rules that these calls share (KIP-133, KIP-226, KIP-339, KIP-412, KIP-714), with the order of Kafka's checks
+and its words. A change is checked as a whole first, then durable, then in force. Which kinds of resources there are
+depends on the release; what the configs of client metrics and of groups may be is `named_rules.py`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
+from ....protocol.internal_records.metadata_records import ConfigRecord
+from ....protocol.limits import INT32_MAX, INT32_MIN
+from ...config.definitions import ConfigType, Fact
+from ...config.dynamic import check_dynamic
+from ...config.named_rules import check_named
+from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from ...config.values import ConfigSource, TopicConfig
+from ...errors import ConfigError, Refused
+from ...logs import levels
+from ...metadata.log import TOPIC as METADATA_TOPIC
+from ...metadata.topics import check_name
+
+if TYPE_CHECKING:
+    from ...broker_state import BrokerState
+    from ...context import RequestContext
+    from ...releases.profiles import Behaviour
+
+SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfigs
+OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # as Java reads an int
+_ALWAYS_AS_THEY_ARE = ("Unknown topic config name", "conflict topic config setting")
+_IN_SYNC = "min.insync.replicas"
+
+
+class Change(NamedTuple):
+    """One config of one resource; `operation` is one of SET, DELETE, APPEND, SUBTRACT."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def kinds(behaviour: Behaviour) -> set[int]:
+    """The kinds of resources that a release knows."""
+    known = {TOPIC, BROKER}
+    if behaviour.logger_configs:
+        known.add(BROKER_LOGGER)
+    if behaviour.client_metrics_configs != "none":
+        known.add(CLIENT_METRICS)
+    if behaviour.group_configs:
+        known.add(GROUP)
+    return known
+
+
+def check_allowed(context: RequestContext, operation: AclOperation, kind: int, name: str, *, has_text: bool) -> None:
+    """Raises Refused unless whoever asks may do that with the configs of a resource; `has_text` is whether the release
+    says so in words. Those of brokers and client metrics are the cluster's."""
+    resource = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}.get(kind, ResourceType.CLUSTER)
+    try:
+        context.check_allowed(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name)
+    except Refused as refused:
+        raise refused if has_text else Refused(refused.code) from None
+
+
+def check_broker_name(name: str, node_id: int, *, asked: str, expected: str) -> None:
+    """A broker is named by its id, as Java reads a number. `asked` and `expected` go into the refusal."""
+    if not _NUMBER.fullmatch(name) or not INT32_MIN <= int(name) <= INT32_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{asked} id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} but received {name}")
+
+
+def check_changes(context: RequestContext, kind: int, name: str, changes: Sequence[Change]) -> None:
+    """What is looked at before a resource's own configs are, with KRaft before the controller is asked. Raises
+    Refused."""
+    behaviour = context.broker.profile.behaviour
+    _check_changes(changes, behaviour, is_whole=False)
+    _check_kind(kind, behaviour, is_whole=False)
+    if kind == BROKER and name:
+        _check_node(context, name)
+    refused = unknown_operation(changes)
+    if refused is not None and kind == BROKER and behaviour.kraft_configs:
+        raise refused
+
+
+def alter(
+    context: RequestContext,
+    kind: int,
+    name: str,
+    changes: Sequence[Change],
+    *,
+    validate_only: bool,
+    refused: Refused | None = None,
+) -> None:
+    """IncrementalAlterConfigs: changes a resource, all or none. A node's configs are those of all nodes, which are one
+    broker. `refused` is why the controller does nothing of the request: nodes and loggers come before that.
+    Raises Refused, ConfigError or StorageError."""
+    check_changes(context, kind, name, changes)
+    if kind == BROKER_LOGGER:
+        _set_levels(context, name, changes, validate_only=validate_only)
+        return
+    if refused is None or kind == BROKER:
+        _change(context, kind, name, changes, validate_only=validate_only or refused is not None)
+    if refused is not None:
+        raise refused
+
+
+def unknown_operation(changes: Iterable[Change]) -> Refused | None:
+    """Why such changes cannot be made, if one of them is of no known kind."""
+    for change in changes:
+        if not SET <= change.operation <= SUBTRACT:
+            return Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+    return None
+
+
+def replace(
+    context: RequestContext, kind: int, name: str, configs: Sequence[tuple[str, str | None]], *, validate_only: bool
+) -> None:
+    """AlterConfigs: `configs` are all that the resource has afterwards. Raises Refused, ConfigError or StorageError."""
+    behaviour = context.broker.profile.behaviour
+    changes = [Change(key, SET, value) for key, value in configs]
+    _check_changes(changes, behaviour, is_whole=True)
+    _check_kind(kind, behaviour, is_whole=True)
+    if kind == BROKER and name:
+        _check_node(context, name)
+    listed = {key for key, _ in configs}
+    changes += [Change(key, DELETE, None) for key in _present(context.broker, kind, name) if key not in listed]
+    _change(context, kind, name, changes, validate_only=validate_only)
+
+
+def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole: bool) -> None:
+    """A config is named once, and a value is given where one is needed."""
+    twice = sorted(name for name, times in Counter(change.name for change in changes).items() if times > 1)
+    nulls = [change for change in changes if change.value is None and change.operation != DELETE]
+    kraft = behaviour.kraft_configs
+    if twice and (kraft or not is_whole):
+        listed = "" if kraft else f" : {','.join(twice)}"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys{listed}")
+    if nulls and not kraft and not is_whole:
+        known = dict(enumerate(OPERATIONS))
+        raise _of_nulls(",".join(f"{known.get(change.operation, 'null')}:{change.name}" for change in nulls))
+    if nulls:
+        raise _of_nulls(", ".join(change.name for change in nulls))
+
+
+def _of_nulls(told: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {told}")
+
+
+def check_values(configs: Iterable[tuple[str, str | None]], behaviour: Behaviour) -> None:
+    """With ZooKeeper a value that is null has all of an AlterConfigs refused (there without a reason). Raises
+    Refused."""
+    nulls = [name for name, value in configs if value is None]
+    if nulls and not behaviour.kraft_configs:
+        raise _of_nulls(",".join(nulls))
+
+
+def _operation(code: int) -> str:
+    return OPERATIONS[code] if SET <= code <= SUBTRACT else str(code)
+
+
+def check_kinds(kinds_asked: Iterable[int], behaviour: Behaviour, *, is_whole: bool) -> None:
+    """With ZooKeeper a resource of a kind that there is not has all of its request refused. Raises Refused."""
+    if not behaviour.kraft_configs:
+        for kind in kinds_asked:
+            _check_kind(kind, behaviour, is_whole=is_whole)
+
+
+def _check_kind(kind: int, behaviour: Behaviour, *, is_whole: bool) -> None:
+    if kind not in kinds(behaviour) or (is_whole and kind == BROKER_LOGGER):
+        problem = f"Unknown resource type {kind}"
+        if not behaviour.kraft_configs:
+            problem = "Unexpected resource type UNKNOWN"
+            if kind == BROKER_LOGGER:
+                problem = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _check_node(context: RequestContext, name: str, *, expected: str = "broker id, expected") -> None:
+    kraft = context.broker.profile.behaviour.kraft_configs
+    expected = f"{expected if kraft else 'broker id, expected'} {context.node_id},"
+    check_broker_name(name, context.node_id, asked="Node" if kraft else "Broker", expected=expected)
+
+
+def _present(broker: BrokerState, kind: int, name: str) -> Mapping[str, str]:
+    """What is set of a resource; nothing if it is not there."""
+    if kind == TOPIC:
+        topic = broker.topics.get(name)
+        return topic.config.overrides if topic is not None else {}
+    if kind == BROKER:
+        return broker.config.dynamic(_level(name))
+    return broker.named_configs.configs(kind, name)
+
+
+def _level(name: str) -> ConfigSource:
+    return ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+
+def _change(context: RequestContext, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    broker = context.broker
+    try:
+        if kind == BROKER:
+            _change_broker(context, name, changes, validate_only)
+            return
+        if kind == TOPIC:
+            _change_topic(broker, name, changes, context.now_ms(), validate_only)
+            return
+        configs = _changed(broker, kind, name, changes, {})
+        check_named(kind, name, configs, broker.config)
+        if not validate_only:
+            broker.named_configs.set(kind, name, configs, context.now_ms())
+    except ConfigError as error:
+        if broker.profile.behaviour.kraft_configs or str(error).startswith(_ALWAYS_AS_THEY_ARE):
+            raise
+        resource = f"ConfigResource(type={'TOPIC' if kind == TOPIC else 'BROKER'}, name='{name}')"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {resource}: {error}") from None
+
+
+def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now_ms: int, validate_only: bool) -> None:
+    """KRaft's controller looks at the values first, and whether there is such a topic then."""
+    configs = _changed(broker, TOPIC, name, changes, broker.config.facts("topic"))
+    if broker.profile.behaviour.kraft_configs:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if name != METADATA_TOPIC:
+            check_name(name)
+        TopicConfig(broker.config, configs).check_tiered()
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    TopicConfig(broker.config, configs).check_tiered()
+    if not validate_only:
+        broker.topics.set_configs(topic, configs, now_ms)
+
+
+def _changed(
+    broker: BrokerState, kind: int, name: str, changes: Sequence[Change], known: Mapping[str, Fact]
+) -> dict[str, str]:
+    """All that is set of a resource afterwards."""
+    configs = dict(_present(broker, kind, name))
+    for change in changes:
+        if change.operation == DELETE:
+            configs.pop(change.name, None)
+        elif change.operation == SET:
+            configs[change.name] = change.value or ""
+        elif (refused := unknown_operation([change])) is not None:
+            raise refused
+        else:
+            fact = known.get(change.name)
+            _check_list(change, fact, kind, broker.profile.behaviour)
+            default = fact.default if fact is not None else None
+            text = configs.get(change.name, default or "")
+            configs[change.name] = _edited(change, text, kraft=broker.profile.behaviour.kraft_configs)
+    return configs
+
+
+def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behaviour) -> None:
+    """Only to a list can something be added."""
+    if fact is not None and fact.type_code == ConfigType.LIST:
+        return
+    verb = OPERATIONS[change.operation]
+    if kind != BROKER and behaviour.kraft_configs:
+        raise ConfigError(f"Can't {verb} to key {change.name} because its type is not LIST.")
+    if fact is None:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
+    code = ErrorCode.INVALID_CONFIG if behaviour.kraft_configs else ErrorCode.INVALID_REQUEST
+    raise Refused(code, f"Config value {verb.lower()} is not allowed for config key: {change.name}")
+
+
+def _edited(change: Change, text: str, *, kraft: bool) -> str:
+    """A list with elements added or taken away; what was not set starts from the default. With ZooKeeper what is added
+    may be there already, and empty."""
+    given = (change.value or "").split(",")
+    elements = [part for part in text.split(",") if part or not kraft]
+    if change.operation == APPEND and not kraft:
+        return ",".join([*elements, *given])
+    if change.operation == APPEND:
+        there = set(elements)
+        return ",".join([*elements, *(element for element in dict.fromkeys(given) if element not in there)])
+    gone = Counter(given)
+    kept = []
+    for element in elements:  # of one that is there more than once, each mention takes one away
+        if gone[element]:
+            gone[element] -= 1
+        else:
+            kept.append(element)
+    return ",".join(kept)
+
+
+def _change_broker(context: RequestContext, name: str, changes: Sequence[Change], validate_only: bool) -> None:
+    broker, source = context.broker, _level(name)
+    kraft = broker.profile.behaviour.kraft_configs
+    configs = _changed(broker, BROKER, name, changes, broker.config.facts("broker"))
+    try:
+        check_dynamic(broker.config, source, configs)
+    except ConfigError as error:
+        if not kraft:
+            raise
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if broker.profile.behaviour.eligible_leaders:
+        _check_in_sync(name, changes)
+    present = broker.config.dynamic(source)
+    changed: dict[str, str | None] = {key: None for key in present if key not in configs}
+    changed |= {key: value for key, value in configs.items() if present.get(key) != value}
+    if validate_only or not changed:
+        return
+    told = str(context.node_id) if name else ""
+    records = [
+        ConfigRecord(resource_type=BROKER, resource_name=told, name=key, value=value) for key, value in changed.items()
+    ]
+    broker.metadata_log.append(records, context.now_ms())
+    for key, value in changed.items():
+        broker.config.set_dynamic(key, value, source)
+    broker.config.tell_inert(configs)
+    broker.topics.reconfigure()
+    broker.on_reconfigured()
+
+
+def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
+    """Who is eligible is reckoned by what holds for all brokers (KIP-966)."""
+    for change in changes:
+        if change.name == _IN_SYNC and name:
+            raise ConfigError(f"Broker-level {_IN_SYNC} cannot be altered while ELR is enabled.")
+        if change.name == _IN_SYNC and change.operation == DELETE:
+            raise ConfigError(f"Cluster-level {_IN_SYNC} cannot be removed while ELR is enabled.")
+
+
+def _set_levels(context: RequestContext, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """The levels of loggers, until the broker starts anew."""
+    if name or context.broker.profile.behaviour.kraft_configs:
+        _check_node(context, name, expected="node id. Expected")
+    loggers = levels()
+    for change in changes:
+        verb = _operation(change.operation)
+        if change.operation not in (SET, DELETE):
+            problem = (
+                f"{verb} operation is not allowed for the BROKER_LOGGER resource"
+                if verb in OPERATIONS
+                else f"Unknown operations type {verb}"
+            )
+            raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        if change.name not in loggers.all():
+            raise ConfigError(f"Logger {change.name} does not exist!")
+        if change.operation == DELETE and change.name == loggers.ROOT:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if change.operation == SET and change.value not in loggers.LEVELS:
+            known = ", ".join(loggers.LEVELS)
+            raise ConfigError(
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+                f"Valid log levels are {known}"
+            )
+    if not validate_only:
+        for change in changes:
+            loggers.set(change.name, change.value if change.operation == SET else None)

@@ -1,0 +1,146 @@
+"""The broker as a process: wires the server, the control plane and the recorder, and runs until a signal.
+
+SIGTERM and SIGINT stop the broker in order, with exit code 0. It stops by itself, with exit code 1, when the disk
+without which it cannot go on has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ..storage.errors import StorageError
+from .config.serve_options import ServeOptions
+from .logs import get_logger
+from .network.listener import SocketSettings, bind
+from .network.server import Running, loop_factory, start
+
+if TYPE_CHECKING:
+    from .control.app import ControlServer
+
+
+def serve(options: ServeOptions, on_ready: Callable[[Running], object] = lambda running: None) -> int:
+    """Runs the broker until it is told to stop; the exit code. Raises StartupError when it cannot start as asked.
+
+    `on_ready` is called once, when clients can connect.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_serve(options, on_ready))
+
+
+async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -> int:
+    loop = asyncio.get_running_loop()
+    stop = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(RuntimeError):
+            loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
+    _allow_many_files()
+    try:
+        running, control = await _start(options, loop)
+    except _Interrupted:
+        get_logger().info("stopped before it was ready")
+        return 0
+    gc.collect()
+    gc.freeze()  # what is made at the start lives as long as the process
+    for address in running.addresses:
+        print(f"ottla ready on {address}", flush=True)
+    if control is not None:
+        print(f"ottla control on {control.url}", flush=True)
+    on_ready(running)
+    state = running.state  # may be another one later
+    get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
+    if control is None:
+        await asyncio.wait((stop, running.failed), return_when=asyncio.FIRST_COMPLETED)
+        if running.failed.done():
+            get_logger().error("the broker cannot go on and stops", reason=running.failed.result())
+    else:
+        await _outlasting(running, stop)
+    try:
+        if control is None:
+            await running.stop()
+        else:
+            await control.stop()
+            await control.operations.stop()
+    except StorageError as error:
+        get_logger().error("stopped, but not everything could be written", reason=str(error))
+        return 1
+    get_logger().info("stopped")
+    return 1 if running.failed.done() else 0
+
+
+async def _outlasting(running: Running, stop: asyncio.Future[None]) -> None:
+    """Waits for the stop, though the disk may fail: with a control plane a reset or a restore begins anew. Until then
+    clients find it as one whose process has ended."""
+
+    def tell() -> None:
+        for node_id in running.state.nodes.ids:
+            running.show_node(node_id, False)
+        get_logger().error("the broker cannot go on until it is reset or restored", reason=running.failed.result())
+
+    running.on_failed = tell
+    if running.failed.done():
+        tell()
+    await stop
+
+
+async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tuple[Running, ControlServer | None]:
+    """The broker, and its control plane if it is to have one. Raises StartupError, _Interrupted."""
+    if options.control is None:
+        return await start(options, loop, opening=_interruptible()), None
+    from .admin_api.operations import Operations
+    from .control import app
+    from .faults import Faults
+    from .recording.ring import Ring
+    from .virtual_clock import VirtualClock
+
+    with contextlib.closing(bind(options.control, SocketSettings())) as sock:
+        running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults(), ring=Ring())
+        operations = Operations(running)
+        await operations.keep_start()
+        control = await app.start_control(
+            operations, options.control.host, sock=sock.dup(), may_write=options.control_write, schemas=options.schemas
+        )
+    return running, control
+
+
+class _Interrupted(BaseException):
+    """The broker was told to stop while it opened its data; no failure, so `except Exception` must not take it."""
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """In it, SIGTERM and SIGINT raise _Interrupted where the program is, once.
+
+    For the opening of the data: it holds up the event loop, by minutes when a large log is recovered or brought to
+    another format, and it may end anywhere, as a crash may come anywhere.
+    """
+    raised = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal raised
+        if not raised:
+            raised = True
+            raise _Interrupted
+
+    try:
+        before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread, which alone gets signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _allow_many_files() -> None:
+    """As many open files as the system lets us have: each partition that is written to keeps one."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,58 @@
+"""Configs that are kept for what has a name but no state of its own here: client metrics and groups (KIP-714, KIP-848).
+
+Owns what is stored, by kind of resource and name, as Kafka's ConfigRecords in the metadata log: a change is durable
+before it shows. What the configs mean, and which are allowed, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...protocol.internal_records.metadata_records import ConfigRecord
+from ..config.resource_types import CLIENT_METRICS, GROUP
+from .log import MetadataLog
+
+KINDS = (CLIENT_METRICS, GROUP)
+
+
+class NamedConfigs:
+    """The stored configs of all resources of these kinds. A resource is there as long as it has one."""
+
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
+        self._kinds: dict[int, dict[str, dict[str, str]]] = {kind: {} for kind in KINDS}
+
+    def of(self, kind: int) -> Mapping[str, Mapping[str, str]]:
+        """Name -> config -> text, of one of KINDS."""
+        return self._kinds[kind]
+
+    def configs(self, kind: int, name: str) -> dict[str, str]:
+        """What is set for one resource; a copy."""
+        return dict(self._kinds[kind].get(name, {}))
+
+    def replay(self, record: ConfigRecord) -> None:
+        """Takes in what a record says, if it is of one of KINDS."""
+        if record.resource_type not in self._kinds:
+            return
+        resources = self._kinds[record.resource_type]
+        if record.value is not None:
+            resources.setdefault(record.resource_name, {})[record.name] = record.value
+        elif configs := resources.get(record.resource_name):
+            configs.pop(record.name, None)
+            if not configs:
+                del resources[record.resource_name]
+
+    def set(self, kind: int, name: str, configs: Mapping[str, str], now_ms: int) -> None:
+        """Makes `configs` all that is set for a resource. Raises StorageError; then nothing has changed."""
+        present = self._kinds[kind].get(name, {})
+        changed: dict[str, str | None] = {key: None for key in present if key not in configs}
+        changed |= {key: value for key, value in configs.items() if present.get(key) != value}
+        if not changed:
+            return
+        records = [
+            ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+            for key, value in changed.items()
+        ]
+        self._metadata.append(records, now_ms)
+        for record in records:
+            self.replay(record)

@@ -1,0 +1,399 @@
+"""Rules of fault injection for requests: which rules fire, and a runner that applies their actions.
+
+Owns the order of the actions: delay or disconnect, run the handler for what is not refused, spoil the response, delay,
+throttle or disconnect, and then damage the bytes. What is sent to the socket, and when, is `connections.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from ...protocol.api_key import ApiKey
+from ...protocol.compiler import builder
+from ...protocol.errors import ErrorCode, ProtocolViolation
+from ...protocol.records import formats
+from .. import message_parts
+from ..faults.rules import StandingRule
+from ..futures import wake
+from ..message_parts import Place
+from .request_runner import HandlerRunner, Mutes, Recipient
+
+if TYPE_CHECKING:
+    from ..broker_state import BrokerState
+    from ..context import RequestContext
+    from .route import Route
+
+LOOK_SECONDS = 0.25  # how often it is asked whether the peer of a call that is held up is still there
+GARBLED_BYTES = 16  # one flipped bit in so many bytes of an answer
+_V2_RECORD_END = 1  # a record of v2 ends with the number of its headers; the value is before that
+
+
+class _Topics:
+    """A broker's topics as `entries.Topics`."""
+
+    def __init__(self, broker: BrokerState) -> None:
+        self._topics = broker.topics
+
+    def topic_name(self, id: bytes) -> str | None:
+        topic = self._topics.by_id(id)
+        return topic.name if topic is not None else None
+
+    def topic_names(self) -> list[str]:
+        return [topic.name for topic in self._topics]
+
+    def partition_count(self, topic: str) -> int:
+        found = self._topics.get(topic)
+        return len(found.partitions) if found is not None else 0
+
+
+class _Chosen:
+    """Whether a rule fires for a place; one match per request, counted when the first place is found.
+
+    Where answers tell nothing of topics, the request itself was matched by its places, and the rule fires for all.
+    """
+
+    def __init__(
+        self, standing: StandingRule, hits: list[StandingRule], path: message_parts.Path | None = None
+    ) -> None:
+        self._standing = standing
+        self._hits = hits
+        self._by_place = path is None or message_parts.is_of_topics(path)
+        self._fires: bool | None = None
+
+    def __call__(self, place: Place) -> bool:
+        if self._by_place and not self._standing.rule.asks_for(place):
+            return False
+        if self._fires is None:
+            self._fires = self._standing.take()
+            if self._fires:
+                self._hits.append(self._standing)
+        return self._fires
+
+
+class Planned:
+    """What is to be done with one request. `rest` is None when nothing of it is left to do; `hits` are the rules that
+    fired so far."""
+
+    __slots__ = ("fired", "hits", "overwritten", "refused", "rest", "spoiling")
+
+    def __init__(self, request: Any) -> None:
+        self.rest = request
+        self.refused: Any = None
+        self.overwritten: list[tuple[StandingRule, message_parts.Path]] = []
+        self.fired: list[StandingRule] = []
+        self.hits: list[StandingRule] = []
+        self.spoiling: list[StandingRule] = []
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no rule does anything."""
+        return not (self.refused is not None or self.overwritten or self.fired or self.spoiling)
+
+
+def faulted(route: Route, request: Any, header: bytes, context: RequestContext) -> FaultedRunner | None:
+    """The runner of a request for which rules fire; None when none of them does."""
+    broker, arrival = context.broker, context.arrival
+    assert broker.faults is not None
+    key, listener = route.api_key, arrival.listener
+    rules = [
+        one for one in broker.faults.requests if one.matches_request(key, context.client_id, listener, arrival.node_id)
+    ]
+    if not rules:
+        return None
+    topics = _Topics(broker)
+    shape = message_parts.shape_of(route.request_class, context.api_version)
+    places: list[Place] | None = None
+    planned = Planned(request)
+    for standing in rules:
+        if standing.rule.is_narrow:
+            if places is None:
+                places = _places(request, shape, context, topics)
+            if not standing.matches_places(places):
+                continue
+        name = standing.rule.action.name
+        if name == "error":
+            _plan_error(planned, standing, request, shape, context, topics)
+        elif name == "wrong_crc":
+            planned.spoiling.append(standing)
+        elif standing.take():
+            planned.fired.append(standing)
+            planned.hits.append(standing)
+    if planned.is_plain and context.faulted is None:
+        return None
+    return FaultedRunner(planned, request, shape, topics, route, header, context)
+
+
+def _places(
+    request: Any, shape: message_parts.Shape, context: RequestContext, topics: message_parts.Topics
+) -> list[Place]:
+    if shape.api_key == ApiKey.FETCH:
+        return [place for _, place in _fetched(request, context, topics)]
+    return message_parts.places(request, shape, topics)
+
+
+def _fetched(request: Any, context: RequestContext, topics: message_parts.Topics) -> list[tuple[Any, Place]]:
+    """What a Fetch reads, by its session's key; most of that may not be in the request."""
+    keys = context.broker.fetch_sessions.keys(request)
+    return [(key, Place(key.topic or topics.topic_name(key.topic_id), key.index)) for key in keys]
+
+
+def _plan_error(
+    planned: Planned,
+    standing: StandingRule,
+    request: Any,
+    shape: message_parts.Shape,
+    context: RequestContext,
+    topics: message_parts.Topics,
+) -> None:
+    """Takes out of what is left of a request what a rule answers."""
+    rule = standing.rule
+    code = rule.action.code or 0
+    path = message_parts.place_of_error(shape, code, topic=rule.topic is not None, partition=rule.partition is not None)
+    if planned.rest is None or path is None:
+        return
+    if not path:
+        if standing.take():
+            refused = message_parts.whole_error(request, shape, code)
+            planned.rest, planned.refused = None, refused
+            planned.hits.append(standing)
+        return
+    chosen = _Chosen(standing, planned.hits, path)
+    if shape.api_key == ApiKey.FETCH:
+        # The handler answers these itself: they must take no part in the wait, the bounds and the session's order.
+        faults = context.faulted if context.faulted is not None else {}
+        for key, place in _fetched(request, context, topics):
+            if key not in faults and chosen(place):
+                faults[key] = cast(ErrorCode, code)  # or a number that is none
+        context.faulted = faults or None
+    elif message_parts.is_known(planned.rest, shape, path):
+        divided = message_parts.divide(planned.rest, shape, path, code, chosen, topics)
+        planned.rest = divided.rest
+        if planned.refused is None:
+            planned.refused = divided.refused
+        elif divided.refused is not None:
+            message_parts.merge(planned.refused, divided.refused, shape.levels)
+    else:
+        planned.overwritten.append((standing, path))
+
+
+class Cut(ProtocolViolation):
+    """A rule closes the connection."""
+
+
+class FaultedRunner(HandlerRunner):
+    """Runs a request for which rules fire: waits, refuses and damages as they say.
+
+    `last_bytes` leave before the connection is closed for a `Cut`; `is_held` while the request waits for nothing but a
+    delay or a rule.
+    """
+
+    __slots__ = ("_mute_ms", "_planned", "_recipient", "_request", "_shape", "_topics", "is_held", "last_bytes")
+
+    def __init__(
+        self,
+        planned: Planned,
+        request: Any,
+        shape: message_parts.Shape,
+        topics: message_parts.Topics,
+        route: Route,
+        header: bytes,
+        context: RequestContext,
+    ) -> None:
+        super().__init__(self._run(), route, header, context)
+        self._planned = planned
+        self._request = request
+        self._shape = shape
+        self._topics = topics
+        self.is_held = False
+        self.last_bytes = b""
+        self._mute_ms = 0
+
+    def start(self, recipient: Recipient) -> asyncio.Future[Any] | None:
+        self._recipient = recipient
+        return super().start(recipient)
+
+    @property
+    def is_large(self) -> bool:
+        """False: the response is built at once, as rules may damage its bytes."""
+        return False
+
+    @property
+    def fault(self) -> str:
+        """The rules that fired so far, for people; all of them are known when the response is built."""
+        return ", ".join(f"fault {one.id}: {one.rule.action.name}" for one in self._planned.hits)
+
+    @property
+    def mutes(self) -> Mutes:
+        if not self._mute_ms:
+            return ()
+        return (partial(self.context.broker.loop.call_later, self._mute_ms / 1000),)
+
+    def _actions(self, name: str) -> list[StandingRule]:
+        return [standing for standing in self._planned.fired if standing.rule.action.name == name]
+
+    async def _run(self) -> Any:
+        """The answer, or None for none. Raises what the handler raises, and Cut."""
+        loop = self.context.broker.loop
+        turn = loop.create_future()
+        loop.call_soon(wake, turn)
+        await turn  # the connection closes with `last_bytes` for a request that waits only
+        for standing in self._planned.fired:
+            action = standing.rule.action
+            if action.name == "stall":
+                await self._stalled(standing)
+            elif action.when == "before":
+                if action.name == "delay":
+                    await self._delayed(action.ms or 0)
+                else:
+                    raise Cut(f"fault {standing.id}: disconnected before the request was handled")
+        response = await self._answered()
+        for standing in self._actions("throttle"):
+            self._mute_ms = max(self._mute_ms, standing.rule.action.ms or 0)
+        if self._mute_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = self._told_ms(self._mute_ms)
+        for standing in self._planned.fired:
+            action = standing.rule.action
+            if action.when == "after":
+                if action.name == "delay":
+                    await self._delayed(action.ms or 0)
+                else:
+                    raise Cut(f"fault {standing.id}: disconnected after the request was handled")
+        return response
+
+    def _told_ms(self, ms: int) -> int:
+        """The throttle time as the version can tell it."""
+        return ms if any(name == "throttle_time_ms" for name, _ in self._shape.layout.plan) else 0
+
+    async def _answered(self) -> Any:
+        """Has done what is not refused; the answer to both."""
+        planned, shape = self._planned, self._shape
+        refused = planned.refused
+        if shape.api_key == ApiKey.PRODUCE and refused is not None:
+            self._note_missed()
+        if planned.rest is None:
+            response = refused
+        else:
+            response = await self.route.handler(planned.rest, self.context)
+            if response is not None and refused is not None:
+                message_parts.merge(response, refused, shape.levels)
+        if shape.api_key == ApiKey.PRODUCE and self._request.acks == 0:
+            if refused is not None:  # as for records that are refused for a reason
+                raise Cut("a fault refused records of a request with acks=0")
+            return None
+        for standing, path in planned.overwritten:
+            chosen = _Chosen(standing, planned.hits, path)
+            message_parts.overwrite(response, path, standing.rule.action.code or 0, chosen, self._topics)
+        for standing in planned.spoiling:
+            spoil_records(response, standing, self._topics, planned.hits)
+        return response
+
+    def _note_missed(self) -> None:
+        """Batches that a rule refuses are missed like those that the broker refuses."""
+        rest, topics = self._planned.rest, self.context.broker.topics
+        kept = {id(data) for topic in rest.topic_data for data in topic.partition_data} if rest is not None else set()
+        for topic in self._request.topic_data:
+            name = topic.name or self._topics.topic_name(topic.topic_id)
+            for data in topic.partition_data:
+                if id(data) not in kept and topics.has_partition(name or "", data.index):
+                    topics.partition(name or "", data.index).missed.note_records(data.records)
+
+    # Waits, in real time
+
+    async def _delayed(self, ms: int) -> None:
+        over = self.context.broker.loop.create_future()
+        timer = self.context.broker.loop.call_later(ms / 1000, wake, over)
+        try:
+            await self._held(over)
+        finally:
+            timer.cancel()
+
+    async def _stalled(self, standing: StandingRule) -> None:
+        if standing.is_removed:
+            return
+        over = self.context.broker.loop.create_future()
+
+        def end_early() -> None:
+            wake(over)
+
+        standing.on_removed.append(end_early)
+        try:
+            await self._held(over)
+        finally:
+            if end_early in standing.on_removed:
+                standing.on_removed.remove(end_early)
+
+    async def _held(self, over: asyncio.Future[None]) -> None:
+        """Waits, for as long as the peer is there and the broker is not stopped."""
+        loop = self.context.broker.loop
+        look: asyncio.TimerHandle | None = None
+
+        def look_again() -> None:
+            nonlocal look
+            if self._recipient.is_wanted():
+                look = loop.call_later(LOOK_SECONDS, look_again)
+            else:
+                self._recipient.abort()
+
+        self.is_held = True
+        try:
+            look_again()
+            await over
+        finally:
+            self.is_held = False
+            if look is not None:
+                look.cancel()
+
+    # Bytes
+
+    def parts(self) -> list[Any]:
+        """The bytes of the response, in pieces, damaged where a rule says so. Raises Cut for one that is truncated."""
+        response = self.response
+        if response is None:
+            return []
+        if self.route.api_key == ApiKey.API_VERSIONS and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            parts: list[Any] = [self.header]
+            builder(type(response), 0)(response, parts.append)  # the one layout that every client knows (KIP-511)
+        else:
+            parts = super().parts()
+        for standing in self._actions("garble"):
+            parts = [garbled(b"".join(parts), len(self.header), standing.random.randrange)]
+        cuts = self._actions("truncate")
+        if cuts:
+            data = b"".join(parts)
+            sent = min(standing.rule.action.bytes or 0 for standing in cuts)
+            self.last_bytes = len(data).to_bytes(4, "big") + data[:sent]
+            raise Cut(f"fault {cuts[0].id}: {sent} of {len(data)} bytes of the answer were sent")
+        return parts
+
+
+def garbled(data: bytes, start: int, below: Callable[[int], int]) -> bytes:
+    """A copy with bits flipped from `start` on; `below(n)` draws a number from 0 to n - 1."""
+    copied = bytearray(data)
+    size = len(data) - start
+    for _ in range(1 + size // GARBLED_BYTES if size else 0):
+        copied[start + below(size)] ^= 1 << below(8)
+    return bytes(copied)
+
+
+def spoil_records(
+    response: Any, standing: StandingRule, topics: message_parts.Topics, hits: list[StandingRule]
+) -> None:
+    """Flips a bit in the records of a Fetch answer, in each partition that the rule names: in copies of them."""
+    chosen = _Chosen(standing, hits)
+    for topic in response.responses:
+        name = topic.topic or topics.topic_name(topic.topic_id)
+        for answer in topic.partitions:
+            first = next(formats.headers(answer.records), None) if answer.records else None
+            if first is not None and chosen(Place(name, answer.partition_index)):
+                answer.records = _with_wrong_crc(answer.records, *first)
+
+
+def _with_wrong_crc(records: Any, position: int, header: Any) -> bytes:
+    """The last byte of the first entry's last value is another one: whoever does not look at the CRC can read it."""
+    copied = bytearray(records)
+    end = position + header.size_bytes - (_V2_RECORD_END if header.magic == 2 else 0)
+    copied[end - 1] ^= 1
+    return bytes(copied)
