@@ -30,11 +30,11 @@ LOGGERS = (
     *(
         PREFIX + module
         for module in """
-    admin_api.operations background.cleaner background.forced_upgrade background.log_dir_moves
-    background.maintenance background.start_progress broker_state config.values control.app control.web.site
-    errors groups.lookups metadata.adoption metadata.topics metadata.topology metrics.client_ledger
-    metrics.client_telemetry network.connections network.request_log network.server quotas.client_quotas
-    recording.recorder recording.tap replica.flush replica.log_dirs transactions.coordinator
+    admin_api.operations background.cleaner background.log_dir_moves background.maintenance broker_state
+    config.values control.app control.web.site errors groups.lookups main metadata.adoption metadata.topics
+    metadata.topology metrics.client_ledger metrics.client_telemetry network.connections network.request_log
+    quotas.client_quotas recording.recorder recording.tap replica.flush replica.forced_upgrade replica.log_dirs
+    replica.start_progress transactions.coordinator
     """.split()
     ),
 )

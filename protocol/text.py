@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -75,3 +76,14 @@ def time_ms(text: str) -> int:
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def places(text: str) -> list[dict[str, Any]]:
+    """The partitions of TOPIC or TOPIC:0,1. Raises ValueError."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return [{"topic": topic}]
+    found = numbers.split(",")
+    if not all(number.isascii() and number.isdigit() and len(number) < 11 for number in found):
+        raise ValueError(f"{text!r} is not TOPIC or TOPIC:0,1")
+    return [{"topic": topic, "partition": int(number)} for number in found]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
@@ -118,14 +118,3 @@ async def delete(state: BrokerState, group_id: str) -> None:
     if code is not ErrorCode.NONE:
         reason = "; it still has members" if code is ErrorCode.NON_EMPTY_GROUP else ""
         raise Refused(code, f"{code.name}: the group {group_id} is not deleted{reason}")
-
-
-def places(text: str) -> list[dict[str, Any]]:
-    """The partitions of TOPIC or TOPIC:0,1. Raises ValueError."""
-    topic, colon, numbers = text.partition(":")
-    if not colon:
-        return [{"topic": topic}]
-    found = numbers.split(",")
-    if not all(number.isascii() and number.isdigit() and len(number) < 11 for number in found):
-        raise ValueError(f"{text!r} is not TOPIC or TOPIC:0,1")
-    return [{"topic": topic, "partition": int(number)} for number in found]

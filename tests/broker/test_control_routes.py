@@ -397,7 +397,7 @@ async def test_every_route_is_called(tmp_path: Path) -> None:
         assert await api.ask("GET", "/producers?topic=orders") == {"producers": []}
         await api.ask("GET", "/groups/none", status=404)
         for level in ("DEBUG", None):
-            found = await api.ask("PUT", "/log-levels", {"logger": "state", "level": level})
+            found = await api.ask("PUT", "/log-levels", {"logger": "broker_state", "level": level})
             assert found == await api.ask("GET", "/log-levels")
         documented = {(m.upper(), path) for path, methods in api.described["paths"].items() for m in methods}
         assert api.called == documented

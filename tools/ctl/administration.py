@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ...broker.admin_api.group_offsets import places
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
+from ...protocol.text import places
 from .http_client import Client, Wrong
 from .output import plain, table
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....protocol.limits import INT64_MAX
-from ....protocol.text import time_ms
-from ...admin_api.group_offsets import places
+from ....protocol.text import places, time_ms
 from ...admin_api.views import AclEntry
 from ...groups.resets import CURRENT, EARLIEST, LATEST, OFFSET, SCENARIOS, SHIFT, TIME
 from ..route import Refusal

@@ -165,7 +165,7 @@ def test_missing_extras_are_named(
     imported = builtins.__import__
 
     def without(name: str, *arguments: Any) -> Any:
-        if name == "census.plan":
+        if name == "jobs.census.plan":
             raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
         return imported(name, *arguments)
 
