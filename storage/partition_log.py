@@ -23,30 +23,30 @@ from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, validate
 from ..protocol.records.batch import BatchHeader
 from ..protocol.records.validate import Prepared
+from .compaction.swap import replacements, swap_in
 from .config import LogConfig
 from .errors import DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
+from .format.clean_close import Noted
 from .format.leader_epochs import LeaderEpochs
 from .format.partition_metadata import make_folder, write_topic_id
 from .io.files import Files
-from .log import retention
+from .log import markers, retention
 from .log.append_plan import built, plan
 from .log.availability import CLOSED, watched
 from .log.flusher import Flusher
+from .log.markers import check_marker
 from .log.read_view import ReadableLog
 from .log.recovery import NOTHING_NOTED, OnChecked, Recovered, open_segments
 from .log.results import Appended, NewRecord, Slice, TimestampOffset
-from .log_dir.clean_close import Noted
-from .producers import markers, txn_index
+from .producers import txn_index
 from .producers.duplicate_scan import DuplicateScan
-from .producers.markers import check_marker
 from .producers.producer_state import CachedBatch, Producer, expires_ms, forget_below, is_below
 from .producers.txn_index import ABORT, COMMIT, Marker
 from .producers.verification_guard import IN_TRANSACTION, Guard, Guards
 from .segments.segment import Segment
-from .segments.swap import replacements, swap_in
 
 if TYPE_CHECKING:
-    from .compaction.rewrite import Rewritten
+    from .compaction.swap import Rewritten
     from .log.upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]

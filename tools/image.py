@@ -140,11 +140,11 @@ def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
 
     Where one of them was used before, nothing is changed and its cluster id is returned.
     """
+    from ..storage import restore
+    from ..storage.format.file_names import META_PROPERTIES
+    from ..storage.format.meta_properties import parse_meta_properties
     from ..storage.io.files import DiskFiles
-    from ..storage.log_dir import restore
     from ..storage.log_dir.directory import DataDirectory
-    from ..storage.log_dir.file_names import META_PROPERTIES
-    from ..storage.log_dir.meta_properties import parse_meta_properties
 
     files = DiskFiles()
     restore.finish(files, options.data_dirs)  # an interrupted one may have taken meta.properties away

@@ -35,8 +35,8 @@ from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats
 from ..protocol.records.errors import CorruptRecords
 from ..storage.errors import StorageError
+from ..storage.follower_log import FollowerLog
 from ..storage.io.files import DiskFiles
-from ..storage.log.follower import FollowerLog
 from ..storage.log_dir.directory import DataDirectory, new_id
 from .command_line import FOUND_DAMAGE, Parser, add_bootstrap, printing
 from .disk.import_dir import open_metadata

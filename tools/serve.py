@@ -222,10 +222,7 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     """
     try:
         options, log_format = parse_serve(arguments, os.environ)
-        from ..broker import (
-            logs,
-            main,  # after the checks: these import the event loop and the whole broker
-        )
+        from ..broker import logs, main
 
         logs.configure(log_format, dict(options.log_levels))
         return main.serve(options, on_ready)

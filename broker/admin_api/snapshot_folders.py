@@ -8,11 +8,11 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 
+from ...storage import restore
 from ...storage.io import folder_copies
 from ...storage.io.files import Files
 from ...storage.io.folder_copies import Entry
-from ...storage.log_dir import restore
-from ...storage.log_dir.restore import DirectoryCopy, Staged
+from ...storage.restore import DirectoryCopy, Staged
 from .views import OperationError
 
 _SPARE_BYTES = 1 << 20  # for the folders themselves, and what a running broker writes meanwhile

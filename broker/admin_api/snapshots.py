@@ -5,7 +5,7 @@ as by a fast restart, nothing of the old state is written any more, and the new 
 that was closed, with the same sockets. Files in memory are forked, which costs what their names cost.
 
 Files on a disk are copied. A restore copies them beside what the directories contain, while the old state is served,
-and decides in one step (storage/log_dir/restore.py). Until the decision every error leaves the old state in service;
+and decides in one step (storage/restore.py). Until the decision every error leaves the old state in service;
 after it the restore is completed by this process or by the next start.
 """
 
@@ -17,11 +17,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...storage import restore as restores
 from ...storage.errors import StorageError
+from ...storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ...storage.io.memory import MemoryFiles
-from ...storage.log_dir import restore as restores
-from ...storage.log_dir.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
-from ...storage.log_dir.restore import Staged
+from ...storage.restore import Staged
 from ..broker_state import BrokerState
 from ..metadata.topology import TopologyNote
 from ..virtual_clock import ClockNote, VirtualClock

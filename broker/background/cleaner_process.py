@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from ...storage.compaction.compaction import Clean, Cleaned, Group, OnProgress, SegmentFacts, clean
-from ...storage.compaction.rewrite import Rewritten
+from ...storage.compaction.swap import CLEANED, SEGMENT_FILE, Rewritten
 from ...storage.errors import StorageError
 from ...storage.io.files import DiskFiles, Files
-from ...storage.segments.swap import CLEANED, SEGMENT_FILE
 
 UNLIMITED = 1e300  # bytes in a second, from here on
 _LEAST_WAIT_S = 0.001

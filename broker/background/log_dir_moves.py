@@ -1,6 +1,6 @@
 """Partitions that move from one data directory of the broker to another (KIP-113).
 
-Owns which of them move and how far they are. A copy grows beside the partition (`storage/log/future.py`), which is read
+Owns which of them move and how far they are. A copy grows beside the partition (`storage/future_log.py`), which is read
 and written meanwhile; when it has everything, its directory is written down for the partition, it takes the place, and
 the old folder goes a little later, as that of a deleted topic. Everything that waits for the disk is done in threads
 but that last step, on the event loop because nothing may be appended in it: by then there is little left to copy and
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.records.errors import CorruptRecords
 from ...storage.errors import DirectoryFailed, OffsetOutOfRange, StorageError
+from ...storage.future_log import FutureLog, discard, future_name, open_in_place
 from ...storage.io.disk_errors import lasting_error
-from ...storage.log.future import FutureLog, discard, future_name, open_in_place
 from ..config.message_format import forced_upgrade
 from ..futures import wake
 from ..logs import get_logger

@@ -29,7 +29,7 @@ from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.config import LogConfig
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint

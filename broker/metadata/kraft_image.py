@@ -33,7 +33,7 @@ from ...protocol.internal_records.metadata_records import (
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.schema import spec
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.io.files import File, Files
 from ..config.resource_types import BROKER, TOPIC

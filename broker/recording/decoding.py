@@ -25,13 +25,7 @@ from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
-from ...protocol.headers import (
-    read_prefix,
-    read_response_header,
-    read_rest,
-    request_header,
-    response_header,
-)
+from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
 from ...protocol.schema import VERSION_MAX, spec, types_of
 from ...storage.format.partition_metadata import decode_id, encode_id

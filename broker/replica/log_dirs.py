@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...protocol.internal_records.metadata_values import TOPIC_ID as METADATA_TOPIC_ID
+from ...storage import restore
 from ...storage.config import LogConfig
 from ...storage.errors import DirectoryFailed, StorageError
+from ...storage.format.file_names import META_PROPERTIES, stored_node_id
+from ...storage.format.meta_properties import parse_meta_properties
 from ...storage.format.partition_metadata import decode_id
 from ...storage.io.disk_errors import lasting_error
 from ...storage.io.files import Files
 from ...storage.log.losses import Loss
-from ...storage.log_dir import restore
 from ...storage.log_dir.directory import DataDirectory
-from ...storage.log_dir.file_names import META_PROPERTIES, stored_node_id
-from ...storage.log_dir.meta_properties import parse_meta_properties
 from ...storage.partition_log import PartitionLog
 from ..config.values import EVERY_DIRECTORY
 from ..logs import get_logger

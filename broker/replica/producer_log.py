@@ -17,7 +17,7 @@ from ...protocol.names import meant, near
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint
 from ...storage.io.files import DiskFiles

@@ -28,7 +28,7 @@ from ...protocol.records.layout import (
 from ...protocol.records.schemas import BATCH_HEADER, CODEC_NAMES, MESSAGE_V0, MESSAGE_V1, RECORD_V2, SizedBytes, fields
 from ...protocol.records.walk import MIN_RECORD_BYTES, varint, varlong
 from ...protocol.text import time_text
-from ...storage.check import inspect
+from ...storage import inspect
 from ..metadata import record_values
 from ..metadata.record_values import Part
 from .tracer import Stopped, Tracer, Window

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
+from .. import inspect, restore
 from ..errors import StorageError
 from ..format import checkpoint
+from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
+from ..format.meta_properties import parse_meta_properties
 from ..format.partition_metadata import FILE_NAME, decode_id, read_topic_id
 from ..io.files import Files
-from ..log_dir import restore
-from ..log_dir.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
-from ..log_dir.meta_properties import parse_meta_properties
-from . import inspect
 from .partition import LEFTOVERS, Circumstances, Finding, Walk
 
 CHECKPOINTS = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from . import inspect
+from .. import inspect
 
 NO_MARKER, OTHER_CONTROL = -1, -2
 

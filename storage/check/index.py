@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Self
 
 from ...protocol.records.batch import BatchHeader
+from .. import inspect
 from ..errors import StorageError
 from ..format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from ..io.files import Files
-from . import inspect
 
 _PIECE_ENTRIES = 4096
 

@@ -15,6 +15,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ...protocol.records.batch import BatchHeader
+from .. import inspect
+from ..compaction.swap import OF_JOBS, SEGMENT_FILE
 from ..errors import StorageError
 from ..format import checkpoint
 from ..format.schemas import ABORTED_TRANSACTION_BYTES
@@ -22,8 +24,6 @@ from ..io.files import Files
 from ..producers import snapshot, txn_index
 from ..producers.producer_state import Producer, advance
 from ..segments.segment import LOG_SUFFIX
-from ..segments.swap import OF_JOBS, SEGMENT_FILE
-from . import inspect
 from .epochs import EpochOrder, epoch_problems
 from .facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
 from .segment import look

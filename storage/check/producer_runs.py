@@ -8,9 +8,9 @@ joined across those of others, as these begin no transaction.
 from __future__ import annotations
 
 from ...protocol.records.batch import BatchHeader
+from .. import inspect
 from ..producers import txn_index
 from ..producers.producer_state import SEQUENCE_SPACE, at_or_below
-from . import inspect
 from .facts import NO_MARKER, OTHER_CONTROL, Events, Run
 
 _MAX_SEQUENCE = SEQUENCE_SPACE - 1

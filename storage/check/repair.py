@@ -28,19 +28,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...protocol.primitives import ZERO_UUID
+from .. import inspect, restore
+from ..compaction.swap import SEGMENT_FILE, finish_leftovers
 from ..errors import StorageError
 from ..format import checkpoint
+from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES
 from ..format.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from ..io.copy_on_write import Overlay
 from ..io.files import Files, write_atomically
 from ..io.undo_journal import Backup, SavingFiles
 from ..log.retention import epochs_from
-from ..log_dir import restore
-from ..log_dir.file_names import CLEAN_SHUTDOWN, META_PROPERTIES
 from ..producers import txn_index
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
-from ..segments.swap import SEGMENT_FILE, finish_leftovers
-from . import inspect
 from .directory import CHECKPOINTS, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
 from .partition import LEFTOVERS, Aborted, Circumstances, Finding, Walk
 from .repair_log import apply_plan, plan_log

@@ -20,14 +20,14 @@ from crc32c import crc32c
 
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, HEADER_BYTES, LEADER_EPOCH_AT, PREFIX_BYTES
+from .. import inspect
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..io.undo_journal import Part, SavingFiles
 from ..producers import txn_index
+from ..segments.entry_check import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem
 from ..segments.segment import SUFFIXES
 from ..segments.sound_entries import sound_at, sound_entries
-from . import inspect
-from .entry import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:

@@ -13,10 +13,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+from .. import inspect
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
-from . import inspect
-from .entry import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
+from ..segments.entry_check import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
 from .facts import Bad, End, EpochStretch, Events, Finding, First, SegmentTask, SnapshotDue
 from .index import OffsetEntries, TimeEntries
 from .producer_runs import OpenRuns

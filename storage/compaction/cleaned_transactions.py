@@ -15,7 +15,7 @@ from ..errors import StorageError
 from ..io.files import Files
 from ..producers import txn_index
 from ..producers.txn_index import AbortedTransaction
-from ..segments.swap import SEGMENT_FILE
+from .swap import SEGMENT_FILE
 
 
 def aborted_transactions(files: Files, directory: str) -> list[AbortedTransaction]:

@@ -35,10 +35,18 @@ from ..producers import txn_index
 from ..producers.producer_state import Producer
 from ..segments.scan import entries
 from ..segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
-from ..segments.swap import CLEANED
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .offset_map import OffsetMap
-from .rewrite import Limits, Read, Rewritten, Source, Verdict, every, none, rewrite
+from .rewrite import (
+    Limits,
+    Read,
+    Source,
+    Verdict,
+    every,
+    none,
+    rewrite,
+)
+from .swap import CLEANED, Rewritten
 
 OnProgress = Callable[[int], None]
 """Is told how many bytes were read or written since the last call, about every MiB; it may wait (a throttle). What it

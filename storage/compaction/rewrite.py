@@ -34,7 +34,7 @@ from ..io.files import Files
 from ..producers import txn_index
 from ..segments.scan import entries
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
-from ..segments.swap import CLEANED
+from .swap import CLEANED, Rewritten
 
 _LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: where its marker lies
 _WRITE_BYTES = 1 << 20  # written, and reported, at once
@@ -48,17 +48,6 @@ class Source(NamedTuple):
 
     log_path: str
     size_bytes: int
-
-
-class Rewritten(NamedTuple):
-    """A segment that was written. `converted` counts the records that were in an older format before, `records` all
-    (1 for an old wrapper that stays one and was not opened)."""
-
-    base_offset: int
-    next_offset: int
-    size_bytes: int
-    converted: int
-    records: int = 0
 
 
 class Run(NamedTuple):

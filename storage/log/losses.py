@@ -54,8 +54,8 @@ class Behind(NamedTuple):
 
 def count_behind(files: Files, segment: Segment, position: int, later: Sequence[Segment]) -> Behind:
     """Counts the sound entries of a segment from a position on, and those of later segments. StorageError, OSError."""
-    from ..check import inspect  # nothing of it is needed where nothing is damaged
-    from ..check.entry import Place
+    from .. import inspect  # nothing of it is needed where nothing is damaged
+    from ..segments.entry_check import Place
     from ..segments.sound_entries import run_of_sound_entries
 
     batches, records, end_offset = 0, 0, -1

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from ..config import LogConfig
 from ..errors import OffsetOutOfRange
+from ..format.clean_close import ClosedLog
 from ..io.files import Files
-from ..log_dir.clean_close import ClosedLog
-from ..producers.stable_offset import Transactions
-from ..segments import find_by_time, read_range
+from ..segments import read_range
 from ..segments.segment import Segment
+from . import find_by_time
 from .availability import Watched, watched
 from .losses import Loss
 from .results import Slice, TimestampOffset
+from .stable_offset import Transactions
 
 if TYPE_CHECKING:
     from ..format.leader_epochs import LeaderEpochs

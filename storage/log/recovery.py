@@ -5,7 +5,7 @@ The mirror of the write order in FORMAT.md. The passes, in order:
 1. Leftovers of an interrupted deletion or cleaning are removed or, where a swap had begun, completed.
 2. Index files without a log are removed; the segments are listed.
 3. After a clean shutdown by Ottla no segment is read if all have the sizes with which they were closed
-   (`storage/log_dir/clean_close.py`): the newest ends where it was closed, and its first use compares. From the first
+   (`storage/format/clean_close.py`): the newest ends where it was closed, and its first use compares. From the first
    that has another size on they are read.
    After a clean shutdown by another owner the checkpoint of recovery points and the newest snapshot name that end; if
    they differ, the indexes of the newest segment are looked at, and the headers behind their last entry; if it does not
@@ -33,20 +33,20 @@ from ...protocol.limits import INT32_MAX
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import crc_matches
+from ..compaction.swap import SEGMENT_FILE, finish_leftovers
 from ..config import LogConfig
 from ..errors import StorageError
 from ..format import checkpoint
+from ..format.clean_close import ClosedLog, Noted
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ..io.files import Files
-from ..log_dir.clean_close import ClosedLog, Noted
 from ..producers import snapshot, txn_index
 from ..producers.producer_state import Producer, advance
 from ..producers.store import Producers
 from ..segments.scan import entries
 from ..segments.segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
 from ..segments.segment_ends import is_short
-from ..segments.swap import SEGMENT_FILE, finish_leftovers
 from . import losses
 from .losses import Loss
 from .retention import epochs_from

@@ -11,17 +11,17 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from ..compaction.swap import DELETED
 from ..io.files import Files
 from ..producers import txn_index
 from ..producers.store import Producers
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
-from ..segments.swap import DELETED
 
 if TYPE_CHECKING:
-    from ..partition_log import PartitionLog
+    from .log_state import LogState
 
 
-def expired(log: PartitionLog, now_ms: int) -> int:
+def expired(log: LogState, now_ms: int) -> int:
     """How many of the oldest segments go: none above the high watermark, and all only if the newest has records.
 
     In Kafka's order: those that end at or below the log start; then, if the policy deletes, those without which
@@ -51,7 +51,7 @@ def expired(log: PartitionLog, now_ms: int) -> int:
     return number
 
 
-def due_ms(log: PartitionLog) -> int | None:
+def due_ms(log: LogState) -> int | None:
     """From when on some segment goes if the log stays as it is: 0 if at once, None if never. StorageError."""
     if expired(log, 0):  # by the log start or by size
         return 0
@@ -62,7 +62,7 @@ def due_ms(log: PartitionLog) -> int | None:
     return when_ms if expired(log, when_ms) else None
 
 
-def start_of_kept(log: PartitionLog, now_ms: int) -> int:
+def start_of_kept(log: LogState, now_ms: int) -> int:
     """The log start that `PartitionLog.retain` would leave. StorageError."""
     segments, number = log.segments, expired(log, now_ms)
     start = segments[number].base_offset if number < len(segments) else log.log_end_offset

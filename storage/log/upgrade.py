@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..compaction.rewrite import Limits, Rewritten, Source, holds_old_formats, rewrite
+from ..compaction.rewrite import Limits, Source, holds_old_formats, rewrite
+from ..compaction.swap import Rewritten, replacements, swap_in
 from ..config import LogConfig
 from ..errors import StorageError
 from ..io.files import Files
 from ..segments.segment import LOG_SUFFIX, Segment
-from ..segments.swap import replacements, swap_in
 from .recovery import Recovered
 
 

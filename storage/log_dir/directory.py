@@ -22,8 +22,12 @@ from typing import TYPE_CHECKING
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
+from .. import restore
 from ..config import LogConfig
 from ..errors import DirectoryFailed, DirectoryLocked, StorageError
+from ..format import clean_close
+from ..format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
+from ..format.meta_properties import parse_meta_properties
 from ..format.partition_metadata import encode_id, read_topic_id
 from ..format.properties import format_properties
 from ..io.disk_errors import is_passing, lasting_error
@@ -31,9 +35,6 @@ from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss
 from ..log.recovery import NOTHING_NOTED
 from ..partition_log import PartitionLog
-from . import clean_close, restore
-from .file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
-from .meta_properties import parse_meta_properties
 from .offset_checkpoints import NotedOffsets
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ..check import inspect
+from .. import inspect
 from ..errors import StorageError
 
 SNAPSHOT_SUFFIX = ".checkpoint"

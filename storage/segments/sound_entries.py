@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from ...protocol.records import formats
 from ...protocol.records.batch import HEADER_BYTES
 from ...protocol.records.errors import CorruptRecords
-from ..check import inspect
-from ..check.entry import GAP, Place, entry_problem
+from .. import inspect
 from ..format.index import MAX_RELATIVE_OFFSET
+from .entry_check import GAP, Place, entry_problem
 
 _SIZES = rb"(?:\x00\x00\x00[\x0e-\xff]|\x00\x00[\x01-\xff].|\x00[\x01-\xff]..|[\x01-\x7f]...)"
 # A search gives up when what looked like entries had so many bytes: garbage may look like nothing else.

@@ -13,14 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.faults import (
-    ACTIONS,
-    Faults,
-    Rule,
-    StandingRule,
-    UnknownFault,
-    actions,
-)
+from ottla.broker.faults import ACTIONS, Faults, Rule, StandingRule, UnknownFault, actions
 from ottla.broker.message_parts import Place
 from ottla.broker.testing.faults import FaultsView
 

@@ -17,9 +17,9 @@ from patience import PATIENCE_S
 from test_serve import serving
 
 from ottla.broker import Embedded
+from ottla.storage.format.file_names import META_PROPERTIES
 from ottla.storage.io import permissions
 from ottla.storage.io.files import DiskFiles, SharedFiles, write_atomically
-from ottla.storage.log_dir.file_names import META_PROPERTIES
 from ottla.tools.disk.import_dir import import_dir
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify

@@ -14,7 +14,7 @@ from ottla.client import mirror as engine
 from ottla.protocol.records import batch, legacy
 from ottla.storage.check.directory import Verification
 from ottla.storage.errors import StorageError
-from ottla.storage.log.follower import FollowerLog
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.tools import mirror as tool
 from ottla.tools.mirror import Cannot, Progress, has_gap, mirror, run_mirror

@@ -15,7 +15,7 @@ from test_moves import RATE, SMALL, ask, begun, faults, finished, other, read, r
 from ottla.broker.background.log_dir_moves import BEGINNINGS
 from ottla.broker.config.values import ConfigSource
 from ottla.protocol.records import formats
-from ottla.storage.log.future import FutureLog
+from ottla.storage.future_log import FutureLog
 
 
 @pytest.fixture

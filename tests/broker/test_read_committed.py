@@ -14,7 +14,7 @@ from harness import Broker, Client, fetch, only, records, running
 
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.records import batch, formats
-from ottla.storage.log.follower import FollowerLog
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.producers.txn_index import ABORT, COMMIT
 
 DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"

@@ -24,8 +24,8 @@ from test_serve import serving
 from ottla.broker import Embedded
 from ottla.broker.admin_api import operations, snapshot_folders
 from ottla.broker.admin_api.operations import OperationError
-from ottla.storage.log_dir import restore
-from ottla.storage.log_dir.file_names import CLEAN_SHUTDOWN, RESTORE
+from ottla.storage import restore
+from ottla.storage.format.file_names import CLEAN_SHUTDOWN, RESTORE
 from ottla.tools.disk.dump import dump
 from ottla.tools.disk.formats import formats
 from ottla.tools.disk.import_dir import import_dir

@@ -11,7 +11,7 @@ import pytest
 from harness import Broker, only, produce, records, running
 
 from ottla.protocol.records import batch
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.tools.disk.dump import dump
 from ottla.tools.disk.formats import formats
 from ottla.tools.disk.verify import verify

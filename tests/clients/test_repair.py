@@ -12,7 +12,7 @@ from mixed_records import difference, mixed
 from patience import PATIENCE_S
 from running_broker import RunningBroker
 
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

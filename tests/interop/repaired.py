@@ -22,7 +22,7 @@ from kafka_directories import Writer  # type: ignore[import-not-found]
 from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
 from line_clients import Seen  # type: ignore[import-not-found]
 
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
 

@@ -19,13 +19,13 @@ from ottla.pipeline.jobs.audit.report import AuditReport
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.storage.check.directory import Verification
 from ottla.storage.check.facts import Finding
 from ottla.storage.config import LogConfig
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.log.follower import FollowerLog
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.producers import snapshot, txn_index
 

@@ -23,10 +23,10 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.compaction.cleaned_transactions import aborted_transactions
 from ottla.storage.compaction.compaction import Clean, Dirtiness, Group, clean
+from ottla.storage.compaction.swap import swap_in
 from ottla.storage.io.files import DiskFiles, Files
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
 from ottla.storage.producers.txn_index import AbortedTransaction, dump
-from ottla.storage.segments.swap import swap_in
 
 __all__ = ["FOLDER", "Laid", "Outcome", "SimulatedFiles", "entries_of", "marker", "old", "rows", "run", "task"]
 

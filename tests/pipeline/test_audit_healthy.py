@@ -24,8 +24,8 @@ from ottla.pipeline.backend import ReadError  # noqa: E402
 from ottla.pipeline.jobs.audit import report as report_module  # noqa: E402
 from ottla.pipeline.jobs.audit.steps import Audit, one_after_the_other  # noqa: E402
 from ottla.protocol.records import batch  # noqa: E402
+from ottla.storage.follower_log import FollowerLog  # noqa: E402
 from ottla.storage.io.files import DiskFiles  # noqa: E402
-from ottla.storage.log.follower import FollowerLog  # noqa: E402
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
 
 GOLDEN = TESTS / "oracle" / "golden"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ottla.pipeline.jobs.audit import records as by_arrays
 from ottla.pipeline.jobs.audit.tasks import SegmentItem, look_over
 from ottla.protocol.records import batch, formats
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.storage.check.facts import Run, SegmentTask
 from ottla.storage.check.segment import one_by_one
 

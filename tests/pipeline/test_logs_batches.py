@@ -18,7 +18,7 @@ from ottla.pipeline.columns import BATCH_COLUMNS, BATCH_FIELDS, batch_schema
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 
 Row = dict[str, Any]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

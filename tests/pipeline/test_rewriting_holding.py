@@ -18,15 +18,15 @@ from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-fo
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.in_place.directory_hold import UPGRADED, held, own_suffix, put_in_place, sweep
 from ottla.pipeline.readers.files.catalog import Catalog
+from ottla.storage import restore
 from ottla.storage.check.directory import Verification
 from ottla.storage.check.repair import Repair
 from ottla.storage.compaction.rewrite import Limits, Source, rewrite
 from ottla.storage.config import LogConfig
+from ottla.storage.format.file_names import RESTORE
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.io.undo_journal import Backup
-from ottla.storage.log_dir import restore
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, LOCK, DataDirectory
-from ottla.storage.log_dir.file_names import RESTORE
 
 ROOT, FOLDER = "/data", "/data/orders-0"
 OLD = [(0, [piece(1, 0, 0, (1, 1, 1, 1, 1), (5,))]), (6, [piece(0, 0, 6, (1,), (0,))])]

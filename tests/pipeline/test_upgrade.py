@@ -26,7 +26,8 @@ from ottla.pipeline.jobs.upgrade.comparison import Different, compare
 from ottla.pipeline.jobs.upgrade.report import UpgradeReport
 from ottla.pipeline.jobs.upgrade.steps import Upgrade
 from ottla.protocol.records import batch, formats
-from ottla.storage.compaction.rewrite import Rewritten, Source, rewrite
+from ottla.storage.compaction.rewrite import Source, rewrite
+from ottla.storage.compaction.swap import Rewritten
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles

@@ -21,7 +21,14 @@ from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 from ottla.pipeline.jobs.in_place.windows import upgrading
 from ottla.pipeline.readers.columnar import upgrade as columnar
 from ottla.protocol.records import batch
-from ottla.storage.compaction.rewrite import LIMITS, Limits, Rewritten, Source, rewrite, rewritten
+from ottla.storage.compaction.rewrite import (
+    LIMITS,
+    Limits,
+    Source,
+    rewrite,
+    rewritten,
+)
+from ottla.storage.compaction.swap import Rewritten
 from ottla.storage.errors import StorageError
 
 FOLDER = "/data/orders-0"

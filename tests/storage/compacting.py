@@ -13,8 +13,8 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader, Record
 from ottla.storage.compaction.compaction import Clean, Cleaned, Group, SegmentFacts, clean
+from ottla.storage.compaction.swap import swap_in
 from ottla.storage.segments.segment import file_name
-from ottla.storage.segments.swap import swap_in
 
 Row = tuple[int, bytes | None, bytes | None]
 """Offset, key, value."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ottla.protocol.records import batch
 from ottla.storage.compaction.compaction import Clean, Cleaned, SegmentFacts, clean
+from ottla.storage.compaction.swap import swap_in
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.segments.segment import file_name
-from ottla.storage.segments.swap import swap_in
 
 RECORDS_PER_BATCH = 100
 VALUE_BYTES = 1000

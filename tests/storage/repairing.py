@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batches import make, old, sequenced, storing
 
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.storage.check.directory import Finding, Verification
 from ottla.storage.check.repair import Options, Repair, Step, backup_place
 from ottla.storage.io.copy_on_write import Overlay, ReadOnlyFiles

@@ -17,7 +17,7 @@ from simulated_files import SimulatedFiles, Step
 from ottla.protocol.records import batch, formats
 from ottla.storage.compaction.cleaned_transactions import aborted_transactions
 from ottla.storage.config import LogConfig
-from ottla.storage.log.follower import FollowerLog
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import AbortedTransaction
 

@@ -11,7 +11,7 @@ from batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, v
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
-from ottla.storage.log.follower import FollowerLog
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers import snapshot
 

@@ -15,7 +15,7 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import CorruptRecords
 from ottla.protocol.records.validate import Rules
 from ottla.storage.errors import StorageError
-from ottla.storage.log.follower import FollowerLog
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.storage.producers import txn_index
 

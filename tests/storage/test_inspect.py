@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
-from ottla.storage.check import inspect
-from ottla.storage.check.inspect import BatchFacts, BytesSource, Damage, FileSource
+from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 from ottla.storage.format import schemas
 from ottla.storage.format.index import OffsetIndex, TimeIndex
+from ottla.storage.inspect import BatchFacts, BytesSource, Damage, FileSource
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
 

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.storage.errors import StorageError
+from ottla.storage.format.meta_properties import parse_meta_properties
 from ottla.storage.format.properties import format_properties, parse_properties
-from ottla.storage.log_dir.meta_properties import parse_meta_properties
 
 
 @pytest.mark.parametrize(

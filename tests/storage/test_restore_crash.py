@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from simulated_files import Killed, SimulatedFiles, Step
 
-from ottla.storage.check import inspect
+from ottla.storage import inspect, restore
 from ottla.storage.errors import DirectoryLocked, StorageError
-from ottla.storage.log_dir import restore
+from ottla.storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, META_PROPERTIES, RESTORE
 from ottla.storage.log_dir.directory import DataDirectory
-from ottla.storage.log_dir.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, META_PROPERTIES, RESTORE
-from ottla.storage.log_dir.restore import DirectoryCopy, Problem
+from ottla.storage.restore import DirectoryCopy, Problem
 
 ONE, TWO = "/one", "/two"
 KEPT = "/snapshot"

@@ -16,7 +16,6 @@ from ottla.protocol.records.batch import BatchHeader, Record
 from ottla.storage.compaction.rewrite import (
     Choose,
     Limits,
-    Rewritten,
     Source,
     Verdict,
     every,
@@ -24,10 +23,10 @@ from ottla.storage.compaction.rewrite import (
     none,
     rewrite,
 )
+from ottla.storage.compaction.swap import Rewritten, finish_leftovers, swap_in
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.partition_log import LogConfig
-from ottla.storage.segments.swap import finish_leftovers, swap_in
 
 SOURCE = f"{FOLDER}/{0:020d}.log"
 OUT = "/data/out"

@@ -17,7 +17,7 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch
 from ottla.storage.compaction.compaction import Group, clean
 from ottla.storage.errors import StorageError
-from ottla.storage.log.follower import FollowerLog
+from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import ABORT, COMMIT

@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.storage.check.directory import CHECKPOINTS, Finding, Verification
 from ottla.storage.check.partition import Circumstances, Walk
 from ottla.storage.errors import StorageError
-from ottla.storage.format import checkpoint
+from ottla.storage.format import checkpoint, clean_close
 from ottla.storage.format.partition_metadata import read_topic_id
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.log_dir import clean_close
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
 from ottla.storage.partition_log import LogConfig
 

@@ -18,8 +18,8 @@ from ...broker.metrics.client_ledger import FILE_NAME, DamagedFile, Seen, SeenCl
 from ...broker.releases.profiles import Profile, UnknownRelease, profile
 from ...broker.trace.tracer import quoted
 from ...protocol.api_key import ApiKey
+from ...storage.format.file_names import META_PROPERTIES
 from ...storage.io.files import DiskFiles
-from ...storage.log_dir.file_names import META_PROPERTIES
 from ..command_line import Parser, printing
 from ..main import complain
 from .rules import Verdict, api_name, fetched_magic, format_name, verdicts

@@ -19,7 +19,7 @@ from ...broker.trace.tracer import Problems, Stopped, Tracer, quoted
 from ...broker.transactions.records import STATE_IDS
 from ...protocol.connection import FRAME_BYTES_MAX
 from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSAGE_V1, RECORD_V2
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir.metadata_log import SNAPSHOT_SUFFIX
 from ..command_line import FOUND_DAMAGE, Parser, printing

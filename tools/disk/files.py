@@ -18,9 +18,9 @@ from crc32c import crc32c
 from ...broker.metrics import client_ledger
 from ...broker.trace.describe import describe
 from ...broker.trace.tracer import Stopped, Tracer, Window, quoted
-from ...storage.check.inspect import Source
-from ...storage.format import checkpoint, partition_metadata, schemas
-from ...storage.log_dir import clean_close, restore
+from ...storage import restore
+from ...storage.format import checkpoint, clean_close, partition_metadata, schemas
+from ...storage.inspect import Source
 from ...storage.log_dir.metadata_log import SNAPSHOT_SUFFIX
 from ...storage.producers import txn_index
 

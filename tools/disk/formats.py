@@ -17,7 +17,7 @@ from ...broker.trace.tracer import quoted
 from ...protocol.internal_records import metadata_values
 from ...protocol.internal_records.metadata_values import Configs
 from ...protocol.records.schemas import CODEC_NAMES
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir import metadata_log, readiness
 from ...storage.log_dir.readiness import Amount

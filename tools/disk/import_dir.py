@@ -34,17 +34,16 @@ from ...broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC, check_nam
 from ...broker.replica.log_dirs import LogDir, LogDirs
 from ...protocol.internal_records.metadata_records import ProducerIdsRecord
 from ...protocol.primitives import ZERO_UUID
-from ...storage.check import inspect
+from ...storage import inspect, restore
 from ...storage.check.directory import Verification
 from ...storage.config import LogConfig
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint
+from ...storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ...storage.format.partition_metadata import read_topic_id
 from ...storage.io.files import DiskFiles, Files
-from ...storage.log_dir import restore
 from ...storage.log_dir.directory import new_id
-from ...storage.log_dir.file_names import CLEAN_SHUTDOWN, LOCK
 from ...storage.partition_log import PartitionLog
 from ..command_line import FOUND_DAMAGE, Parser, printing
 from ..main import complain

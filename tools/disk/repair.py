@@ -17,14 +17,14 @@ from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import decode
 from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records.metadata_records import RemoveTopicRecord, TopicRecord
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.check.repair import Options, Repair, Step, backup_place, is_data_directory, place_of
 from ...storage.errors import DirectoryLocked, StorageError
+from ...storage.format.file_names import LOCK
 from ...storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ...storage.io.files import DiskFiles
 from ...storage.io.undo_journal import Backup, NoBackup, put_back
 from ...storage.log_dir import metadata_log
-from ...storage.log_dir.file_names import LOCK
 from ..command_line import FOUND_DAMAGE, Parser, printing
 from ..main import complain
 from .formats import topic_configs

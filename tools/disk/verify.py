@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ...broker.trace.tracer import quoted
 from ...protocol.limits import INT32_MAX
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
 from ..command_line import FOUND_DAMAGE, Parser, number, printing

@@ -20,8 +20,8 @@ from ...broker.replica.producer_answers import EPOCH_MAX, Answer, Asked, Judge
 from ...broker.replica.producer_history import History, Stretch, Written
 from ...broker.replica.producer_log import LogBatch, PartitionFiles, find
 from ...protocol.limits import INT32_MAX, INT64_MAX
-from ...storage.check.inspect import partitions
 from ...storage.errors import StorageError
+from ...storage.inspect import partitions
 from ...storage.producers.producer_state import (
     SEQUENCE_SPACE,
     Accept,

@@ -18,7 +18,7 @@ from ...protocol.errors import MalformedMessage
 from ...protocol.records import batch
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.text import duration, moment
-from ...storage.check import inspect
+from ...storage import inspect
 from ...storage.errors import StorageError
 from .transaction_history import InPartition
 

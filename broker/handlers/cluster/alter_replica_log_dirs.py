@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.cluster.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from ....storage.log.future import NAME_MAX, future_name
+from ....storage.future_log import NAME_MAX, future_name
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...replica.log_dirs import LogDir, LogDirs

@@ -13,11 +13,11 @@ import numpy as np
 from ....protocol.records import batch, legacy
 from ....protocol.records.batch import LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ....storage.check import inspect
-from ....storage.check.entry import record_problem
+from ....storage import inspect
 from ....storage.check.facts import SegmentTask
 from ....storage.check.segment import Entries, Opened
 from ....storage.errors import StorageError
+from ....storage.segments.entry_check import record_problem
 from ...readers.columnar import Rows, batches
 from ...readers.columnar import legacy as old
 

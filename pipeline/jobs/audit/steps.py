@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.check.directory import MayHaveGaps, Verification, seen_twice
 from ....storage.check.facts import End, Finding, Run
 from ....storage.check.partition import Walk

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ....protocol.internal_records import metadata_values
 from ....protocol.internal_records.metadata_values import Configs
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.errors import StorageError
 from ....storage.log_dir import metadata_log
 from ...backend import ReadError, TopicPartition

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ....protocol.records.batch import CODEC_BITS, CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.errors import StorageError
 from ...readers import columnar
 from ...readers.columnar import Options, Rows

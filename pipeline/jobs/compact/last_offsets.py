@@ -30,7 +30,7 @@ from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ....protocol.records.layout import LENGTH_AT, PREFIX_BYTES
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.compaction.cleaned_transactions import CleanedTransactions
 from ....storage.compaction.offset_map import digests
 from ....storage.errors import StorageError

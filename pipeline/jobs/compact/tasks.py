@@ -21,7 +21,8 @@ import numpy as np
 from ....protocol.records.batch import MAGIC, BatchHeader
 from ....storage.compaction.cleaned_transactions import CleanedTransactions
 from ....storage.compaction.compaction import Chooser, Clean, clean_group
-from ....storage.compaction.rewrite import Rewritten, Verdict, every, none
+from ....storage.compaction.rewrite import Verdict, every, none
+from ....storage.compaction.swap import Rewritten
 from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles, Files
 from ....storage.producers.txn_index import AbortedTransaction

@@ -18,11 +18,11 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.errors import StorageError
+from ....storage.format.file_names import LOCK, META_PROPERTIES
 from ....storage.format.partition_metadata import read_topic_id
 from ....storage.io.files import Files
-from ....storage.log_dir.file_names import LOCK, META_PROPERTIES
 from ...backend import ReadError
 from ...readers.files.broker_lock import is_in_use
 from .staging_folder import Staging, known_as

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.format import checkpoint
+from ....storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK
 from ....storage.io.files import Files, write_atomically
 from ....storage.log_dir.directory import new_id
-from ....storage.log_dir.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK
 from ....storage.producers.snapshot import SUFFIX as SNAPSHOT
 from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from ...backend import ReadError, TopicPartition

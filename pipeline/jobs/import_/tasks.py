@@ -20,9 +20,9 @@ from typing import NamedTuple
 from ....storage.check.directory import Verification
 from ....storage.config import LogConfig
 from ....storage.errors import StorageError
+from ....storage.follower_log import FollowerLog
+from ....storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ....storage.io.files import DiskFiles, Files, write_atomically
-from ....storage.log.follower import FollowerLog
-from ....storage.log_dir.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ...backend import ReadError
 from ...readers.columnar import EncodeOptions, encode
 from .plan import Piece

@@ -6,7 +6,7 @@
 
 Owns the lock, the look whether the last owner closed the directory, and the ending of swaps that were interrupted. The
 marker of a clean shutdown stays where it is: whoever works here leaves, at every moment, files from which the next
-opening concludes the same log (see storage/segments/swap.py). Goes through `Files`, so that tests may take the power
+opening concludes the same log (see storage/compaction/swap.py). Goes through `Files`, so that tests may take the power
 away.
 
 Files on their way in have a suffix of the job's own until the driver takes them: no `.cleaned` file may be written
@@ -22,14 +22,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ....storage.check import inspect
-from ....storage.check.inspect import PartitionFolder
+from ....storage import inspect
+from ....storage.compaction.swap import CLEANED, DELETED, OF_JOBS, SWAP, finish_leftovers, swap_in
 from ....storage.errors import StorageError
+from ....storage.format import clean_close
+from ....storage.format.file_names import CLEAN_SHUTDOWN, LOCK
+from ....storage.inspect import PartitionFolder
 from ....storage.io.files import DiskFiles, Files
-from ....storage.log_dir import clean_close
-from ....storage.log_dir.file_names import CLEAN_SHUTDOWN, LOCK
 from ....storage.segments.segment import LOG_SUFFIX, file_name
-from ....storage.segments.swap import CLEANED, DELETED, OF_JOBS, SWAP, finish_leftovers, swap_in
 from ...backend import ReadError
 
 UPGRADED, COMPACTED = OWN_SUFFIXES = OF_JOBS

@@ -20,7 +20,8 @@ from ....protocol.limits import INT64_MAX
 from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords
 from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
-from ....storage.compaction.rewrite import Limits, Rewritten, Source, rewrite
+from ....storage.compaction.rewrite import Limits, Source, rewrite
+from ....storage.compaction.swap import Rewritten
 from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles, Files
 from ....storage.segments.segment import LOG_SUFFIX, file_name

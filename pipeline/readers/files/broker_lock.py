@@ -7,8 +7,8 @@ import os
 import struct
 import sys
 
+from ....storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ....storage.io.files import DiskLock
-from ....storage.log_dir.file_names import CLEAN_SHUTDOWN, LOCK
 
 # struct flock: on Linux type, whence, start, length, pid; on macOS and the BSDs the last before the first
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")

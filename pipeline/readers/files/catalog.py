@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ....protocol.primitives import ZERO_UUID
-from ....storage.check import inspect
+from ....storage import inspect
 from ....storage.errors import StorageError
 from ....storage.format import partition_metadata
 from ....storage.segments.segment import LOG_SUFFIX, file_name

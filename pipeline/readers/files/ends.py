@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeVar
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import HEADER_BYTES
-from ....storage.check.inspect import LOOKING
 from ....storage.errors import StorageError
 from ....storage.format import checkpoint, partition_metadata
+from ....storage.inspect import LOOKING
 from ...backend import ReadError
 from . import catalog, indexes, transactions
 from .broker_lock import is_in_use, was_closed

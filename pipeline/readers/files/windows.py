@@ -18,7 +18,7 @@ from ....protocol.records.batch import HEADER_BYTES, BatchHeader
 from ....protocol.records.errors import CorruptRecords
 from ....protocol.records.formats import MIN_ENTRY_BYTES
 from ....protocol.records.layout import LENGTH_AT
-from ....storage.check.inspect import ENTRY_BYTES_MAX
+from ....storage.inspect import ENTRY_BYTES_MAX
 from ...backend import ReadError
 from .headers import PREFIX_BYTES, Table, walk
 

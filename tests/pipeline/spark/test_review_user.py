@@ -22,7 +22,7 @@ from ottla.pipeline.offsets import split
 from ottla.pipeline.readers.files import FileBackend, pieces
 from ottla.pipeline.sources.batches import BatchesSource
 from ottla.pipeline.sources.log import LogSource
-from ottla.storage.check import inspect
+from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 
 

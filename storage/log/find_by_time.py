@@ -11,8 +11,8 @@ from ...protocol.records import batch, formats
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..errors import StorageError
-from ..log.results import TimestampOffset
-from .segment import LOG_SUFFIX, Segment
+from ..segments.segment import LOG_SUFFIX, Segment
+from .results import TimestampOffset
 
 
 def find(segments: Iterable[Segment], log_start_offset: int, timestamp_ms: int) -> TimestampOffset | None:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 from ...protocol.records.batch import BatchHeader
 from ..errors import StorageError
 from ..io.files import Files, write_atomically
+from ..producers import txn_index
+from ..producers.producer_state import Producer, advance
+from ..producers.txn_index import AbortedTransaction
 from ..segments.segment import file_name
-from . import txn_index
-from .producer_state import Producer, advance
-from .txn_index import AbortedTransaction
 
 if TYPE_CHECKING:
-    from ..log.read_view import ReadableLog
-    from ..log.recovery import Recovered
     from ..segments.read_range import Run
+    from .log_state import LogState
+    from .recovery import Recovered
 
 _FILE = re.compile(r"(\d{20})" + re.escape(txn_index.SUFFIX))
 _last_offset = attrgetter("last_offset")
@@ -151,7 +151,7 @@ class Transactions:
 
     # -- what was aborted
 
-    def aborted(self, log: ReadableLog, run: Run, offset: int) -> list[AbortedTransaction]:
+    def aborted(self, log: LogState, run: Run, offset: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in a run that is read from an offset on, in the order of
         their markers; these may lie behind the run.
 
@@ -228,7 +228,7 @@ class Transactions:
             self._bases = sorted(int(match[1]) for match in map(_FILE.fullmatch, names) if match)
         return self._bases
 
-    def _entries(self, base_offset: int, log: ReadableLog) -> list[AbortedTransaction]:
+    def _entries(self, base_offset: int, log: LogState) -> list[AbortedTransaction]:
         """What the file of a segment says; of a damaged file what the log says, and so does the file then."""
         entries = self._indexes.get(base_offset)
         if entries is not None:
@@ -247,7 +247,7 @@ class Transactions:
         self._indexes[base_offset] = entries
         return entries
 
-    def _indexed_anew(self, base_offset: int, log: ReadableLog) -> Iterator[AbortedTransaction]:
+    def _indexed_anew(self, base_offset: int, log: LogState) -> Iterator[AbortedTransaction]:
         start, rules = log.log_start_offset, log.config.producer_rules
         before = [segment for segment in log.segments if segment.base_offset < base_offset]
         producers = self._producers.at(base_offset, before, start, rules)

@@ -12,8 +12,8 @@ from ...protocol.records.errors import UnsupportedForFormat
 from ...protocol.records.validate import Prepared
 from ..config import LogConfig
 from ..errors import FencedCoordinator, FencedProducer
-from .producer_state import Producer
-from .txn_index import Marker, marker_record
+from ..producers.producer_state import Producer
+from ..producers.txn_index import Marker, marker_record
 
 _LAST_EPOCH = INT16_MAX
 _EPOCH_EACH = 2  # from this transaction.version on each transaction ends with an epoch above that of its batches

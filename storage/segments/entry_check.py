@@ -12,9 +12,9 @@ from typing import NamedTuple
 from ...protocol.records import formats
 from ...protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from .. import inspect
 from ..errors import StorageError
 from ..format.index import MAX_RELATIVE_OFFSET
-from . import inspect
 
 CRC, WRAPPER, OFFSET, TOO_FAR, OVERLAP, COUNT, GAP, EPOCH = (
     "crc",

@@ -15,15 +15,15 @@ import re
 import uuid
 from typing import Self
 
-from ...protocol.records.batch import MAGIC
-from ...protocol.records.formats import read_header
-from ..config import LogConfig
-from ..errors import OffsetOutOfRange, StorageError
-from ..io.disk_errors import is_passing
-from ..io.files import Files
-from ..log_dir.directory import DataDirectory
-from ..partition_log import PartitionLog
-from .follower import FollowerLog
+from ..protocol.records.batch import MAGIC
+from ..protocol.records.formats import read_header
+from .config import LogConfig
+from .errors import OffsetOutOfRange, StorageError
+from .follower_log import FollowerLog
+from .io.disk_errors import is_passing
+from .io.files import Files
+from .log_dir.directory import DataDirectory
+from .partition_log import PartitionLog
 
 _FUTURE = re.compile(r"-future$")
 NAME_MAX = 255  # of a folder

@@ -24,12 +24,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..errors import DirectoryLocked, StorageError
-from ..io import folder_copies
-from ..io.disk_errors import is_passing
-from ..io.files import Files, write_atomically
-from ..io.folder_copies import Entry
-from .file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE
+from .errors import DirectoryLocked, StorageError
+from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE
+from .io import folder_copies
+from .io.disk_errors import is_passing
+from .io.files import Files, write_atomically
+from .io.folder_copies import Entry
 
 NEW, OLD, MARKER, PLAN, DECISION = "new", "old", "marker", "restore-plan.json", "restore-decision.json"
 LOST_AND_FOUND = "lost+found"  # of the root of an ext file system; it belongs to root

@@ -22,16 +22,16 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from ...protocol.limits import INT32_MAX
-from ...protocol.records import formats
-from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
-from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ...protocol.records.layout import CRC_FROM, LEGACY_CRC_FROM, MAGIC_AT, MIN_BYTES, OFFSET_AND_LENGTH
-from ..errors import StorageError
-from ..format import checkpoint
-from ..io.files import DiskFiles, File, Files
-from ..log_dir import restore
-from ..log_dir.file_names import RESTORE
+from ..protocol.limits import INT32_MAX
+from ..protocol.records import formats
+from ..protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
+from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..protocol.records.layout import CRC_FROM, LEGACY_CRC_FROM, MAGIC_AT, MIN_BYTES, OFFSET_AND_LENGTH
+from . import restore
+from .errors import StorageError
+from .format import checkpoint
+from .format.file_names import RESTORE
+from .io.files import DiskFiles, File, Files
 
 WINDOW_BYTES = 1 << 20
 ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not opened; no broker takes one

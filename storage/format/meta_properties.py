@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import StorageError
-from ..format.properties import parse_properties
+from .properties import parse_properties
 
 VERSIONS = ("0", "1")
 

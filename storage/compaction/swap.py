@@ -19,17 +19,14 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords
 from ..errors import StorageError
 from ..io.files import Files
 from ..producers import snapshot
-from .segment import LOG_SUFFIX, Segment, file_name
-
-if TYPE_CHECKING:
-    from ..compaction.rewrite import Rewritten
+from ..segments.segment import LOG_SUFFIX, Segment, file_name
 
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 OF_JOBS = (".upgraded", ".compacted")
@@ -37,6 +34,17 @@ OF_JOBS = (".upgraded", ".compacted")
 _ON_THE_WAY = (DELETED, CLEANED, ".tmp", *OF_JOBS)
 SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
 """Base offset, kind and, for a file on its way in, how far it has come."""
+
+
+class Rewritten(NamedTuple):
+    """A segment that was written. `converted` counts the records that were in an older format before, `records` all
+    (1 for an old wrapper that stays one and was not opened)."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    converted: int
+    records: int = 0
 
 
 def swap_in(

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...protocol.records.batch import MAGIC, BatchHeader
-from ...protocol.records.errors import CorruptRecords
-from ...protocol.records.formats import crc_matches, read_header
-from ...protocol.records.layout import LENGTH_AT, PREFIX_BYTES
-from ..config import LogConfig
-from ..errors import StorageError
-from ..format.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES
-from ..partition_log import PartitionLog
-from ..producers import txn_index
-from ..producers.producer_state import advance
-from ..segments.segment import SUFFIXES, Segment
-from .append_plan import must_roll
-from .availability import watched
+from ..protocol.records.batch import MAGIC, BatchHeader
+from ..protocol.records.errors import CorruptRecords
+from ..protocol.records.formats import crc_matches, read_header
+from ..protocol.records.layout import LENGTH_AT, PREFIX_BYTES
+from .config import LogConfig
+from .errors import StorageError
+from .format.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES
+from .log.append_plan import must_roll
+from .log.availability import watched
+from .partition_log import PartitionLog
+from .producers import txn_index
+from .producers.producer_state import advance
+from .segments.segment import SUFFIXES, Segment
 
 
 class FollowerLog(PartitionLog):
