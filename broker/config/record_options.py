@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 MAX_BYTES = 1 << 30
+FORMER = ".1"  # of a ring's older file
 LEAST_BYTES = 64 << 10
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.io import permissions
-from ..config.record_options import Format, RecordError, RecordOptions, format_of
-from . import jsonl, pcapng
+from ..config.record_options import FORMER, Format, RecordError, RecordOptions, format_of
+from . import jsonl
+from .conversion import finish
 from .recorded import NoRecording, Recording
 
-FORMER = ".1"
 _HEAD_BYTES = 1 << 20  # of which the first line or block is a part
 
 
@@ -55,6 +55,8 @@ def claim(options: RecordOptions) -> int:
 def _meta(head: bytes, format: Format) -> dict[str, Any] | None:
     if format is Format.JSON:
         return jsonl.meta_of(head.partition(b"\n")[0])
+    from . import pcapng  # only a capture needs dpkt
+
     return pcapng.meta_of(memoryview(head))
 
 
@@ -75,6 +77,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         format = format_of(name.removesuffix(FORMER))
     except RecordError as error:
         raise NoRecording(str(error)) from None
+    finish(name)
     meta = _meta_of_file_checked(name, format)
     parts = [name]
     former = name + FORMER
@@ -89,6 +92,8 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
                     if number > 1:
                         reader.read(line, part, number)
     else:
+        from . import pcapng
+
         captured = pcapng.PcapngReader(recording)
         for part in parts:
             captured.read(memoryview(Path(part).read_bytes()), part)

@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.apis import apis
 from .decoding import encoded, request_plain, response_plain
 from .exchange import Ending, Exchange, Peer
-from .recorded import Parts, Recording, Times, origin_of, peer_facts, peer_of
+from .recorded import Recording, Times, origin_of, peer_facts, peer_of
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
@@ -40,16 +40,16 @@ class JsonWriter:
     def mark(self, peer: Peer) -> None:
         """Lines have no state."""
 
-    def introduction(self, peer: Peer, mark: None, time_ms: int) -> Parts:
+    def introduction(self, peer: Peer, mark: None, time_ms: int) -> bytes:
         """What has to stand in a file before anything else of a connection."""
-        return [_line({"type": "connection", **peer_facts(peer)})]
+        return _line({"type": "connection", **peer_facts(peer)})
 
-    def begun(self, exchange: Exchange) -> Parts:
+    def begun(self, exchange: Exchange) -> bytes:
         """A request is told with its answer, but when it began is known now."""
         self._since_ns[exchange.number] = self._times.begun_ns(exchange) - self._start_ns
-        return []
+        return b""
 
-    def ended(self, exchange: Exchange) -> Parts:
+    def ended(self, exchange: Exchange) -> bytes:
         """An exchange; also one that has not ended when the recording does."""
         api = apis().get(exchange.api_key)
         line: dict[str, Any] = {
@@ -75,15 +75,15 @@ class JsonWriter:
             line["fault"] = exchange.fault
         line["request"] = request_plain(exchange, contents=self._contents)
         line["response"] = response_plain(exchange, contents=self._contents)
-        return [_line(line)]
+        return _line(line)
 
-    def closed(self, peer: Peer, time_ms: int) -> Parts:
+    def closed(self, peer: Peer, time_ms: int) -> bytes:
         """The end of a connection."""
-        return [_line({"type": "closed", "connection": peer.number, "time_ms": time_ms})]
+        return _line({"type": "closed", "connection": peer.number, "time_ms": time_ms})
 
-    def noted(self, count: Mapping[str, Any], time_ms: int) -> Parts:
+    def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
         """Counts."""
-        return [_line({**count, "time_ms": time_ms})]
+        return _line({**count, "time_ms": time_ms})
 
 
 def meta_of(first_line: bytes) -> dict[str, Any] | None:

@@ -1,85 +1,121 @@
-"""Exchanges as a capture that Wireshark reads: pcapng with a made-up Ethernet, IP and TCP around the frames.
+"""Exchanges as a capture that Wireshark reads: pcapng with Ethernet, IP and TCP headers made up around the frames.
 
-Owns the bytes of the blocks and packets, both ways. Each connection is one TCP stream with a handshake, the right
-sequence numbers and checksums, and an end; each frame begins a segment of its own. What the wire does not tell stands
-in comments, as JSON: the recording's facts at the section's head, a connection's at its SYN, the number of an exchange
-at its request, and at a bare acknowledgement what became of a request that got no answer. Times are in nanoseconds.
+Each connection is one TCP stream with a handshake, the right sequence numbers and checksums, and an end; each frame
+begins a segment of its own. What the wire does not carry stands in comments, as JSON: the recording's first line at the
+section's head, a connection's facts at its SYN, the number of an exchange at its request, and at a bare acknowledgement
+how a request without a response ended. Times are in nanoseconds. dpkt makes and reads packets and blocks, but for the
+statistics that count dropped exchanges, which it lacks.
 
-Sources: draft-ietf-opsawg-pcapng, RFC 791, RFC 8200, RFC 9293. Integers of blocks are little-endian, those of packets
-big-endian.
+Sources: draft-ietf-opsawg-pcapng, RFC 791, RFC 8200, RFC 9293.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import dpkt
+from dpkt.ethernet import ETH_TYPE_IP, ETH_TYPE_IP6, Ethernet
+from dpkt.ip import IP, IP_PROTO_TCP
+from dpkt.ip6 import IP6
+from dpkt.pcapng import (
+    BYTE_ORDER_MAGIC,
+    PCAPNG_BT_EPB,
+    PCAPNG_BT_SHB,
+    PCAPNG_OPT_COMMENT,
+    PCAPNG_OPT_IF_NAME,
+    PCAPNG_OPT_IF_TSRESOL,
+    PCAPNG_OPT_SHB_USERAPPL,
+    EnhancedPacketBlockLE,
+    InterfaceDescriptionBlockLE,
+    PcapngOptionLE,
+    SectionHeaderBlockLE,
+)
+from dpkt.tcp import TCP, TH_ACK, TH_FIN, TH_PUSH, TH_SYN
 
 from .exchange import Ending, Exchange, Peer
-from .packets import ACK, FIN, PUSH, SYN, Segment, ends, headers, parsed
-from .recorded import Parts, Recording, Times, exchange_of, note_software, peer_facts, peer_of
+from .recorded import Recording, Times, exchange_of, note_software, peer_facts, peer_of
 
-NOTHING = memoryview(b"")
 SEGMENT_BYTES = 60_000  # of a frame in one packet
 COMMENT_BYTES_MAX = 65_000  # an option's length has 16 bits
 
-_SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6
-_BYTE_ORDER = 0x1A2B3C4D
-_COMMENT, _END = 1, 0
-_HARDWARE, _APPLICATION = 2, 4  # options of a section
-_NAME, _RESOLUTION = 2, 9  # options of an interface
-_DROPPED = 5  # an option of statistics
+_STATISTICS, _DROPPED = 5, 5  # the type of a statistics block, and its option for lost packets
 _NANOSECONDS = b"\x09"
-_ETHERNET = 1
+_CLIENT_MAC, _BROKER_MAC = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
+_SYN_OPTIONS = bytes.fromhex("0204ffc4 01 03030e")  # segments up to 65476 bytes, windows scaled by 2^14
 _WORD = 0xFFFFFFFF
-_BLOCK, _PACKET_HEAD = struct.Struct("<II"), struct.Struct("<IIIIIII")
 _SIZE = struct.Struct(">i")
 
 
-# --- blocks
+# --- writing
 
 
-def _option(code: int, data: bytes) -> bytes:
-    return struct.pack("<HH", code, len(data)) + data + bytes(-len(data) % 4)
-
-
-def _commented(comment: Mapping[str, Any] | None) -> bytes:
-    if comment is None:
-        return b""
-    text = json.dumps(comment, separators=(",", ":")).encode()
-    return _option(_COMMENT, text[:COMMENT_BYTES_MAX]) + _option(_END, b"")
-
-
-def _block(kind: int, body: bytes) -> bytes:
-    size = len(body) + 12
-    return b"".join((_BLOCK.pack(kind, size), body, struct.pack("<I", size)))
+def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> list[PcapngOptionLE]:
+    """The options of a block: a comment, and others; none at all without either."""
+    options = [PcapngOptionLE(code=code, data=data) for code, data in others]
+    if comment is not None:
+        text = json.dumps(comment, separators=(",", ":")).encode()[:COMMENT_BYTES_MAX]
+        options.insert(0, PcapngOptionLE(code=PCAPNG_OPT_COMMENT, data=text))
+    return [*options, PcapngOptionLE()] if options else []
 
 
 def section(meta: Mapping[str, Any]) -> bytes:
     """The head of a file: the section, and an interface for each listener of each node in `meta["nodes"]`."""
-    options = _option(_COMMENT, json.dumps(meta, separators=(",", ":")).encode()[:COMMENT_BYTES_MAX])
-    options += _option(_APPLICATION, f"Ottla {meta.get('ottla', '')}".encode()) + _option(_END, b"")
-    blocks = [_block(_SECTION, struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1) + options)]
+    options = _options(meta, (PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
+    blocks = [bytes(SectionHeaderBlockLE(opts=options))]
     for node in meta.get("nodes") or [{"node_id": -1, "listener": "?"}]:
         name = f"node {node['node_id']} {node['listener']}".encode()
-        options = _option(_NAME, name) + _option(_RESOLUTION, _NANOSECONDS) + _option(_END, b"")
-        blocks.append(_block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, 0) + options))
+        options = _options(None, (PCAPNG_OPT_IF_NAME, name), (PCAPNG_OPT_IF_TSRESOL, _NANOSECONDS))
+        blocks.append(bytes(InterfaceDescriptionBlockLE(snaplen=0, opts=options)))
     return b"".join(blocks)
 
 
-def _packet(interface: int, time_ns: int, data: Parts, comment: Mapping[str, Any] | None) -> Parts:
-    options = _commented(comment)
-    length = sum(map(len, data))
-    padding = -length % 4
-    size = 32 + length + padding + len(options)
-    head = _PACKET_HEAD.pack(_PACKET, size, interface, time_ns >> 32 & _WORD, time_ns & _WORD, length, length)
-    return [head + data[0], *data[1:], bytes(padding) + options + struct.pack("<I", size)]
+class _End(NamedTuple):
+    """One side of a connection."""
+
+    mac: bytes
+    address: bytes
+    port: int
 
 
-# --- writing
+def _address(host: str) -> bytes:
+    """Four bytes or sixteen; 0.0.0.0 for a host that is no address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes(4)
+
+
+def _packet(source: _End, target: _End, sequence: int, acknowledged: int, flags: int, data: bytes) -> bytes:
+    """A packet with right checksums. A SYN has the options that let its stream have large segments."""
+    options = _SYN_OPTIONS if flags & TH_SYN else b""
+    tcp = TCP(
+        sport=source.port,
+        dport=target.port,
+        seq=sequence,
+        ack=acknowledged if flags & TH_ACK else 0,
+        off=(20 + len(options)) // 4,
+        flags=flags,
+        opts=options,
+        data=data,
+    )
+    if len(source.address) == 16:
+        kind = ETH_TYPE_IP6
+        ip = IP6(src=source.address, dst=target.address, plen=len(tcp), nxt=IP_PROTO_TCP, hlim=64, data=tcp)
+    else:
+        kind = ETH_TYPE_IP
+        ip = IP(src=source.address, dst=target.address, p=IP_PROTO_TCP, df=1, data=tcp)
+    return bytes(Ethernet(src=source.mac, dst=target.mac, type=kind, data=bytes(ip)))
+
+
+def _block(interface: int, time_ns: int, packet: bytes, comment: Mapping[str, Any] | None) -> bytes:
+    high, low, options = time_ns >> 32 & _WORD, time_ns & _WORD, _options(comment)
+    return bytes(EnhancedPacketBlockLE(iface_id=interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options))
 
 
 class _Stream:
@@ -88,7 +124,11 @@ class _Stream:
     __slots__ = ("broker", "broker_next", "client", "client_next", "interface")
 
     def __init__(self, peer: Peer, interface: int) -> None:
-        self.client, self.broker = ends(peer)
+        client, broker = _address(peer.client_host), _address(peer.local_host)
+        if len(client) != len(broker):
+            client, broker = (one if len(one) == 16 else bytes(10) + b"\xff\xff" + one for one in (client, broker))
+        self.client = _End(_CLIENT_MAC, client, peer.client_port & 0xFFFF)
+        self.broker = _End(_BROKER_MAC, broker, peer.local_port & 0xFFFF)
         self.client_next = (peer.number * 0x9E3779B1 + 1) & _WORD  # apart, though a port comes again
         self.broker_next = (peer.number * 0x85EBCA6B + 1) & _WORD
         self.interface = interface
@@ -98,19 +138,18 @@ class _Stream:
         is_client: bool,
         time_ns: int,
         flags: int,
-        head: bytes = b"",
-        data: memoryview = NOTHING,
+        data: bytes = b"",
         comment: Mapping[str, Any] | None = None,
-    ) -> Parts:
-        """One more that the client sends, or the broker; it acknowledges all that the other side sent."""
+    ) -> bytes:
+        """The next packet of the client, or of the broker; it acknowledges all that the other side sent."""
         if is_client:
-            made = headers(self.client, self.broker, self.client_next, self.broker_next, flags, head, data)
+            made = _packet(self.client, self.broker, self.client_next, self.broker_next, flags, data)
         else:
-            made = headers(self.broker, self.client, self.broker_next, self.client_next, flags, head, data)
-        return _packet(self.interface, time_ns, [made + head, data], comment or None)
+            made = _packet(self.broker, self.client, self.broker_next, self.client_next, flags, data)
+        return _block(self.interface, time_ns, made, comment or None)
 
     def advance(self, is_client: bool, count: int) -> None:
-        """That side has sent so much."""
+        """Counts what that side has sent."""
         if is_client:
             self.client_next = (self.client_next + count) & _WORD
         else:
@@ -121,12 +160,8 @@ Mark = tuple[int, int]
 
 
 class PcapngWriter:
-    """What happens as blocks. Every method returns them, and none depends on the file they go to but by `introduction`.
-
-    The times of packets are those of the broker's clock, finer where it goes on as the machine's does.
-    """
-
-    suffix = ".pcapng"
+    """Events as blocks. The times of packets are those of the broker's clock, finer where it goes on as the machine's
+    does."""
 
     def __init__(self) -> None:
         self._streams: dict[int, _Stream] = {}
@@ -145,22 +180,21 @@ class PcapngWriter:
         stream = self._stream(peer)
         return stream.client_next, stream.broker_next
 
-    def introduction(self, peer: Peer, mark: Mark, time_ms: int) -> Parts:
+    def introduction(self, peer: Peer, mark: Mark, time_ms: int) -> bytes:
         """What has to stand in a file before anything else of a connection, which was so far then: its handshake."""
         stream = self._stream(peer)
         client_next, broker_next = mark
         before, interface, time_ns = (client_next - 1) & _WORD, stream.interface, time_ms * 1_000_000
-        one = headers(stream.client, stream.broker, before, 0, SYN)
-        other = headers(stream.broker, stream.client, (broker_next - 1) & _WORD, client_next, SYN | ACK)
-        last = headers(stream.client, stream.broker, client_next, broker_next, ACK)
-        comment = {"connection": peer_facts(peer)}
-        return [
-            *_packet(interface, time_ns, [one], comment),
-            *_packet(interface, time_ns, [other], None),
-            *_packet(interface, time_ns, [last], None),
-        ]
+        one = _packet(stream.client, stream.broker, before, 0, TH_SYN, b"")
+        other = _packet(stream.broker, stream.client, (broker_next - 1) & _WORD, client_next, TH_SYN | TH_ACK, b"")
+        last = _packet(stream.client, stream.broker, client_next, broker_next, TH_ACK, b"")
+        comments = {"connection": peer_facts(peer)}, None, None
+        return b"".join(
+            _block(interface, time_ns, packet, comment)
+            for packet, comment in zip((one, other, last), comments, strict=True)
+        )
 
-    def begun(self, exchange: Exchange) -> Parts:
+    def begun(self, exchange: Exchange) -> bytes:
         """A request: its segments."""
         stream = self._stream(exchange.peer)
         time_ns = self._begun_ns[exchange.number] = self._times.begun_ns(exchange)
@@ -169,7 +203,7 @@ class PcapngWriter:
             comment["request_bytes"] = exchange.request_bytes
         return self._frame(stream, True, time_ns, exchange.request, exchange.request_bytes, comment)
 
-    def ended(self, exchange: Exchange) -> Parts:
+    def ended(self, exchange: Exchange) -> bytes:
         """An answer: its segments; a bare acknowledgement that tells the rest, where there is none."""
         stream = self._stream(exchange.peer)
         time_ns = self._begun_ns.pop(exchange.number, exchange.time_ms * 1_000_000) + max(0, exchange.duration_ns)
@@ -181,29 +215,32 @@ class PcapngWriter:
         if exchange.ending is not Ending.ANSWERED or exchange.response is None:
             comment |= {"exchange": exchange.number, "ending": exchange.ending.value}
         if exchange.response is None and not exchange.response_bytes:
-            return stream.packet(False, time_ns, ACK, comment=comment)
+            return stream.packet(False, time_ns, TH_ACK, comment=comment)
         is_cut = exchange.ending is Ending.CLOSED
         if exchange.response is None or is_cut:
             comment["response_bytes"] = exchange.response_bytes
         return self._frame(stream, False, time_ns, exchange.response, exchange.response_bytes, comment, is_cut)
 
-    def closed(self, peer: Peer, time_ms: int) -> Parts:
+    def closed(self, peer: Peer, time_ms: int) -> bytes:
         """The end of a connection."""
         stream = self._streams.pop(peer.number, None)
         if stream is None:
-            return []
+            return b""
         time_ns = time_ms * 1_000_000
-        parts: Parts = []
+        made = b""
         for is_client in (True, False):
-            parts += stream.packet(is_client, time_ns, FIN | ACK)
+            made += stream.packet(is_client, time_ns, TH_FIN | TH_ACK)
             stream.advance(is_client, 1)
-        return parts + stream.packet(True, time_ns, ACK)
+        return made + stream.packet(True, time_ns, TH_ACK)
 
-    def noted(self, count: Mapping[str, Any], time_ms: int) -> Parts:
+    def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
         """Counts, as statistics of the first interface."""
         time_ns = time_ms * 1_000_000
-        options = _option(_DROPPED, struct.pack("<Q", count.get("dropped", 0))) + _commented(count)
-        return [_block(_STATISTICS, struct.pack("<III", 0, time_ns >> 32 & _WORD, time_ns & _WORD) + options)]
+        dropped = PcapngOptionLE(code=_DROPPED, data=struct.pack("<Q", count.get("dropped", 0)))
+        options = b"".join(map(bytes, (dropped, *_options(count))))
+        size = 24 + len(options)
+        head = struct.pack("<IIIII", _STATISTICS, size, 0, time_ns >> 32 & _WORD, time_ns & _WORD)
+        return head + options + struct.pack("<I", size)
 
     def _stream(self, peer: Peer) -> _Stream:
         found = self._streams.get(peer.number)
@@ -221,21 +258,22 @@ class PcapngWriter:
         size_bytes: int,
         comment: Mapping[str, Any],
         is_cut: bool = False,
-    ) -> Parts:
+    ) -> bytes:
         """The segments of a frame; of one that was not kept a packet that says so, and a gap behind it. One that is cut
         claims to be longer than it is."""
         if frame is None:
-            made = stream.packet(is_client, time_ns, ACK, comment=comment)
+            made = stream.packet(is_client, time_ns, TH_ACK, comment=comment)
             stream.advance(is_client, 4 + size_bytes)
             return made
-        parts: Parts = []
-        head, data = _SIZE.pack(len(frame) + is_cut), memoryview(frame)
-        for start in range(0, len(data) or 1, SEGMENT_BYTES):
-            part = data[start : start + SEGMENT_BYTES]
-            parts += stream.packet(is_client, time_ns, PUSH | ACK, head, part, None if start else comment)
-            stream.advance(is_client, len(head) + len(part))
+        segments: list[bytes] = []
+        head = _SIZE.pack(len(frame) + is_cut)
+        for start in range(0, len(frame) or 1, SEGMENT_BYTES):
+            data = head + frame[start : start + SEGMENT_BYTES]
+            flags = TH_PUSH | TH_ACK
+            segments.append(stream.packet(is_client, time_ns, flags, data, None if start else comment))
+            stream.advance(is_client, len(data))
             head = b""
-        return parts
+        return b"".join(segments)
 
 
 # --- reading
@@ -260,50 +298,67 @@ class _Conversation:
     waiting: deque[Exchange] = field(default_factory=deque)
 
 
-def blocks(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """(position, kind, body) of each block. Raises ValueError where one is cut or damaged."""
+def blocks(data: memoryview) -> Iterator[tuple[int, int, bytes]]:
+    """(position, type, the whole block) of each block. Raises ValueError where one is cut or damaged."""
     position, end = 0, len(data)
     while position < end:
         if end - position < 12:
             raise ValueError(f"byte {position}: a block is cut")
-        kind, size = _BLOCK.unpack_from(data, position)
+        kind, size = struct.unpack_from("<II", data, position)
         if size < 12 or size % 4 or size > end - position:
             raise ValueError(f"byte {position}: a block is cut or damaged")
-        yield position, kind, data[position + 8 : position + size - 4]
+        yield position, kind, bytes(data[position : position + size])
         position += size
 
 
-def _options(data: memoryview) -> Iterator[tuple[int, bytes]]:
-    position = 0
-    while position + 4 <= len(data):
-        code, size = struct.unpack_from("<HH", data, position)
-        if code == _END:
-            return
-        yield code, bytes(data[position + 4 : position + 4 + size])
-        position += 4 + size + -size % 4
-
-
-def _comment(data: memoryview) -> dict[str, Any]:
-    """What a comment of ours says. Raises ValueError."""
-    for code, value in _options(data):
-        if code == _COMMENT:
-            found = json.loads(value)
+def _comment(options: list[Any]) -> dict[str, Any]:
+    """The comment of a block. Raises ValueError."""
+    for option in options:
+        if option.code == PCAPNG_OPT_COMMENT:
+            found = json.loads(option.text)
             if not isinstance(found, dict):
                 raise ValueError("a comment that is no object")
             return found
     return {}
 
 
+def _statistics_options(block: bytes) -> list[PcapngOptionLE]:
+    options, position = [], 20
+    while position < len(block) - 4:
+        options.append(PcapngOptionLE(block[position:-4]))
+        position += len(options[-1])
+    return options
+
+
 def meta_of(data: memoryview) -> dict[str, Any] | None:
-    """What a file's head says; None for a file that is no recording of ours."""
+    """The first line of a recording in a file's head; None for a file that is no recording."""
     try:
-        _, kind, body = next(blocks(data))
-        if kind != _SECTION or struct.unpack_from("<I", body)[0] != _BYTE_ORDER:
+        _, kind, block = next(blocks(data))
+        if kind != PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != BYTE_ORDER_MAGIC:
             return None
-        meta = _comment(body[16:])
-    except (ValueError, StopIteration, RecursionError):
+        meta = _comment(SectionHeaderBlockLE(block).opts)
+    except (ValueError, StopIteration, RecursionError, struct.error, dpkt.Error):
         return None
     return meta if meta.get("type") == "recording" else None
+
+
+class _Segment(NamedTuple):
+    """The TCP segment in a packet: (address, port) of both ends, the flags, the bytes."""
+
+    source: tuple[bytes, int]
+    target: tuple[bytes, int]
+    flags: int
+    data: bytes
+
+
+def _parsed(packet: bytes) -> _Segment:
+    """Raises ValueError, dpkt.Error for a packet that `_packet` did not make."""
+    ip: Any = Ethernet(packet).data
+    try:
+        tcp = ip.tcp
+    except AttributeError:
+        raise ValueError("a packet that is no TCP, or cut") from None
+    return _Segment((ip.src, tcp.sport), (ip.dst, tcp.dport), tcp.flags, tcp.data)
 
 
 class PcapngReader:
@@ -317,21 +372,20 @@ class PcapngReader:
         """Adds what a file has; what cannot be read is told in the recording's `damage`."""
         position = 0
         try:
-            for at, kind, body in blocks(data):
+            for at, kind, block in blocks(data):
                 position = at
-                if kind == _PACKET:
-                    self._packet(body)
+                if kind == PCAPNG_BT_EPB:
+                    self._packet(EnhancedPacketBlockLE(block))
                 elif kind == _STATISTICS:
-                    self.recording.dropped += int(_comment(body[12:]).get("dropped", 0))
-        except (ValueError, struct.error, RecursionError) as error:
-            text = str(error)
+                    self.recording.dropped += int(_comment(_statistics_options(block)).get("dropped", 0))
+        except (ValueError, struct.error, RecursionError, dpkt.Error) as error:
+            text = str(error) or "a packet that is cut"
             self.recording.damage.append(f"{name}: {text if text.startswith('byte') else f'byte {position}: {text}'}")
 
-    def _packet(self, body: memoryview) -> None:
-        _, high, low, size, _ = struct.unpack_from("<IIIII", body)
-        time_ns = high << 32 | low
-        packet = parsed(body[20 : 20 + size])
-        comment = _comment(body[20 + size + -size % 4 :])
+    def _packet(self, block: Any) -> None:
+        time_ns = block.ts_high << 32 | block.ts_low
+        packet = _parsed(block.pkt_data)
+        comment = _comment(block.opts)
         if "connection" in comment:
             peer = peer_of(comment["connection"])
             known = self.recording.peers.setdefault(peer.number, peer)
@@ -351,12 +405,12 @@ class PcapngReader:
         self,
         conversation: _Conversation,
         sent: _Sent,
-        packet: Segment,
+        packet: _Segment,
         time_ns: int,
         comment: dict[str, Any],
         take: Callable[[_Conversation, _Sent, bytes | None], None],
     ) -> None:
-        if packet.flags & (SYN | FIN) or not (packet.data or comment):
+        if packet.flags & (TH_SYN | TH_FIN) or not (packet.data or comment):
             return
         if not sent.data:
             sent.time_ns, sent.comment = time_ns, comment

@@ -28,10 +28,6 @@ _FIELDS: Mapping[str, type] = {
 }
 
 
-Parts = list[bytes | memoryview]
-"""What is to be written, in pieces, so that large ones are not copied."""
-
-
 class NoRecording(ValueError):
     """A file is no recording that can be read; one line that names it."""
 

@@ -1,64 +1,53 @@
-"""The broker's side of a recording: hands on what the tap tells to the process that writes it.
+"""Records requests and responses to a file: raw frames first, decoded later.
 
-Owns the file's beginning, the spool in which notes wait for that process, and what becomes of a recording: running,
-stopped by whoever asked for it, or ended by itself (full, disk full, killed), which costs a warning and nothing else.
-Nothing here waits for the other process but `stop`. What does not fit into SPOOL_BYTES is dropped, and counted; what is
-needed to end what has begun always has room. Credentials are blanked before anything is kept.
+The broker's loop appends events to a bounded queue in memory; a thread writes them to a raw file beside the recording
+and decodes them into the recording itself when clients pause, and all of them when the recording ends. The loop never
+waits for the disk or for decoding. An exchange for which the queue has no room is dropped and counted. Credentials are
+blanked before an event is queued.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import struct
-import subprocess
-import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..config.record_options import Format, RecordError, RecordOptions
+from ..config.record_options import FORMER, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS, StartupError
 from ..logs import get_logger
-from . import notes
+from . import raw_events
+from .conversion import Conversion, Full, head_of
 from .exchange import Exchange, Peer
-from .files import FORMER, claim
-from .jsonl import JsonWriter
-from .pcapng import PcapngWriter
+from .files import claim
+from .raw_events import HEAD, begun_event, ended_event, json_event
+from .raw_files import Queue, RawFiles
+from .recorded import peer_facts
 from .secrets import blanked, may_carry
-from .spool import SpoolWriter
 
 if TYPE_CHECKING:
     from ..metrics.client_ledger import Origin
     from ..network.server import Running
 
-SPOOL_BYTES = 1 << 30
-GATHER_BYTES = 128 << 10  # of small notes are put there at once
-GATHER_S = 0.02  # what is less waits so long
-ALONE_BYTES = 16 << 10  # a frame above it is written from where it lies
-# The other process is told when hardly anything came for a moment, of so much, or after so long: decoding takes many
-# times what the broker needs for the same bytes, and whatever runs beside a busy one slows it by more than its priority
-# lets expect. So it waits for a pause, and is then told of a little at a time, as the pause may end: of twice as much
-# when it has read the last that soon. Of what is old it is told without a pause, but not of seconds of work.
+QUEUE_BYTES = 64 << 20
+POLL_S = 0.02  # between two writes of the queue; what is in it is lost if the process is killed
+# A pause: no more than this came between two polls, for so long. Decoding holds the interpreter, so it does not begin
+# in the gaps between the requests of a busy client.
 QUIET_BYTES = 4 << 10
-LITTLE_BYTES = 512 << 10
-PORTION_BYTES = 8 << 20  # the most, in a pause
-TELL_BYTES = SPOOL_BYTES * 3 // 4
-TELL_S = 10.0
-OLD_BYTES = 64 << 20
-CLOSING_TURNS = 3
-STOP_S = 60.0  # for the other process to read anything
-NICENESS = 19  # what the broker and its clients need comes first
-_POSITION = struct.Struct("=Q")
-_LAST_SPARE = 256  # for what is said last
-_PROCESS = "recorder_process"
+PAUSE_S = 0.25
+STOP_S = 60.0  # without any progress: a disk that hangs does not keep the broker from stopping
+CLOSING_STEPS = 3
+FULL = "it has reached its size"
 
 
 class RecordingState(NamedTuple):
-    """What there is to tell of the recording that runs, or of the last one. Sizes in bytes; `ended` says why it has,
-    None while it runs. `exchanges` are those that were handed on; `waiting_bytes` are still to be written."""
+    """The recording that runs, or the last one. Sizes in bytes. `exchanges` were recorded, `waiting_bytes` are still to
+    be decoded; `ended` is the reason of its end, None while it runs."""
 
     options: RecordOptions
     since_ms: int
@@ -70,14 +59,14 @@ class RecordingState(NamedTuple):
 
 
 class Recorder:
-    """At most one recording at a time of what a broker is asked and answers. All methods are for the broker's loop."""
+    """At most one recording at a time of a broker's requests and responses. All methods are for the broker's loop."""
 
     def __init__(self) -> None:
         self._last: _Recording | None = None
 
     @property
     def state(self) -> RecordingState | None:
-        """Of the recording that runs, or of the last; None where there was none."""
+        """The state of the recording that runs, or of the last one; None where there was none."""
         return None if self._last is None else self._last.state
 
     @property
@@ -86,21 +75,21 @@ class Recorder:
         return self._last is not None and self._last.outcome is None
 
     def start(self, running: Running, options: RecordOptions, fd: int | None = None) -> None:
-        """Records from now on; `fd` is the claimed file, if it was claimed before. Raises RecordError."""
-        if self.is_running:
-            raise RecordError(f"{self._last.options.path} is being recorded to already")  # type: ignore[union-attr]
+        """Begins a recording; `fd` is its file if that was claimed before. Raises RecordError."""
+        if self._last is not None and self._last.outcome is None:
+            raise RecordError(f"{self._last.options.path} is being recorded to already")
         self._last = _Recording(running, options, claim(options) if fd is None else fd)
 
     async def stop(self) -> None:
-        """Ends the recording, if there is one, and returns when all of it is written."""
+        """Ends the recording, if there is one, and returns when all of it is decoded and written."""
         if self._last is not None:
-            for _ in range(CLOSING_TURNS):  # of connections that were aborted just now
+            for _ in range(CLOSING_STEPS):  # connections that were just aborted report their end
                 await asyncio.sleep(0)
             await self._last.stop()
 
 
 def claimed(options: RecordOptions) -> int:
-    """The file of a recording that is to begin with the broker. Raises StartupError."""
+    """Claims the file of a recording that begins with the broker. Raises StartupError."""
     try:
         return claim(options)
     except RecordError as error:
@@ -108,7 +97,7 @@ def claimed(options: RecordOptions) -> int:
 
 
 def let_go(options: RecordOptions, fd: int) -> None:
-    """Gives up a file that was claimed for nothing; one that is new goes."""
+    """Gives up a claimed file to which nothing was recorded, and removes it if it is new."""
     if os.fstat(fd).st_size == 0:
         with contextlib.suppress(OSError):
             os.remove(options.path)
@@ -116,7 +105,7 @@ def let_go(options: RecordOptions, fd: int) -> None:
 
 
 def meta_of(running: Running, options: RecordOptions) -> dict[str, Any]:
-    """What a recording says of its broker."""
+    """The first line of a recording: its broker."""
     state = running.state
     hosts = {listener.name: listener.host for listener in state.options.listeners}
     nodes = []
@@ -136,322 +125,261 @@ def meta_of(running: Running, options: RecordOptions) -> dict[str, Any]:
     }
 
 
+class _Writer(threading.Thread):
+    """Writes the queue to the raw files and converts these. It calls `ended`, in its thread, with the reason of the end
+    when all is written."""
+
+    def __init__(self, conversion: Conversion, raw: RawFiles, ended: Callable[[str], object]) -> None:
+        super().__init__(name="recording", daemon=True)
+        self._conversion, self._raw, self._ended = conversion, raw, ended
+        self.queue = Queue()
+        self._stop_reason: str | None = None
+        self._stop = threading.Event()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes that are not decoded yet."""
+        return self.queue.put_bytes - self._raw.converted_bytes
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Grows while anything is written or decoded."""
+        return self.queue.taken_bytes, self._raw.converted_bytes
+
+    def stop(self, reason: str) -> None:
+        """Ends it after what is queued now."""
+        self._stop_reason = self._stop_reason or reason
+        self._stop.set()
+
+    def run(self) -> None:
+        reason = "it failed, as the log says"
+        try:
+            reason = self._record()
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except Exception:
+            get_logger().exception("recording failed")
+        finally:
+            with contextlib.suppress(OSError):
+                self._conversion.output.close()
+            self._raw.remove()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._ended(reason)
+
+    def _record(self) -> str:
+        """Writes and converts until the end, and returns the reason. Raises OSError for a disk that takes no more."""
+        reason: str | None = None
+        failure: OSError | None = None
+        try:
+            busy_at = time.monotonic()
+            is_behind = False
+            while reason is None:
+                self._stop.wait(0 if is_behind else POLL_S)
+                reason = self._stop_reason
+                try:
+                    came = self._write()
+                except OSError as error:
+                    failure, reason = error, "it could not be written"
+                    break
+                now = time.monotonic()
+                busy_at = now if came > QUIET_BYTES else busy_at
+                is_behind = reason is None and now - busy_at >= PAUSE_S and self._convert(now + POLL_S)
+            self._convert(None)
+        except Full:
+            reason = FULL
+        except OSError as error:
+            failure, reason = error, "it could not be written"
+        with contextlib.suppress(OSError):
+            self._conversion.end("full" if reason == FULL else reason)
+        if failure is not None:
+            raise failure
+        return reason
+
+    def _write(self) -> int:
+        """Writes all that is queued to the raw files; how many bytes."""
+        before = self.queue.taken_bytes
+        for data, begins_file in self.queue.take():
+            if begins_file:
+                self._raw.begin()
+            self._raw.write(data)
+        return self.queue.taken_bytes - before
+
+    def _convert(self, deadline: float | None) -> bool:
+        """Converts raw events: all, or until a time or until the pause ends. Whether there are more."""
+        while (event := self._raw.read()) is not None:
+            self._conversion.take(event)
+            if deadline is not None and (time.monotonic() > deadline or self.queue.waiting_bytes > QUIET_BYTES):
+                break
+            time.sleep(0)  # gives the loop the interpreter, which it would else wait 5 ms for
+        self._conversion.output.flush()
+        return event is not None
+
+
 class _Recording:
-    """One recording, from its beginning to its end: a sink of the tap."""
+    """One recording, from its beginning to its end: a subscriber of requests and responses."""
 
     def __init__(self, running: Running, options: RecordOptions, fd: int) -> None:
         self.options = options
         self.outcome: str | None = None
-        """Why it ended; None while it runs."""
+        """The reason of its end; None while it runs."""
         self._running = running
-        self._loop = running.state.loop
-        self._ready: list[bytes] = []  # gathers
-        self._ready_bytes = 0
-        self._free_bytes = 0  # as far as is known
-        self._timer: asyncio.TimerHandle | None = None
-        self._told_position = self._seen_position = 0
-        self._portion_bytes = LITTLE_BYTES  # of which it was told last, in a pause
-        self._untold_since: float | None = None
-        self._origins: dict[int, Origin] = {}  # of the connections that were told of
-        self._open: set[int] = set()  # exchanges whose beginning was told
-        # A file that ends is full then, as nothing gets smaller by being written.
-        ends = options.contents and not options.ring
-        self._tell_bytes = min(TELL_BYTES, options.max_bytes) if ends else TELL_BYTES
-        self._exchanges = self._dropped = self._dropped_now = 0
-        self._heard = b""
-        self._gone = self._loop.create_future()
-        meta = meta_of(running, options)
-        self._since_ms: int = meta["time_ms"]
-        spool: SpoolWriter | None = None
+        self._meta = meta_of(running, options)
+        self._peers: dict[int, Peer] = {}
+        self._origins: dict[int, Origin] = {}  # as they were recorded last
+        self._open: set[int] = set()  # exchanges whose request was recorded
+        self._begun = self._exchanges = self._dropped = self._dropped_now = 0
+        self._raw_limit = options.max_bytes // 2 if options.ring else options.max_bytes
+        self._raw_bytes = 0  # of the newest raw file
+        head = head_of(options, self._meta)
         try:
-            size = self._begin_file(fd, meta)
-            self._spool = spool = SpoolWriter(os.path.dirname(options.path) or os.curdir, SPOOL_BYTES)
-            self._process = self._spawn(fd, spool)
+            raw = RawFiles(options, os.fstat(fd).st_mode & 0o777)
+            conversion = Conversion(fd, options, head)
         except OSError as error:
-            if spool is not None:
-                spool.close()
-            raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
-        finally:
             os.close(fd)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._stdin = self._process.stdin.fileno()
-        os.set_blocking(self._stdin, False)
-        os.set_blocking(self._process.stdout.fileno(), False)
-        self._loop.add_reader(self._process.stdout.fileno(), self._hear)
-        task = {
-            "path": options.path,
-            "ring": options.ring,
-            "max_bytes": options.max_bytes,
-            "contents": options.contents,
-            "format": options.format,
-            "size": size,
-            "meta": meta,
-        }
-        self._add(notes.start(task))
-        self._tap = running.connections.own_tap
-        running.connections.listen(self, ALONE_BYTES, reads_passing=True, failed=self._fail)
-
-    def _begin_file(self, fd: int, meta: dict[str, Any]) -> int:
-        """The file is there, with its head in it, before any client is served."""
-        writer = JsonWriter(True) if self.options.format is Format.JSON else PcapngWriter()
-        head = writer.head(meta)
-        if self.options.ring:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(self.options.path + FORMER)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, head, 0)
-        return len(head)
-
-    @staticmethod
-    def _spawn(fd: int, spool: SpoolWriter) -> subprocess.Popen[bytes]:
-        module = f"{__name__.rpartition('.')[0]}.{_PROCESS}"
-        passed = (fd, *spool.fds)
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, (os.getpid(), *passed))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=passed,
-            process_group=0,  # so that Ctrl-C is the broker's alone
-        )
-        with contextlib.suppress(OSError, AttributeError):  # from its first import on
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-            os.sched_setscheduler(process.pid, os.SCHED_BATCH, os.sched_param(0))
-        return process
+            raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
+        loop = running.state.loop
+        self._done: asyncio.Future[None] = loop.create_future()
+        self._writer = _Writer(conversion, raw, partial(loop.call_soon_threadsafe, self._end))
+        self._queue = self._writer.queue
+        self._put(json_event(HEAD, head))
+        self._writer.start()
+        running.connections.listen(self, failed=self._fail)
 
     @property
     def state(self) -> RecordingState:
-        """What there is to tell."""
+        """Its state now."""
         size = 0
         for path in (self.options.path, self.options.path + FORMER)[: 1 + self.options.ring]:
             with contextlib.suppress(OSError):
                 size += os.stat(path).st_size
-        waiting = 0 if self._gone.done() else self._ready_bytes + self._spool.waiting_bytes
-        return RecordingState(self.options, self._since_ms, self._exchanges, self._dropped, waiting, size, self.outcome)
+        waiting = 0 if self._done.done() else self._writer.waiting_bytes
+        since_ms = self._meta["time_ms"]
+        return RecordingState(self.options, since_ms, self._exchanges, self._dropped, waiting, size, self.outcome)
 
-    # What the tap tells
+    # Events of connections
 
     def opened(self, peer: Peer) -> None:
-        """A connection is there."""
-        if self._offer(notes.opened(peer)):
+        """Records a connection."""
+        if self._offer(json_event(raw_events.OPENED, peer_facts(peer))):
+            self._peers[peer.number] = peer
             self._origins[peer.number] = peer.origin
 
     def begun(self, exchange: Exchange) -> None:
-        """A request came."""
-        known = exchange.peer.number in self._origins
-        frame = self._shown(exchange, exchange.request, is_request=True)
-        if known and self._offer(notes.begun(exchange), frame, exchange.request_bytes, notes.ENDED_BYTES):
+        """Records a request."""
+        frame = self._kept(exchange, exchange.request, is_request=True)
+        if exchange.peer.number in self._peers and self._offer(begun_event(exchange, len(frame)), frame):
             self._open.add(exchange.number)
+            self._begun += 1
         else:
             self._dropped += 1
             self._dropped_now += 1
 
     def ended(self, exchange: Exchange) -> None:
-        """Its answer left, or will not."""
+        """Records the response, or that there is none."""
         if exchange.number not in self._open:  # it began before the recording, or was dropped
             return
         self._open.discard(exchange.number)
         peer = exchange.peer
-        if self._origins[peer.number] is not peer.origin and self._offer(notes.software(peer)):
-            self._origins[peer.number] = peer.origin
+        if self._origins[peer.number] is not peer.origin:
+            software = peer.number, peer.origin.software_name, peer.origin.software_version
+            if self._offer(json_event(raw_events.SOFTWARE, software)):
+                self._origins[peer.number] = peer.origin
         self._exchanges += 1
-        frame, size = self._shown(exchange, exchange.response, is_request=False), exchange.response_bytes
-        kept = -1 if frame is None and not size else size
-        if not self._offer(notes.ended(exchange, kept), frame, size) and not self._offer(notes.ended(exchange, -1)):
-            # For so much there is room, as it was left when this began.
-            self._add(notes.ended(exchange, -1, says_why=False))
+        frame = None
+        if exchange.response is not None:
+            frame = self._kept(exchange, exchange.response, is_request=False)
+        if frame is None or not self._offer(ended_event(exchange, len(frame)), frame):
+            self._put(ended_event(exchange, None))  # however full the queue is: its request is recorded
 
     def closed(self, peer: Peer) -> None:
-        """A connection is gone."""
-        if self._origins.pop(peer.number, None) is not None:
-            self._offer(notes.closed(peer, self._running.state.clock.now_ms()))
+        """Records the end of a connection."""
+        if self._peers.pop(peer.number, None) is not None:
+            del self._origins[peer.number]
+            self._put(json_event(raw_events.CLOSED, (peer.number, self._now_ms())))
 
-    def _shown(self, exchange: Exchange, frame: bytes | None, *, is_request: bool) -> bytes | None:
-        """A frame as it may be kept. None where there is none, or it passes and may be kept as it is."""
-        if not may_carry(exchange.api_key, exchange.api_version) or not (frame or self._tap.passing):
-            return frame
-        frame = frame or b"".join(self._tap.passing)
-        return blanked(frame, exchange.api_key, exchange.api_version, is_request)
+    def _now_ms(self) -> int:
+        return self._running.state.clock.now_ms()
 
-    # The other process
+    def _kept(self, exchange: Exchange, frame: bytes | None, *, is_request: bool) -> bytes:
+        """A frame without credentials."""
+        key, api_version = exchange.api_key, exchange.api_version
+        frame = frame or b""
+        return blanked(frame, key, api_version, is_request) if may_carry(key, api_version) else frame
 
-    def _offer(self, head: bytes, frame: bytes | None = None, size: int = 0, spare: int = 0) -> bool:
-        """Hands on a note, with a frame of so many bytes that passes if it is not here; False if there is no room for
-        it, for `spare` bytes more, and for the end of what has begun."""
-        if self.outcome is not None:
+    # The queue
+
+    def _offer(self, head: bytes, frame: bytes = b"") -> bool:
+        """Queues an event; False if there is no room for it, in the queue or in a file of a ring."""
+        size = len(head) + len(frame)
+        if self._queue.waiting_bytes + size > QUEUE_BYTES or (self.options.ring and size > self._raw_limit):
             return False
-        needed = self._ready_bytes + len(head) + size + spare + len(self._open) * notes.ENDED_BYTES + _LAST_SPARE
-        if needed > self._free_bytes:
-            self._free_bytes = self._spool.free_bytes
-            if needed > self._free_bytes:
-                return False
-        if self._dropped_now and self._free_bytes > SPOOL_BYTES // 2:
+        if self._dropped_now:
             self._note_dropped()
-        if size <= ALONE_BYTES:
-            self._add(head, frame)
-        else:
-            self._ready.append(head)  # goes with its frame: the other process is never told of half a note
-            self._hand_on(self._tap.passing if frame is None else (frame,))
+        self._put(head, frame)
         return True
 
     def _note_dropped(self) -> None:
-        """Says how many exchanges are missing here."""
-        self._add(notes.dropped(self._dropped_now, self._running.state.clock.now_ms()))
-        self._dropped_now = 0
+        """Records how many exchanges are missing here."""
+        dropped, self._dropped_now = self._dropped_now, 0
+        self._put(json_event(raw_events.DROPPED, (dropped, self._now_ms())))
 
-    def _add(self, head: bytes, frame: bytes | None = None) -> None:
-        """One more note gathers."""
-        self._ready.append(head)
-        self._ready_bytes += len(head)
-        if frame is not None:
-            self._ready.append(frame)
-            self._ready_bytes += len(frame)
-        if self._ready_bytes >= GATHER_BYTES:
-            self._hand_on()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
+    def _put(self, head: bytes, frame: bytes = b"") -> None:
+        self._raw_bytes += len(head) + len(frame)
+        if self._raw_bytes > self._raw_limit:
+            if not self.options.ring:
+                self._leave(FULL)
+                return
+            self._turn(len(head) + len(frame))
+        self._queue.put(head)
+        if frame:
+            self._queue.put(frame)
 
-    def _hand_on(self, frame: Sequence[Any] = ()) -> None:
-        """What has gathered, and then a frame, go to where the other process reads them."""
-        if not self._store(frame):
-            return
-        if SPOOL_BYTES - self._free_bytes >= self._tell_bytes:
-            self._tell()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
+    def _turn(self, size: int) -> None:
+        """Begins another raw file, with all that has to be known of the connections that are open."""
+        self._queue.turn()
+        self._raw_bytes = size
+        heads = [json_event(HEAD, head_of(self.options, self._meta, self._begun))]
+        for head in heads + [json_event(raw_events.OPENED, peer_facts(peer)) for peer in self._peers.values()]:
+            self._queue.put(head)
+            self._raw_bytes += len(head)
 
-    def _pass_time(self) -> None:
-        """What gathers is stored, so that it outlives this process, and told of when it is time."""
-        self._timer = None
-        if not self._store():
-            return
-        now = self._loop.time()
-        if self._untold_since is None:
-            self._untold_since = now
-        came = self._spool.position - self._seen_position
-        self._seen_position = self._spool.position
-        read = self._spool.position - self._spool.waiting_bytes
-        if now - self._untold_since >= TELL_S:
-            self._untold_since = now
-            self._tell(read + OLD_BYTES)
-        elif came <= QUIET_BYTES:
-            is_quick = read >= self._told_position
-            self._portion_bytes = min(self._portion_bytes * 2, PORTION_BYTES) if is_quick else LITTLE_BYTES
-            self._tell(read + self._portion_bytes)
-        else:
-            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
+    # The end
 
-    def _store(self, frame: Sequence[Any] = ()) -> bool:
-        """What has gathered, and then a frame, go to the spool; False if it takes nothing, which ends the recording."""
-        pieces = (b"".join(self._ready), *frame)
-        self._ready.clear()
-        self._ready_bytes = 0
-        try:
-            self._spool.put(pieces)
-        except OSError as error:
-            self._give_up(error.strerror or str(error))
-            return False
-        self._free_bytes = self._spool.free_bytes
-        return True
-
-    def _tell(self, limit: int | None = None) -> None:
-        """Says how far the spool may be read: to its end, or at least to a position in it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._ready and not self._store():
-            return
-        end = position = self._spool.position
-        if limit is not None and limit < end:
-            position = max(limit, self._told_position)
-            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
-        else:
-            self._untold_since = None
-            self._portion_bytes = LITTLE_BYTES
-        if position == self._told_position:
-            return
-        try:
-            os.write(self._stdin, _POSITION.pack(position))
-            self._told_position = position
-        except BlockingIOError:  # it has not read what it was told long ago
-            self._timer = self._timer or self._loop.call_later(TELL_S, self._pass_time)
-        except OSError:  # it is gone, which its output tells of
-            pass
-
-    def _hear(self) -> None:
-        """The other process says why it ends, and ends."""
-        assert self._process.stdout is not None
-        fd = self._process.stdout.fileno()
-        try:
-            data = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return
-        if data:
-            self._heard += data
-            return
-        self._loop.remove_reader(fd)
-        self._end()
-        if not self._gone.done():
-            self._gone.set_result(None)
+    def _leave(self, reason: str) -> None:
+        """Takes nothing more; what was taken is decoded and written."""
+        self._running.connections.unlisten(self)
+        self._writer.stop(reason)
 
     def _fail(self) -> None:
-        """It could not take in what it was told of: what was told before is written."""
-        with contextlib.suppress(Exception):  # what it was may be so again
-            self._tell()
-        self._give_up("it failed, as the log says")
+        """Ends the recording because a method above raised."""
+        self._leave("it failed, as the log says")
 
-    def _give_up(self, reason: str) -> None:
-        """Takes nothing more; what is in the spool is written."""
-        self._leave()
-        if self.outcome is None:
-            self.outcome = reason
-            get_logger().warning("the recording has ended", file=self.options.path, reason=reason)
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
-    def _end(self) -> None:
-        """No process is there that writes."""
-        self._leave()
-        if self.outcome is None:
-            self.outcome = self._reason()
-            get_logger().warning("the recording has ended", file=self.options.path, reason=self.outcome)
-        self._spool.close()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-
-    def _reason(self) -> str:
-        try:
-            return str(json.loads(self._heard)["reason"])
-        except (ValueError, KeyError, TypeError):
-            return "the process that writes it has ended"
-
-    def _leave(self) -> None:
+    def _end(self, reason: str) -> None:
+        """The writer has ended."""
         self._running.connections.unlisten(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._done.done():  # it was given up
+            return
+        self.outcome = reason
+        self._done.set_result(None)
+        if reason != "stopped":
+            get_logger().warning("recording ended", file=self.options.path, reason=reason)
+        if self._dropped:
+            get_logger().warning("recording lacks exchanges", file=self.options.path, dropped=self._dropped)
 
     async def stop(self) -> None:
         """Ends it, and returns when all is written."""
         if self.outcome is None:
-            self._running.connections.unlisten(self)
             if self._dropped_now:
                 self._note_dropped()
-            self._add(notes.end())
-            self._tell()
-            self.outcome = self.outcome or "stopped"
-        waiting = -1
-        while not self._gone.done() and waiting != (waiting := self._spool.waiting_bytes):
-            await asyncio.wait([self._gone], timeout=STOP_S)
-        if not self._gone.done():
-            self._process.kill()
-            await self._gone
-            get_logger().warning("the recording is not whole: its writing took too long", file=self.options.path)
-        elif self._heard and self.outcome == "stopped":
-            self.outcome = self._reason()
-            get_logger().warning("the recording has ended", file=self.options.path, reason=self.outcome)
+            self._leave("stopped")
+            while not self._done.done():
+                before = self._writer.progress
+                await asyncio.wait([self._done], timeout=STOP_S)
+                if not self._done.done() and self._writer.progress == before:
+                    self._give_up()
+
+    def _give_up(self) -> None:
+        """Leaves the writer behind, which makes no progress: its disk does not return."""
+        reason = self.outcome = "its writing took too long"
+        get_logger().warning("recording is not whole", file=self.options.path, reason=reason)
+        self._done.set_result(None)

@@ -31,12 +31,7 @@ class Tap:
     def __init__(self) -> None:
         self._sinks: tuple[Sink, ...] = ()
         self._limits: dict[int, int | None] = {}
-        self._readers: set[int] = set()  # of sinks
         self._failures: dict[int, Callable[[], None]] = {}
-        self._tells_facts = False
-        self.passing: Sequence[bytes | memoryview] = ()
-        """The frame that sinks are told of now, in pieces: valid in their `begun`, and in their `ended` where an answer
-        left. Empty where none did."""
         self._kept_max: int | None = None  # bytes of the largest frame that somebody wants
         self._peers: dict[int, Peer] = {}
         self._last_exchange = 0
@@ -51,18 +46,16 @@ class Tap:
         sink: Sink,
         frame_bytes_max: int | None = None,
         *,
-        reads_passing: bool = False,
         failed: Callable[[], None] | None = None,
     ) -> None:
-        """One more listens. A frame that is larger than all of them want is not copied; None wants all. Who reads
-        those that are not copied from `passing` says so. `failed` is called when it raised, and is told no more.
+        """Adds a subscriber. A frame above the `frame_bytes_max` of all subscribers is not copied; None wants all
+        frames. `failed` is called when the subscriber raised, which ends its subscription.
 
-        It is told of the connections that are open now, and of exchanges that begin from now on; that others end, too.
+        Replays `opened` for live connections; from then on receives every exchange, including the end of ones already
+        running.
         """
         self._sinks = (*self._sinks, sink)
         self._limits[id(sink)] = frame_bytes_max
-        if reads_passing:
-            self._readers.add(id(sink))
         if failed is not None:
             self._failures[id(sink)] = failed
         self._count_limits()
@@ -73,14 +66,12 @@ class Tap:
         """One listens no more; harmless for one that does not."""
         self._sinks = tuple(one for one in self._sinks if one is not sink)
         self._limits.pop(id(sink), None)
-        self._readers.discard(id(sink))
         self._failures.pop(id(sink), None)
         self._count_limits()
 
     def _count_limits(self) -> None:
         limits = [limit for limit in self._limits.values() if limit is not None]
         self._kept_max = max(limits, default=0) if len(limits) == len(self._limits) else None
-        self._tells_facts = len(self._readers) < len(self._limits)
 
     # What connections tell
 
@@ -119,19 +110,17 @@ class Tap:
             exchange = Exchange(
                 number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size
             )
-            if data is None and key == _PRODUCE and self._tells_facts:
+            if data is None and key == _PRODUCE:
                 from .seen import facts_of  # with much that a broker to which nobody listens does without
 
                 exchange.produced = facts_of(frame)
         else:
             exchange = Exchange(number, peer, now_ms, perf_counter_ns(), -1, -1, -1, None, data, size)
-        self.passing = (frame,)
         for sink in self._sinks:
             try:
                 sink.begun(exchange)
             except Exception:
                 self._failed(sink)
-        self.passing = ()
         return exchange
 
     def answered(self, exchange: Exchange, parts: Sequence[Any]) -> None:
@@ -144,13 +133,11 @@ class Tap:
             exchange.ending = _ANSWERED
         else:
             exchange.ending = Ending.SILENT
-        self.passing = parts
         for sink in self._sinks:
             try:
                 sink.ended(exchange)
             except Exception:
                 self._failed(sink)
-        self.passing = ()
 
     def lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
         """The connection is closed for it or under it; `sent` is what left of the answer."""

@@ -39,7 +39,7 @@ RECORDED = FEATURES[2:]
 BATCH_BYTES = 1_000_000  # of librdkafka
 MEMORY = Path("/dev/shm")
 AGAIN = 4  # samples, each time that it is switched
-FIRST = 2  # more that do not count: the memory for as much, and the other process, are there after that
+FIRST = 2  # more that do not count: the memory for as much is there after that
 REST_S = 0.6
 USED_BYTES = 64 << 20  # by all beside the log
 NOTES = 200_000
@@ -48,7 +48,7 @@ ABOUT = """\
 observing    what a feature adds to the time of produce at 1 KiB (confluent-kafka, acks=all), switched on and off in the
              same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
              of one record of 10 bytes (small). metrics, ring: as with a control plane. jsonl, pcapng: all requests are
-             recorded so, bare: as JSON lines without contents; the process that writes is not counted as the broker's.
+             recorded so, bare: as JSON lines without contents; what is decoded in pauses is not measured.
              long: bursts of 200 MB, of which much is still to be written when the next one begins; lost: the share of
              their requests that the recording has not. note: the processor time of counting one Produce request, in
              process"""

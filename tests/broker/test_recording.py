@@ -1,23 +1,23 @@
-"""Recordings from end to end: what clients did is in the file, of either kind, whatever becomes of the broker, the disk
-or the process that writes."""
+"""Recordings from end to end: what clients did is in the file, of either kind, whatever becomes of the broker or the
+disk."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
 import signal
 import struct
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from controlling import controlled
 from harness import Broker, create_topics, fetch, ping, process, produce, records, running
-from patience import PATIENCE_S, until
+from patience import PATIENCE_S
 from test_control_ctl import refused, told
 
 from ottla.broker import Embedded
@@ -27,9 +27,9 @@ from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending, Exchange
 from ottla.broker.recording.files import read_recording
+from ottla.broker.recording.raw_files import RawFiles
 from ottla.broker.recording.recorded import NoRecording, Recording
 from ottla.broker.recording.ring import Ring
-from ottla.broker.recording.spool import SpoolWriter
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles
@@ -144,15 +144,15 @@ async def test_a_password_that_came_instead_of_a_request_is_not_in_it(
 
 
 def spooled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """All that is put into spools from now on."""
+    """All that is written to raw files from now on."""
     found: list[bytes] = []
-    put = SpoolWriter.put
+    write = RawFiles.write
 
-    def noted(self: SpoolWriter, pieces: Sequence[Any]) -> None:
-        found.append(b"".join(pieces))
-        put(self, pieces)
+    def noted(self: RawFiles, data: memoryview) -> None:
+        found.append(bytes(data))
+        write(self, data)
 
-    monkeypatch.setattr(SpoolWriter, "put", noted)
+    monkeypatch.setattr(RawFiles, "write", noted)
     return found
 
 
@@ -270,16 +270,20 @@ def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None
             client.close()
 
         asyncio.run(talk_and_wait())
-        (child,) = children(broker.process.pid)
         assert broker.end(signal.SIGKILL) == -signal.SIGKILL
-    until(lambda: not Path(f"/proc/{child}").exists())
     found = read_recording(path)
     assert not found.damage and len(found.exchanges) == 22
 
 
-def children(parent: int) -> list[int]:
-    done = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=True)
-    return [int(word) for word in done.stdout.split()]
+@contextlib.contextmanager
+def files_of(size: int) -> Iterator[None]:
+    """Within it, this process writes no files beyond a size."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -289,47 +293,15 @@ async def test_a_full_disk_ends_the_recording_and_nothing_else(kind: str, tmp_pa
         await broker.topic("t")
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(path)))
-        child = await writer()
         await calls(broker, 3, 1000)
         await settled(lambda: len(read_recording(path).exchanges) == 3)
-        resource.prlimit(child, resource.RLIMIT_FSIZE, (path.stat().st_size + 3000, resource.RLIM_INFINITY))
-        await calls(broker, 20, 1000)
-        await settled(lambda: not recorder.is_running)
+        with files_of(path.stat().st_size + 3000):
+            await calls(broker, 20, 1000)
+            await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "File too large"
         await calls(broker, 3, 10)
     found = read_recording(path)
     assert not found.damage and 3 <= len(found.exchanges) < 23
-
-
-async def writer() -> int:
-    """The process that writes this one's recording. For a moment after it began it has no command line."""
-    found: list[int] = []
-
-    def is_there() -> bool:
-        found[:] = [one for one in children(os.getpid()) if b"recorder_process" in cmdline(one)]
-        return len(found) == 1
-
-    await settled(is_there)
-    return found[0]
-
-
-def cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-async def test_a_killed_writer_costs_a_warning(tmp_path: Path) -> None:
-    async with memory() as broker:
-        recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
-        child = await writer()
-        os.kill(child, signal.SIGKILL)
-        await settled(lambda: not recorder.is_running)
-        assert recorder.state is not None and recorder.state.ended == "the process that writes it has ended"
-        client = await broker.client()
-        await client.call(ping(), 0)
 
 
 async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,10 +312,10 @@ async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypa
         client = await broker.client()
         await client.call(ping(), 0)
         with monkeypatch.context() as patched:
-            patched.setattr(recorder_module.notes, "begun", None)
+            patched.setattr(recorder_module, "begun_event", None)
             await client.call(ping(), 0)
-        assert not recorder.is_running and recorder.state is not None
-        assert recorder.state.ended == "it failed, as the log says"
+        await settled(lambda: not recorder.is_running)
+        assert recorder.state is not None and recorder.state.ended == "it failed, as the log says"
         await client.call(ping(), 0)
         await recorder.stop()
         again = tmp_path / "again.jsonl"

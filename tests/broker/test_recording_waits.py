@@ -1,27 +1,27 @@
-"""What waits to be written when a recording's broker is busy: how much, how long, what becomes of what is too much, and
-of a disk that has no room for it."""
+"""What waits to be written or decoded while a recorded broker is busy: how much, what is dropped, and what a disk that
+is full, slow or hanging does to it."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-import signal
-import struct
-from itertools import pairwise
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, fetch, ping
-from test_recording import FORMATS, Sink, calls, memory, settled, spooled, writer
+from harness import Broker, fetch, ping, produce, records
+from structlog.testing import capture_logs
+from test_recording import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
-from ottla.broker.config.record_options import RecordOptions
+from ottla.broker.config.record_options import LEAST_BYTES, RecordOptions
+from ottla.broker.recording import raw_events
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending
 from ottla.broker.recording.files import read_recording
-from ottla.broker.recording.recorder import SPOOL_BYTES
-from ottla.broker.recording.spool import LENGTH, SpoolWriter
+from ottla.broker.recording.raw_files import RawFiles
 
 
 def waiting_of(broker: Broker) -> int:
@@ -30,11 +30,32 @@ def waiting_of(broker: Broker) -> int:
     return state.waiting_bytes
 
 
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is decoded before the recording ends."""
+    monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
+
+
+class Disk:
+    """A disk of raw files that stands still until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.moves = threading.Event()
+        self.moves.set()
+        write = RawFiles.write
+
+        def wait_and_write(raw: RawFiles, data: memoryview) -> None:
+            self.moves.wait()
+            write(raw, data)
+
+        monkeypatch.setattr(RawFiles, "write", wait_and_write)
+
+
 @pytest.mark.parametrize("size", [10, 100_000])
-async def test_a_disk_that_has_no_room_for_what_waits(
+async def test_raw_file_on_full_disk_ends_the_recording(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "spool.jsonl"
+    path = tmp_path / "full.jsonl"
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -46,11 +67,11 @@ async def test_a_disk_that_has_no_room_for_what_waits(
         await calls(broker, 2, size)
         await settled(lambda: len(read_recording(path).exchanges) == 2)
         with monkeypatch.context() as patched:
-            patched.setattr(SpoolWriter, "put", full)
+            patched.setattr(RawFiles, "write", full)
             await calls(broker, 2, size)
             await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "No space left on device"
-        await settled(lambda: waiting_of(broker) == 0)
+        assert waiting_of(broker) == 0
         await calls(broker, 2, size)
         await recorder.stop()
         recorder.start(broker.running, RecordOptions(str(tmp_path / "again.jsonl")))
@@ -58,153 +79,100 @@ async def test_a_disk_that_has_no_room_for_what_waits(
     found = read_recording(path)
     assert not found.damage and len(found.exchanges) == 2
     assert len(read_recording(tmp_path / "again.jsonl").exchanges) == 1
+    assert not list(tmp_path.glob("*.raw"))
 
 
-async def test_a_busy_broker_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes in without a pause waits, until there is so much of it, it is so old, or the file must be full."""
-    monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
-    monkeypatch.setattr(recorder_module, "TELL_BYTES", 500_000)
+@pytest.mark.usefixtures("no_pause")
+async def test_busy_broker_is_decoded_when_the_recording_ends(tmp_path: Path) -> None:
+    path, small = tmp_path / "x.jsonl", tmp_path / "small.jsonl"
     async with memory() as broker:
         await broker.topic("t")
         recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
-        await calls(broker, 3, 100_000)
-        await asyncio.sleep(3 * recorder_module.GATHER_S)
-        assert waiting_of(broker) > 300_000
-        await calls(broker, 3, 100_000)
-        await settled(lambda: waiting_of(broker) < 300_000)
-        with monkeypatch.context() as patched:
-            patched.setattr(recorder_module, "TELL_S", 0.0)
-            await settled(lambda: waiting_of(broker) == 0)
+        recorder.start(broker.running, RecordOptions(str(path)))
+        await calls(broker, 6, 100_000)
+        await asyncio.sleep(5 * recorder_module.POLL_S)
+        assert waiting_of(broker) > 600_000 and not read_recording(path).exchanges
         await recorder.stop()
-        recorder.start(broker.running, RecordOptions(str(tmp_path / "y.jsonl"), max_bytes=200_000))
+        assert waiting_of(broker) == 0 and len(read_recording(path).exchanges) == 6
+        recorder.start(broker.running, RecordOptions(str(small), max_bytes=200_000))
         await calls(broker, 3, 100_000)
         await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "it has reached its size"
-    assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 6
+    assert small.stat().st_size <= 200_000
 
 
-class Told:
-    """How far the writer was told to read."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.positions: list[int] = []
-        monkeypatch.setattr(recorder_module, "_POSITION", self)
-
-    def pack(self, position: int) -> bytes:
-        self.positions.append(position)
-        return struct.pack("=Q", position)
-
-
-@pytest.mark.parametrize("has_pause", [False, True])
-async def test_what_waits_is_written_by_and_by(
-    has_pause: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seconds of work at once would slow a broker that has no pause, or whose pause ends. The writer stands still
-    first, so that it is seen of how much it is told."""
+async def test_pause_is_used_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding stops when clients are back: what it leaves is taken up in the next pause."""
     monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
-    monkeypatch.setattr(recorder_module, "LITTLE_BYTES", 125_000)
-    monkeypatch.setattr(recorder_module, "PORTION_BYTES", 250_000)
-    told = Told(monkeypatch)
+    portions: list[int] = []
+    convert = recorder_module._Writer._convert
+
+    def noted(self: Any, deadline: float | None) -> None:
+        before = self._raw.converted_bytes
+        convert(self, 0.0 if deadline is not None else None)  # the pause is over after one event
+        portions.append(self._raw.converted_bytes - before)
+
+    monkeypatch.setattr(recorder_module._Writer, "_convert", noted)
     async with memory() as broker:
         await broker.topic("t")
-        recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
-        child = await writer()
-        os.kill(child, signal.SIGSTOP)
-        await calls(broker, 12, 100_000)
-        with monkeypatch.context() as patched:
-            if has_pause:
-                patched.setattr(recorder_module, "QUIET_BYTES", 0)
-            else:
-                patched.setattr(recorder_module, "TELL_S", 0.0)
-                patched.setattr(recorder_module, "OLD_BYTES", 250_000)
-            await settled(lambda: bool(told.positions))
-            await asyncio.sleep(3 * recorder_module.GATHER_S)
-            assert told.positions == [250_000] and waiting_of(broker) > 1_200_000
-            os.kill(child, signal.SIGCONT)
-            await settled(lambda: waiting_of(broker) == 0)
-        steps = [after - before for before, after in pairwise(told.positions)]
-        assert len(steps) > 2 and max(steps) < 250_000 + 2 * 101_000  # it reads what begins before that
-    assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 12
+        broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
+        await calls(broker, 5, 100_000)
+        monkeypatch.setattr(recorder_module, "QUIET_BYTES", 1 << 20)
+        await settled(lambda: waiting_of(broker) == 0)
+    assert len(portions) > 10 and max(portions) < 101_000
 
 
-async def test_stopping_waits_as_long_as_something_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that reads nothing for so long is given up. This one stands still, but seems to read, for five looks."""
-    monkeypatch.setattr(recorder_module, "STOP_S", 0.05)
-    looks = 0
-
-    def less_and_less(_: SpoolWriter) -> int:
-        nonlocal looks
-        looks += 1
-        if looks == 5:
-            os.kill(child, signal.SIGCONT)
-        return 1_000_000 - looks
-
+async def test_exchanges_beyond_the_queue_are_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "slow.jsonl"
+    monkeypatch.setattr(recorder_module, "QUEUE_BYTES", 200_000)
+    disk = Disk(monkeypatch)
     async with memory() as broker:
         await broker.topic("t")
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(path)))
-        child = await writer()
-        os.kill(child, signal.SIGSTOP)
-        await calls(broker, 3, 1000)
-        with monkeypatch.context() as patched:
-            patched.setattr(SpoolWriter, "waiting_bytes", property(less_and_less))
-            patched.setattr(SpoolWriter, "free_bytes", SPOOL_BYTES)
-            await recorder.stop()
-        assert looks >= 5 and recorder.state is not None and recorder.state.ended == "stopped"
-        recorder.start(broker.running, RecordOptions(str(tmp_path / "stuck.jsonl")))
-        child = await writer()
-        await calls(broker, 3, 1000)
-        os.kill(child, signal.SIGSTOP)
-        await recorder.stop()  # and does not wait for ever
-    assert len(read_recording(path).exchanges) == 3
-
-
-async def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer stands still, so that nothing is read."""
-    path = tmp_path / "slow.jsonl"
-    monkeypatch.setattr(recorder_module, "SPOOL_BYTES", 200_000)
-    async with memory() as broker:
-        await broker.topic("t")
-        recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(path)))
-        child = await writer()
-        os.kill(child, signal.SIGSTOP)
+        await settled(lambda: waiting_of(broker) == 0)
+        disk.moves.clear()
         await calls(broker, 40, 100_000)
-        os.kill(child, signal.SIGCONT)
         dropped = recorder.state.dropped if recorder.state else 0
-        assert 10 < dropped < 40
-        await asyncio.sleep(0)
+        assert 30 < dropped < 40
+        disk.moves.set()
+        await settled(lambda: waiting_of(broker) == 0)
+        await calls(broker, 1, 10)
+        with capture_logs() as events:
+            await recorder.stop()
     found = read_recording(path)
     assert not found.damage
-    assert found.dropped == dropped and len(found.exchanges) == 40 - dropped
+    assert found.dropped == dropped and len(found.exchanges) == 41 - dropped
+    assert [event["dropped"] for event in events if event["event"] == "recording lacks exchanges"] == [dropped]
 
 
 @pytest.mark.slow
-async def test_clients_that_come_and_go_while_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded; what had begun has its end, those of whom there was no room to tell are counted."""
+async def test_clients_that_come_and_go_on_a_slow_disk_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory stays bounded; each recorded request has its end."""
     path = tmp_path / "crowd.jsonl"
-    monkeypatch.setattr(recorder_module, "SPOOL_BYTES", 50_000)
+    monkeypatch.setattr(recorder_module, "QUEUE_BYTES", 50_000)
+    disk = Disk(monkeypatch)
     async with memory() as broker:
         recorder = broker.running.recorder
         await broker.topic("t")
         recorder.start(broker.running, RecordOptions(str(path)))
-        child = await writer()
         waits = await broker.client()
         await waits.send(fetch(("t", 0, 0), max_wait_ms=600_000), 11)
         await settled(lambda: waiting_of(broker) == 0)
-        os.kill(child, signal.SIGSTOP)
+        disk.moves.clear()
         for _ in range(300):
             client = await broker.client()
             await client.call(ping(), 0)
             client.close()
         state = recorder.state
-        assert state is not None and recorder.is_running and state.waiting_bytes < 50_000 and 100 < state.dropped < 300
+        assert state is not None and recorder.is_running and state.waiting_bytes < 60_000 and 100 < state.dropped < 300
         waits.close()  # its wait ends without a response
         await settled(lambda: not broker.running.connections.open)
-        os.kill(child, signal.SIGCONT)
+        disk.moves.set()
         await settled(lambda: waiting_of(broker) == 0)
         dropped = recorder.state.dropped if recorder.state else 0
         await calls(broker, 2, 10)
@@ -215,39 +183,92 @@ async def test_clients_that_come_and_go_while_nothing_is_read(tmp_path: Path, mo
     assert [one.ending for one in found.exchanges if one.api_key == 0] == [Ending.ANSWERED] * 2
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-async def test_a_small_spool_is_gone_around_often(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / f"round.{kind}"
-    monkeypatch.setattr(recorder_module, "SPOOL_BYTES", 100_003)
-    monkeypatch.setattr(recorder_module, "TELL_BYTES", 20_000)
-    sink = Sink()
+async def test_stop_leaves_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "STOP_S", 0.1)
+    disk = Disk(monkeypatch)
     async with memory() as broker:
         await broker.topic("t")
         recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(path)))
-        broker.running.connections.listen(sink)
-        for size in (10, 3000, 17_000, 40_000, 70_000, 1, 16_000) * 8:
-            await calls(broker, 1, size)
-            await settled(lambda: waiting_of(broker) < 10_000)
-        assert recorder.state is not None and recorder.state.dropped == 0
-    found = read_recording(path)
-    assert not found.damage
-    assert [one.request for one in found.exchanges] == [one.request for one in sink.exchanges]
-    assert [one.response for one in found.exchanges] == [one.response for one in sink.exchanges]
+        recorder.start(broker.running, RecordOptions(str(tmp_path / "stuck.jsonl")))
+        disk.moves.clear()
+        await calls(broker, 3, 1000)
+        await recorder.stop()
+        assert recorder.state is not None and recorder.state.ended == "its writing took too long"
+        disk.moves.set()
 
 
-async def test_notes_are_put_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where a note's head is what makes all that has gathered enough."""
-    monkeypatch.setattr(recorder_module, "GATHER_BYTES", 1)
-    put = spooled(monkeypatch)
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("contents", [True, False])
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_ring_that_is_decoded_at_its_end_keeps_the_newest(kind: str, contents: bool, tmp_path: Path) -> None:
+    """The raw files of a ring take turns, too; what they lose undecoded is counted."""
+    path = tmp_path / f"ring.{kind}"
     async with memory() as broker:
         await broker.topic("t")
-        broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
-        for size in (10, 20_000, 10, 100_000):
-            await calls(broker, 1, size)
-    assert sum(len(one) > 20_000 for one in put) == 2
-    for one in put:
-        at = 0
-        while at < len(one):
-            at += LENGTH.size + LENGTH.unpack_from(one, at)[0]
-        assert at == len(one)
+        options = RecordOptions(str(path), LEAST_BYTES, ring=True, contents=contents)
+        broker.running.recorder.start(broker.running, options)
+        client = await broker.client()
+        for _ in range(60):
+            await client.call(ping(), 0)
+            await client.call(produce(records(os.urandom(3000))), 9)
+        await asyncio.sleep(5 * recorder_module.POLL_S)
+        assert sum(one.stat().st_size for one in tmp_path.glob("*.raw*")) <= LEAST_BYTES * contents
+    found = read_recording(path)
+    numbers = [one.number for one in found.exchanges]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 6 and not found.damage
+    if kind == "pcapng" and contents:  # which is hardly larger than its raw form
+        assert sum(one.request_bytes for one in found.exchanges) > LEAST_BYTES // 2
+    assert not list(tmp_path.glob("*.raw*"))
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("ring", [False, True])
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_raw_files_of_a_killed_broker_are_finished_by_reading(kind: str, ring: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    path = tmp_path / f"x.{kind}"
+    sink = Sink()
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.connections.listen(sink)
+        broker.running.recorder.start(broker.running, RecordOptions(str(path), 16 * LEAST_BYTES, ring=ring))
+        await calls(broker, 20, 40_000 if ring and kind == "pcapng" else 5000)
+        waits = await broker.client()
+        await waits.send(fetch(("t", 0, 20), max_wait_ms=600_000), 11)
+        await settled(lambda: len(sink.exchanges) == 21)
+        await asyncio.sleep(5 * recorder_module.POLL_S)
+        shutil.copytree(tmp_path, folder)  # as it is on the disk
+    with open(folder / f"x.{kind}.raw", "ab") as file:
+        file.write(raw_events.json_event(raw_events.CLOSED, [1, 2])[:-3])  # an event that is cut
+    found = read_recording(folder / f"x.{kind}")
+    assert not found.damage and not found.dropped
+    assert [facts(one)[:8] for one in found.exchanges] == [facts(one)[:8] for one in sink.exchanges[:20]] + [
+        (*facts(sink.exchanges[20])[:7], None)
+    ]
+    assert found.exchanges[-1].ending is Ending.PENDING
+    assert not list(folder.glob("*.raw*"))
+    assert read_recording(folder / f"x.{kind}").meta == found.meta
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_contents_that_are_left_out_are_in_no_file_with_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "bare.jsonl"
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(path), contents=False))
+        await (await broker.client()).call(produce(records(SECRET * 30)), 9)
+        await asyncio.sleep(5 * recorder_module.POLL_S)
+        assert [one.name for one in tmp_path.iterdir()] == ["bare.jsonl"]
+        assert waiting_of(broker) > 0
+    assert SECRET not in path.read_bytes() and len(read_recording(path).exchanges) == 1
+
+
+def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
+    """A file of the raw file's name that is none."""
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"type":"recording","format":1,"part":1,"nodes":[],"time_ms":1}\n')
+    other = tmp_path / "x.jsonl.raw"
+    for data in (b"", b"\1", b"what I noted", raw_events.json_event(raw_events.HEAD, {"options": 3})):
+        other.write_bytes(data)
+        assert read_recording(path).exchanges == []
+        assert other.read_bytes() == data
