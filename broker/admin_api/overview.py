@@ -20,12 +20,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage.errors import StorageError
-from ..recording.activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
 from ..releases.profiles import api_names
 from ..replica.assignment import NO_LEADER
 from ..transactions.state import Transaction, TransactionState
 from ..version import own_version
 from ..virtual_clock import VirtualClock
+from .activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
 from .operations import lag_behind
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from ..metadata.topics import Topic
     from ..metrics.counters import TopicCounters
     from ..network.server import Running
-    from ..recording.activity import SlowRequest
     from ..recording.exchange import Exchange
     from ..replica.partition import Partition
+    from .activity import SlowRequest
 
 DEFAULT_LIMIT = 100  # entries of each list of an overview
 MAX_LIMIT = 10_000

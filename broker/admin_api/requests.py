@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from ..recording.expectations import Expected, Verdict, Words, verdict
-from ..recording.seen import SeenRequest, TopicNames
 from .calls import Awaited, Blocking, Caller, operation
+from .expectations import Expected, Verdict, Words, verdict
+from .seen_requests import SeenRequest, TopicNames
 
 if TYPE_CHECKING:
     from ..network.server import Running

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...protocol.limits import INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX
-from ..recording.expectations import CODECS, ENDINGS
+from ..admin_api.expectations import CODECS, ENDINGS
 from .schema_parts import FLAG, TEXT, TEXT_OR_NULL, list_of, object_of, text_of, whole
 from .shapes import Schema
 

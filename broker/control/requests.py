@@ -12,10 +12,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ..admin_api import requests
+from ..admin_api.expectations import HOW, WHICH, Expected
+from ..admin_api.seen_requests import SeenRequest
 from ..recording import decoding
-from ..recording.expectations import HOW, WHICH, Expected
+from ..recording.produce_facts import Produced
 from ..recording.record_sets import Room
-from ..recording.seen import Produced, SeenRequest
 from .plane import Plane
 from .request_schemas import DEFAULT_REQUESTS, QUERY
 from .route import Call, Refusal, Route

@@ -1,6 +1,3 @@
-"""What clients asked and what they were answered, as the wire had it: the tap, the newest of it, recordings, and what
-tests expect of it.
-
-`exchange.py` has the values that everything here is about, `tap.py` hands them out while a broker runs, `ring.py` keeps
-the newest, `decoding.py` reads them, `expectations.py` holds them against what a test says.
+"""Requests and responses as the wire had them: the tap that hands them out while a broker runs, the ring of the newest,
+recordings in files, and the decoding of frames. `exchange.py` has the values that everything here is about.
 """

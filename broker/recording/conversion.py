@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..config.record_options import FORMER, Format, RecordOptions
 from . import raw_events
@@ -23,30 +23,17 @@ from .raw_events import RawReader
 from .raw_files import RAW, append
 from .recorded import origin_of, peer_of
 
+if TYPE_CHECKING:
+    from .pcapng import PcapngWriter
+
+    Writer = JsonWriter | PcapngWriter
+
 _WRITE_BYTES = 1 << 20
 _END_BYTES = 1024  # of the size limit; kept for the last line
 
 
 class Full(Exception):
     """The recording has reached its size."""
-
-
-class Writer(Protocol):
-    """The format of a file: events as bytes."""
-
-    def head(self, meta: dict[str, Any]) -> bytes: ...
-
-    def mark(self, peer: Peer) -> Any: ...
-
-    def introduction(self, peer: Peer, mark: Any, time_ms: int) -> bytes: ...
-
-    def begun(self, exchange: Exchange) -> bytes: ...
-
-    def ended(self, exchange: Exchange) -> bytes: ...
-
-    def closed(self, peer: Peer, time_ms: int) -> bytes: ...
-
-    def noted(self, count: dict[str, Any], time_ms: int) -> bytes: ...
 
 
 def writer_of(options: RecordOptions) -> Writer:
@@ -61,7 +48,9 @@ def writer_of(options: RecordOptions) -> Writer:
 class Output:
     """The file, or the two files of a ring. Raises OSError, and Full at the limit. Takes over the descriptor."""
 
-    def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any], writer: Writer) -> None:
+    def __init__(
+        self, fd: int, options: RecordOptions, meta: dict[str, Any], writer: JsonWriter | PcapngWriter
+    ) -> None:
         self._fd = fd
         self._path = options.path
         self._ring = options.ring
@@ -88,7 +77,7 @@ class Output:
 
     def put(self, peer: Peer, make: Callable[[], bytes], time_ms: int) -> bool:
         """Writes what `make` returns, after the introduction of its connection. False if it fits into no file."""
-        mark = self._writer.mark(peer)
+        mark: Any = self._writer.mark(peer)
         intro = b"" if peer.number in self._introduced else self._writer.introduction(peer, mark, time_ms)
         made = make()
         if self._size + len(intro) + len(made) > self._limit:

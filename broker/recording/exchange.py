@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..metrics.client_ledger import Origin
-    from .seen import Produced
+    from .produce_facts import Produced
 
 
 class Ending(StrEnum):

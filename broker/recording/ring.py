@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from ...protocol.api_key import ApiKey
 from .exchange import Ending, Exchange, Peer
+from .produce_facts import facts_of
 from .secrets import KEYS, blanked, may_carry
-from .seen import facts_of
 
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20

@@ -111,7 +111,7 @@ class Tap:
                 number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size
             )
             if data is None and key == _PRODUCE:
-                from .seen import facts_of  # with much that a broker to which nobody listens does without
+                from .produce_facts import facts_of  # with much that a broker to which nobody listens does without
 
                 exchange.produced = facts_of(frame)
         else:

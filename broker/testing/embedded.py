@@ -19,8 +19,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from ...storage.io import permissions
 from ..admin_api.calls import Awaited, Blocking, operation
 from ..admin_api.clock import AsyncClockView, ClockView
+from ..admin_api.expectations import Verdict
 from ..admin_api.operations import Operations, config_texts
 from ..admin_api.requests import AsyncRequestsView, RequestsView, judged_words
+from ..admin_api.seen_requests import SeenRequest
 from ..admin_api.snapshots import Snapshot
 from ..admin_api.views import (
     AclEntry,
@@ -46,8 +48,6 @@ from ..errors import ConfigError
 from ..faults import disk as _disk  # noqa: F401  imported with this module, as above
 from ..metadata.topology import Topology
 from ..record_schemas.schemas import Schemas
-from ..recording.expectations import Verdict
-from ..recording.seen import SeenRequest
 from ..releases.profiles import NEWEST, profile
 from . import assertions
 from .broker_thread import BrokerThread

@@ -11,10 +11,10 @@ import pytest
 from harness import Client, frame, produce, records
 
 from ottla.broker import Embedded
+from ottla.broker.admin_api.expectations import WORDS, Expected, Words, verdict
+from ottla.broker.admin_api.seen_requests import SeenRequest, TopicNames
 from ottla.broker.metrics.client_ledger import Origin
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
-from ottla.broker.recording.expectations import WORDS, Expected, Words, verdict
-from ottla.broker.recording.seen import SeenRequest, TopicNames
 from ottla.protocol.compiler import build
 from ottla.protocol.headers import response_header
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest

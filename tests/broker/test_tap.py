@@ -12,12 +12,12 @@ from harness import Broker, frame, produce, records, running
 from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
+from ottla.broker.admin_api.seen_requests import SeenRequest
 from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.logs import get_logger
 from ottla.broker.recording import decoding
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.broker.recording.ring import Ring
-from ottla.broker.recording.seen import SeenRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.records.fetch import FetchRequest

@@ -11,9 +11,9 @@ import pytest
 from controlling import controlled
 from harness import fetch, frame, produce, records
 
+from ottla.broker.admin_api.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, TEXT_MAX, Activity
 from ottla.broker.admin_api.overview import Asked, Overviews, _waiting
 from ottla.broker.metrics.client_ledger import Origin
-from ottla.broker.recording.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, TEXT_MAX, Activity
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest

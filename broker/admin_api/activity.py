@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...protocol.api_key import ApiKey
-from .decoding import request_value
-from .exchange import Ending
+from ..recording.decoding import request_value
+from ..recording.exchange import Ending
 
 if TYPE_CHECKING:
     from ..metrics.client_ledger import Origin
-    from .exchange import Exchange, Peer
+    from ..recording.exchange import Exchange, Peer
 
 CLIENTS_MAX = 1_000  # what is beyond is counted under no name
 FRAME_BYTES_MAX = 64 * 1024  # of the requests that are looked into

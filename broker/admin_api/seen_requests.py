@@ -7,21 +7,19 @@ producers are configured by (acks, codec, idempotence). Nothing is decoded befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from ...protocol.apis import apis, name_of
-from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.produce import ProduceRequest
-from ...protocol.records import batch, formats
-from ...protocol.records.errors import CorruptRecords, InvalidRecords
-from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import Value
 from ...storage.format.partition_metadata import encode_id
 from ..message_parts import places, shape_of
-from . import decoding
-from .exchange import Ending, Exchange
+from ..recording import decoding
+from ..recording.exchange import Ending, Exchange
+from ..recording.produce_facts import Produced, produced_of
 
 
 class TopicNames:
@@ -44,23 +42,6 @@ class TopicNames:
 
 
 NO_NAMES = TopicNames({})
-
-
-@dataclass(frozen=True, slots=True)
-class Produced:
-    """What a Produce request says of its producer. `topics` are names, or ids from v13 on; `codecs` and `magics` those
-    of its batches, in order and once each; `is_idempotent` says whether all batches have a producer's id, `records` how
-    many records it says they have.
-    """
-
-    acks: int
-    topics: tuple[str | bytes, ...]
-    codecs: tuple[str, ...]
-    magics: tuple[int, ...]
-    is_idempotent: bool
-    is_transactional: bool
-    producer_ids: tuple[int, ...]
-    records: int
 
 
 class SeenRequest:
@@ -198,32 +179,3 @@ def _codes(value: Any) -> Iterator[int]:
         elif isinstance(item, list) and item and isinstance(item[0], Value):
             for one in item:
                 yield from _codes(one)
-
-
-def facts_of(frame: bytes | memoryview) -> Produced | None:
-    """The same of a Produce request's frame; None of one that cannot be read."""
-    try:
-        return produced_of(decoding.read_request(frame)[1])
-    except (MalformedMessage, ProtocolViolation):
-        return None
-
-
-def produced_of(request: ProduceRequest) -> Produced:
-    """What a Produce request says of its producer. Of damaged records what comes before the damage counts."""
-    headers: list[batch.BatchHeader] = []
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            try:
-                headers += [header for _, header in formats.headers(data.records or b"")]
-            except (CorruptRecords, InvalidRecords):
-                continue
-    return Produced(
-        request.acks,
-        tuple(dict.fromkeys(topic.name or topic.topic_id for topic in request.topic_data)),
-        tuple(dict.fromkeys(CODEC_NAMES.get(one.codec, str(one.codec)) for one in headers)),
-        tuple(dict.fromkeys(one.magic for one in headers)),
-        bool(headers) and all(one.has_producer for one in headers),
-        request.transactional_id is not None,
-        tuple(dict.fromkeys(one.producer_id for one in headers if one.has_producer)),
-        sum(max(1, one.record_count) for one in headers),
-    )

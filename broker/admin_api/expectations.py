@@ -19,9 +19,10 @@ from ...protocol.apis import api_keys, apis, name_of
 from ...protocol.errors import ErrorCode
 from ...protocol.names import did_you_mean
 from ...protocol.records.schemas import CODEC_NAMES
-from . import decoding
-from .exchange import Ending
-from .seen import Produced, SeenRequest, error_name
+from ..recording import decoding
+from ..recording.exchange import Ending
+from ..recording.produce_facts import Produced
+from .seen_requests import SeenRequest, error_name
 
 SHOWN_REQUESTS = 5
 SHOWN_VALUES = 8
