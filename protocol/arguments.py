@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .names import did_you_mean, meant
+from .text import visible
 
 USAGE_ERROR = 2
 BOOTSTRAP = ("--bootstrap-server", "--bootstrap")
@@ -51,8 +52,7 @@ class Parser(argparse.ArgumentParser):
         for word in self._unknown_flags():
             message = self._unknown(word)
             break
-        shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in message)
-        print(f"{self.prog}: {shown}", file=sys.stderr)
+        print(f"{self.prog}: {visible(message)}", file=sys.stderr)
         raise SystemExit(USAGE_ERROR)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -1,17 +1,96 @@
-"""Times, durations and aligned columns as text, and text that people write for times and durations."""
+"""Text for people: names, numbers, sizes, times, durations and tables; and times and durations that people write.
+
+Knows nothing of Kafka; it stands here since every package may import this one. One unit system: binary units for bytes
+(KiB, MiB), decimal ones for counts (k, M), "ms", "s", "m", "h" and "d" for times. The clones of Kafka's own tools print
+in Kafka's way instead.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+NONE = "-"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION = re.compile(r"(?:[0-9]{1,15}(?:ms|min|[smhdw]))+")
 _PART = re.compile(r"([0-9]+)(ms|min|[smhdw])")
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
+_COUNTS = ("", "k", "M", "G", "T", "P", "E")
+_LONG = (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1))
+
+
+# Names
+
+
+def visible(value: object) -> str:
+    """The value as one line of letters that a terminal shows and does not obey: others as Python writes them."""
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def plural(number: int, word: str) -> str:
+    """`1 topic`, `12 topics`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+# Numbers
+
+
+def known(number: int) -> str:
+    """A number, or "-" for -1."""
+    return NONE if number == -1 else str(number)
+
+
+def count(number: float | None) -> str:
+    """`12,345`, `1.23M`; "-" for None."""
+    if number is None:
+        return NONE
+    return f"{number:,.0f}" if abs(number) < 100_000 else _scaled(number, 1000, _COUNTS)
+
+
+def rate(number: float | None) -> str:
+    """Events per second: as `count`, with a decimal below 10."""
+    if number is None or number == 0 or abs(number) >= 9.95:
+        return count(number)
+    return f"{number:.1f}" if abs(number) >= 0.05 else "<0.1"
+
+
+def size(number: float | None) -> str:
+    """Bytes: `512 B`, `1.5 MiB`; "-" for None."""
+    if number is None:
+        return NONE
+    return f"{number:.0f} B" if abs(number) < 1024 else _scaled(number, 1024, _BYTES)
+
+
+def speed(size_bytes: float, seconds: float) -> str:
+    """Bytes per second: `1.5 MiB/s`."""
+    return f"{size(size_bytes / max(seconds, 1e-6))}/s"
+
+
+def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    """Three significant digits, or four below 1024, and a unit."""
+    power = 0
+    while abs(number) >= base - 0.5 and power < len(units) - 1:
+        number /= base
+        power += 1
+    return _short(number) + units[power]
+
+
+def _short(number: float) -> str:
+    """Three significant digits, without zeros at the end of a fraction."""
+    digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
+    text = f"{number:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
+
+
+# Tables
 
 
 def lines(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> Iterator[str]:
@@ -20,6 +99,51 @@ def lines(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> Iterator
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+
+
+def cell(value: object) -> str:
+    """A value in a table: "-" for None, yes and no, numbers as they are, and visible text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return NONE if value is None else visible(value)
+
+
+def table(
+    rows: Iterable[Sequence[Any]],
+    head: Sequence[str] | None = None,
+    *,
+    numbers: Collection[int] | None = None,
+    most: int | None = None,
+) -> list[str]:
+    """The lines of a table: `head`, if there is one, and the rows, with cells of any type.
+
+    A column is as wide as its widest cell, at most `most`; a longer cell pushes the rest of its line to the right. The
+    columns in `numbers` are aligned to the right; by default those that hold numbers and nothing else but None.
+    """
+    values = [list(row) for row in rows]
+    if numbers is None:
+        numbers = [place for place, column in enumerate(zip(*values, strict=True)) if _are_numbers(column)]
+    cells = [[cell(value) for value in row] for row in values]
+    if head is not None:
+        cells.insert(0, list(head))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = widths if most is None else [min(width, most) for width in widths]
+    aligned = [
+        [
+            text.rjust(width) if place in numbers else text
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in cells
+    ]
+    return list(lines(aligned, widths))
+
+
+def _are_numbers(column: Iterable[object]) -> bool:
+    found = [value for value in column if value is not None]
+    return bool(found) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in found)
+
+
+# Times
 
 
 def time_text(milliseconds: int) -> str:
@@ -33,21 +157,32 @@ def time_text(milliseconds: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def moment(milliseconds: int) -> str:
-    """Epoch milliseconds as `2026-11-21 09:12:40.123`; the number itself where it is no date, "-" for none."""
-    if milliseconds == -1:
-        return "-"
+def moment(milliseconds: int | None) -> str:
+    """Epoch milliseconds as `2026-11-21 09:12:40.123`; the number itself where it is no date, "-" for -1 and None."""
+    if milliseconds is None or milliseconds == -1:
+        return NONE
     text = time_text(milliseconds)
     return text.rstrip("Z").replace("T", " ") if text else str(milliseconds)
 
 
-def known(number: int) -> str:
-    """A number, or "-" for -1."""
-    return "-" if number == -1 else str(number)
+def elapsed(milliseconds: float | None) -> str:
+    """How long something took, or is ago: `420 µs`, `35 ms`, `1.5 s`, `3m 12s`, `2d 4h`; "-" for None."""
+    if milliseconds is None:
+        return NONE
+    if milliseconds < 0:
+        return f"-{elapsed(-milliseconds)}"
+    if milliseconds < 999.5:
+        return f"{milliseconds * 1000:.0f} µs" if 0 < milliseconds < 0.9995 else f"{_short(milliseconds)} ms"
+    seconds = milliseconds / 1000
+    if seconds < 59.95:
+        return f"{_short(seconds)} s"
+    whole = round(seconds)
+    unit, length, lower, part = next(step for step in _LONG if whole >= step[1])
+    return f"{whole // length}{unit} {whole % length // part}{lower}"
 
 
 def duration(milliseconds: int) -> str:
-    """Milliseconds in the largest unit of which they are a whole number."""
+    """A setting: milliseconds in the largest unit of which they are a whole number."""
     for size, unit in _UNITS:
         if milliseconds % size == 0:
             return f"{milliseconds // size} {unit}"

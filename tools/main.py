@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points, version
 
+from ..protocol.text import visible
+
 USAGE_ERROR = 2
 INTERRUPTED = 130  # as shells count it: 128 and the number of SIGINT
 
@@ -26,8 +28,7 @@ def usage(names: Sequence[str]) -> str:
 
 def complain(program: str, message: object) -> int:
     """Says on stderr what is wrong, in one line whatever names and values are in it; returns USAGE_ERROR."""
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(message))
-    print(f"{program}: {shown}", file=sys.stderr)
+    print(f"{program}: {visible(message)}", file=sys.stderr)
     return USAGE_ERROR
 
 

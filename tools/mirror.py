@@ -34,6 +34,7 @@ from ..client.net.options import ClientOptions
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats
 from ..protocol.records.errors import CorruptRecords
+from ..protocol.text import size
 from ..storage.errors import StorageError
 from ..storage.follower_log import FollowerLog
 from ..storage.io.files import DiskFiles
@@ -281,7 +282,7 @@ class Progress:
         self._bytes += size_bytes
         if self._now() - self._said >= REPORT_S:
             self._said = self._now()
-            self._write(f"{PROGRAM}: {self._bytes / 1e6:,.1f} MB, at {topic}-{partition}\n")
+            self._write(f"{PROGRAM}: {size(self._bytes)}, at {topic}-{partition}\n")
 
 
 async def _copy_all(

@@ -21,6 +21,7 @@ from ..broker.releases.profiles import (
     profile,
 )
 from ..protocol.api_key import ApiKey
+from ..protocol.text import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,8 +184,7 @@ def _text(value: Any) -> str:
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [line.rstrip() for line in table(rows)]
 
 
 def markdown() -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ...protocol.text import visible
 from ..admin_api.views import OperationError, status_of
 from ..config.serve_options import Listener, format_address
 from ..logs import get_logger
@@ -30,7 +31,6 @@ from .plane import Plane
 from .route import BASE, Call, Refusal, Route
 from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
-from .values import one_line
 from .web import site
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     plane = request.app[_PLANE]
     why = browsers.refusal(request.method, request.headers, plane.host, may_write=plane.may_write)
     if why is not None:  # by no page, which says more of the broker
-        return _answer({"error": one_line(why)}, 403)
+        return _answer({"error": visible(why)}, 403)
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -159,8 +159,8 @@ def _told(error: web.HTTPException, request: web.Request) -> str:
 def _error(request: web.Request, status: int, message: object, headers: dict[str, str] | None = None) -> web.Response:
     if site.is_wanted(request):
         with contextlib.suppress(Refusal):  # without what makes pages
-            return site.refused(request.app[_PLANE], status, one_line(message), headers)
-    return _answer({"error": one_line(message)}, status, headers)
+            return site.refused(request.app[_PLANE], status, visible(message), headers)
+    return _answer({"error": visible(message)}, status, headers)
 
 
 def _answer(value: Any, status: int, headers: dict[str, str] | None = None) -> web.Response:

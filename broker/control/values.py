@@ -15,8 +15,3 @@ def from_json(value: Any, where: str = "a value") -> bytes | None:
         return json_bytes.from_json(value, where)
     except ValueError as error:
         raise Misfit(str(error)) from error
-
-
-def one_line(message: object) -> str:
-    """A message as one line, whatever names and values are in it."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(message))

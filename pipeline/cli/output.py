@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ...protocol.text import visible
 from ..extras import require
 from .job import FAILED, USAGE_ERROR, Report, UsageError
 
@@ -22,8 +23,7 @@ PLOT_SUFFIXES = (".png", ".html")
 def complain(program: str, message: object, code: int = USAGE_ERROR) -> int:
     """Says on stderr what is wrong, in one line whatever names are in it; the exit code."""
     words = " ".join(str(message).split())
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
-    print(f"{program}: {shown}", file=sys.stderr)
+    print(f"{program}: {visible(words)}", file=sys.stderr)
     return code
 
 

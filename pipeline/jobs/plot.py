@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ...protocol.text import moment
 from ..extras import needed
 from .audit.report import AuditReport, text_of
 from .census.facts import Facts, Sizes
-from .census.report import CensusReport, TopicCensus, codec_name, moment
+from .census.report import CensusReport, TopicCensus, codec_name
 
 SUFFIXES = (".png", ".html")
 TOPICS_MAX = 25  # the largest; the others are summed up

@@ -24,6 +24,8 @@ from pyspark import InheritableThread
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 
+from ...protocol import text
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -61,20 +63,23 @@ class Progress(NamedTuple):
     ended: bool = False
 
     @property
-    def mb_per_s(self) -> float:
-        return self.bytes / max(self.seconds, 1e-6) / 1e6
-
-    @property
     def left_s(self) -> float | None:
         """How long it will take from now on; None before anything is known."""
         return self.seconds * (self.all_bytes - self.bytes) / self.bytes if self.bytes else None
 
     def __str__(self) -> str:
-        done = f"{self.items} of {self.all_items}, {amount(self.bytes)} of {amount(self.all_bytes)}"
+        done = f"{self.items} of {self.all_items}, {text.size(self.bytes)} of {text.size(self.all_bytes)}"
         if not self.bytes:
             return done
-        rate = f"{self.mb_per_s:.0f} MB/s"
-        return f"{done}, {rate} in {span(self.seconds)}" if self.ended else f"{done}, {rate}, {span(self.left_s)} left"
+        speed = text.speed(self.bytes, self.seconds)
+        if self.ended:
+            return f"{done}, {speed} in {_elapsed(self.seconds)}"
+        return f"{done}, {speed}, {_elapsed(self.left_s or 0)} left"
+
+
+def _elapsed(seconds: float) -> str:
+    """To the second."""
+    return text.elapsed(round(seconds) * 1000)
 
 
 class Meter:
@@ -102,24 +107,6 @@ class Meter:
             return False
         self._told_s = progress.seconds
         return True
-
-
-def amount(size_bytes: int) -> str:
-    """Bytes in the unit that suits them."""
-    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size_bytes >= size:
-            return f"{size_bytes / size:.1f} {unit}"
-    return f"{size_bytes} bytes"
-
-
-def span(seconds: float | None) -> str:
-    """A duration, to the second."""
-    whole = round(seconds or 0)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole // 60 % 60:02} h"
 
 
 def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from ...protocol.text import elapsed
 from .task_writer import Sent
 
 __all__ = ["SinkReport"]
@@ -38,7 +39,7 @@ class SinkReport:
         what = f"micro-batch {self.batch_id} of transactional id {self.transactional_id!r}"
         if not self.written:
             return f"{what}: was committed before, nothing is written"
-        lines = [f"{what}: {self.records} records, {self.bytes} bytes in {self.seconds:.1f} s"]
+        lines = [f"{what}: {self.records} records, {self.bytes} bytes in {elapsed(self.seconds * 1000)}"]
         lines += [
             f"  {one.topic}-{one.partition}: {one.records} records, offsets {one.first_offset} to {one.last_offset}"
             for one in self.partitions

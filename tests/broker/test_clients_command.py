@@ -190,15 +190,15 @@ def test_what_is_printed(tmp_path: Path, run: Run) -> None:
     assert (code, err) == (0, "")
     assert out == (
         "CLIENT ID       SOFTWARE       LISTENER   ASKS VERSIONS  LAST SEEN (UTC)\n"
-        '"app"           my-client 2.6  IN         yes            2023-11-14 22:13:20\n'
+        '"app"           my-client 2.6  IN         yes            2023-11-14 22:13:20.000\n'
         "  calls: Produce v13; ApiVersions v4\n"
-        '"old\\n\\x1b[1m"  -              PLAINTEXT  no             2023-11-14 22:13:20\n'
+        '"old\\n\\x1b[1m"  -              PLAINTEXT  no             2023-11-14 22:13:20.000\n'
         "  calls: Produce v2; Fetch v2, v3\n"
         "  writes: v1; v1 gzip\n"
         "  reads: up to v1\n"
-        "(all others)    -              PLAINTEXT  no             2023-11-14 22:13:20\n"
+        "(all others)    -              PLAINTEXT  no             2023-11-14 22:13:20.000\n"
         "  calls: Produce v1\n"
-        "\nAs of 2023-11-14 22:13:20.\n"
+        "\nAs of 2023-11-14 22:13:20.000.\n"
         "There were too many clients, or calls of one, to keep all apart: see (all others).\n"
     )
     code, out, err = run(tmp_path, "--release", "4.0")
@@ -223,7 +223,7 @@ def test_a_long_client_id_moves_its_own_line_only(tmp_path: Path, run: Run) -> N
     write(tmp_path, client((PRODUCE, 9), name="x" * 200), client((PRODUCE, 9), name="app"))
     head, app, _, long, *_ = run(tmp_path)[1].splitlines()
     assert head.index("LISTENER") == app.index("PLAINTEXT") < 60
-    assert long.split() == [f'"{"x" * 200}"', "-", "PLAINTEXT", "no", "2023-11-14", "22:13:20"]
+    assert long.split() == [f'"{"x" * 200}"', "-", "PLAINTEXT", "no", "2023-11-14", "22:13:20.000"]
 
 
 def test_json(tmp_path: Path, run: Run) -> None:

@@ -115,12 +115,6 @@ def test_what_is_no_bytes_is_refused(value: Any) -> None:
         values.from_json(value)
 
 
-@given(st.binary(max_size=40).map(lambda raw: raw.decode("latin-1")) | st.text())
-def test_a_message_is_one_line(text: str) -> None:
-    assert len(values.one_line(text).splitlines()) <= 1
-    values.one_line(text).encode()
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

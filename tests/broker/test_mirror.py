@@ -223,5 +223,5 @@ def test_gaps_and_progress() -> None:
     for seconds in (0.5, 1.0, 1.0, 0.5, 1.4, 0.2):
         now[0] += seconds
         progress("t", 1, 1_000_000)
-    assert lines == ["ottla mirror: 3.0 MB, at t-1\n", "ottla mirror: 6.0 MB, at t-1\n"]
+    assert lines == ["ottla mirror: 2.86 MiB, at t-1\n", "ottla mirror: 5.72 MiB, at t-1\n"]
     assert tool.KEPT["retention.ms"] == "-1" and LogConfig().retention_ms > 0

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from ...broker.metrics.client_ledger import FILE_NAME, DamagedFile, Seen, SeenClient, read
 from ...broker.releases.profiles import Profile, UnknownRelease, profile
 from ...broker.trace.tracer import quoted
 from ...protocol.api_key import ApiKey
+from ...protocol.text import moment, table
 from ...storage.format.file_names import META_PROPERTIES
 from ...storage.io.files import DiskFiles
 from ..command_line import Parser, printing
@@ -107,10 +107,6 @@ def _reads(client: SeenClient) -> list[str]:
     return [f"up to v{magic}" for magic in sorted(fetched)]
 
 
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _text(text: str) -> str:
     return quoted(text)[1:-1]
 
@@ -122,17 +118,16 @@ def _software(client: SeenClient) -> str:
 
 
 def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[[str], object]) -> int:
-    rows: list[tuple[str, ...]] = [HEAD]
+    rows: list[tuple[str, ...]] = []
     for client, _ in judged:
         name = OTHERS if client.client_id is None else quoted(client.client_id)
         asks = "yes" if client.asks_versions else "no"
-        rows.append((name, _software(client), _text(client.listener), asks, _time(client.last_seen_ms)))
+        rows.append((name, _software(client), _text(client.listener), asks, moment(client.last_seen_ms)))
     # One endless client id must not push what stands behind it off the screen for all others.
-    widths = [min(max(map(len, column)), COLUMN_MAX) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    write(lines[0] + "\n")
+    lines = table(rows, HEAD, most=COLUMN_MAX)
+    write(lines[0])
     for line, (client, found) in zip(lines[1:], judged, strict=True):
-        write(line + "\n")
+        write(line)
         for title, items in (
             ("calls", _calls(client)),
             ("writes", _writes(client)),
@@ -155,7 +150,7 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
 def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
     if not seen.written_ms:
         return ["No client has been seen by a broker of Ottla in this directory."]
-    lines = [f"As of {_time(seen.written_ms)}." + (" Only what was seen is judged." if on else "")]
+    lines = [f"As of {moment(seen.written_ms)}." + (" Only what was seen is judged." if on else "")]
     if on:
         failing = [found for _, found in judged if _failures(found)]
         count = sum(len(_failures(found)) for found in failing)

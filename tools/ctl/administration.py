@@ -8,7 +8,7 @@ from typing import Any
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
 from ...protocol.text import places
 from .http_client import Client, Wrong
-from .output import plain, table
+from .output import titled
 
 DEFAULT = "DEFAULT_CONFIG"
 WORDS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
@@ -51,7 +51,7 @@ def show_reset(told: Any) -> list[str]:
         )
         for one in told["offsets"]
     ]
-    found = table(("TOPIC", "PARTITION", "BEFORE", "AFTER", "START", "END", ""), rows, "no partitions")
+    found = titled(("TOPIC", "PARTITION", "BEFORE", "AFTER", "START", "END", ""), rows, "no partitions")
     return found if told["done"] else [*found, "nothing was changed (--dry-run)"]
 
 
@@ -99,7 +99,7 @@ def shown(told: Any) -> list[str]:
         )
         for one in told["configs"]
     ]
-    return table(("CONFIG", "VALUE", "DEFAULT", "SOURCE", ""), rows, "all have their defaults")
+    return titled(("CONFIG", "VALUE", "DEFAULT", "SOURCE", ""), rows, "all have their defaults")
 
 
 def add_acl_words(parser: argparse.ArgumentParser, *, is_filter: bool) -> None:
@@ -140,5 +140,5 @@ def remove_acls(to: Client, given: argparse.Namespace) -> Any:
 
 def show_acls(told: Any) -> list[str]:
     """A line for each entry."""
-    rows = [tuple(plain(one[word]) for word in WORDS) for one in told["acls"]]
-    return table(tuple(word.upper().replace("_", " ") for word in WORDS), rows, "no entries")
+    rows = [tuple(one[word] for word in WORDS) for one in told["acls"]]
+    return titled(tuple(word.upper().replace("_", " ") for word in WORDS), rows, "no entries")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...broker.control import values
-from ...protocol.text import duration_ms, time_ms
+from ...protocol.text import cell, duration_ms, time_ms
 from ..command_line import Parser, printing
 from ..main import complain
 from ..top.plain import overview
@@ -231,7 +231,7 @@ def _snapshots(resources: Any) -> None:
         "take",
         "keep what it holds now",
         lambda to, given: to.ask("POST", "snapshots", body={} if given.name is None else {"name": given.name}),
-        lambda told: [output.plain(told["name"])],
+        lambda told: [cell(told["name"])],
     )
     take.add_argument("name", nargs="?", metavar="NAME")
     restore = verbs.verb(

@@ -8,12 +8,12 @@ from typing import Any
 
 from ...broker.logs import level_of
 from .http_client import Client, Wrong
-from .output import table
+from .output import titled
 
 
 def shown(told: Any) -> list[str]:
     """The loggers, root first."""
-    return table(("LOGGER", "LEVEL"), list(told["levels"].items()), "no loggers")
+    return titled(("LOGGER", "LEVEL"), list(told["levels"].items()), "no loggers")
 
 
 def get(to: Client, given: argparse.Namespace) -> Any:

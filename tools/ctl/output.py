@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...broker.control.values import one_line
-from ...protocol.text import known, lines, moment
+from ...protocol.text import cell, moment, table, visible
 
 SHOWN_LETTERS = 60  # of a value in a column
-
-
-def plain(value: Any) -> str:
-    """A value as text of one line."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else one_line(value)
 
 
 def shown_bytes(value: Any) -> str:
     """A key or a value of a record, cut where it is long."""
     if isinstance(value, dict):
         value = f"base64:{value['base64']}"
-    text = plain(value) if value is None else one_line(value)
+    text = cell(value)
     return text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 3] + "..."
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> list[str]:
-    """Rows under their head; `none` where there are none."""
-    cells = [[plain(cell) for cell in row] for row in rows]
-    return list(lines([head, *cells])) if cells else [none]
+def titled(head: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> list[str]:
+    """A table of the rows; `none` where there are none."""
+    found = list(rows)
+    return table(found, head) if found else [none]
+
+
+def _present(number: int) -> int | None:
+    return None if number == -1 else number
 
 
 def health(told: Any) -> list[str]:
     """What the broker is, and where."""
-    return list(lines([(name.replace("_", " "), plain(value)) for name, value in told.items()]))
+    return table([(name.replace("_", " "), cell(value)) for name, value in told.items()])
 
 
 def removed(told: Any) -> list[str]:
@@ -46,7 +42,7 @@ def faults(told: Any) -> list[str]:
     """All faults in force."""
     head = ("ID", "ACTION", "MATCHED", "FIRED", "WHERE")
     rows = [(one["id"], one["action"], one["matched"], one["fired"], fault_where(one)) for one in told["faults"]]
-    return table(head, rows, "no faults")
+    return titled(head, rows, "no faults")
 
 
 def one_fault(told: Any) -> list[str]:
@@ -64,12 +60,12 @@ def fault_where(fault: Any) -> str:
 def topology(told: Any) -> list[str]:
     """The nodes, then the partitions."""
     nodes = [(one["id"], f"{one['host']}:{one['port']}", one["running"]) for one in told["nodes"]]
-    found = table(("NODE", "ADDRESS", "RUNNING"), nodes, "no nodes")
+    found = titled(("NODE", "ADDRESS", "RUNNING"), nodes, "no nodes")
     partitions = [
         (
             one["topic"],
             one["partition"],
-            known(one["leader"]),
+            _present(one["leader"]),
             one["leader_epoch"],
             ",".join(map(str, one["replicas"])),
             ",".join(map(str, one["isr"])),
@@ -77,7 +73,7 @@ def topology(told: Any) -> list[str]:
         for one in told["partitions"]
     ]
     head = ("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC")
-    return [*found, "", *table(head, partitions, "no partitions")]
+    return [*found, "", *titled(head, partitions, "no partitions")]
 
 
 def clock(told: Any) -> list[str]:
@@ -99,7 +95,7 @@ def ahead(milliseconds: int) -> str:
 
 def snapshots(told: Any) -> list[str]:
     """Their names."""
-    return [plain(one["name"]) for one in told["snapshots"]] or ["no snapshots"]
+    return [cell(one["name"]) for one in told["snapshots"]] or ["no snapshots"]
 
 
 def topics(told: Any) -> list[str]:
@@ -114,7 +110,7 @@ def topics(told: Any) -> list[str]:
         )
         for one in told["topics"]
     ]
-    return table(("TOPIC", "PARTITIONS", "OFFSETS", "BYTES", "CONFIGS"), rows, "no topics")
+    return titled(("TOPIC", "PARTITIONS", "OFFSETS", "BYTES", "CONFIGS"), rows, "no topics")
 
 
 def one_topic(told: Any) -> list[str]:
@@ -122,18 +118,18 @@ def one_topic(told: Any) -> list[str]:
     rows = [
         (
             one["partition"],
-            known(one["leader"]),
+            _present(one["leader"]),
             one["leader_epoch"],
-            known(one["start_offset"]),
-            known(one["end_offset"]),
-            known(one["stable_offset"]),
-            known(one["size_bytes"]),
+            _present(one["start_offset"]),
+            _present(one["end_offset"]),
+            _present(one["stable_offset"]),
+            _present(one["size_bytes"]),
             "" if one["offline"] is None else f"offline: {one['offline']}",
         )
         for one in told["partitions"]
     ]
     head = ("PARTITION", "LEADER", "EPOCH", "START", "END", "STABLE", "BYTES", "")
-    return [*topics({"topics": [told]}), "", *table(head, rows, "no partitions")]
+    return [*topics({"topics": [told]}), "", *titled(head, rows, "no partitions")]
 
 
 def records(told: Any) -> list[str]:
@@ -145,11 +141,11 @@ def records(told: Any) -> list[str]:
             moment(one["timestamp_ms"]),
             shown_bytes(one["key"]),
             shown_bytes(one["value"]),
-            " ".join(f"{one_line(h['name'])}={shown_bytes(h['value'])}" for h in one["headers"]),
+            " ".join(f"{visible(h['name'])}={shown_bytes(h['value'])}" for h in one["headers"]),
         )
         for one in told["records"]
     ]
-    found = table(("PARTITION", "OFFSET", "TIMESTAMP (UTC)", "KEY", "VALUE", "HEADERS"), rows, "no records")
+    found = titled(("PARTITION", "OFFSET", "TIMESTAMP (UTC)", "KEY", "VALUE", "HEADERS"), rows, "no records")
     return [*found, "there are more"] if told["more"] else found
 
 
@@ -161,7 +157,7 @@ def offsets(told: Any) -> list[str]:
 def groups(told: Any) -> list[str]:
     """All groups, a line each."""
     rows = [(one["id"], one["state"], one["generation"], len(one["members"]), one["lag"]) for one in told["groups"]]
-    return table(("GROUP", "STATE", "GENERATION", "MEMBERS", "LAG"), rows, "no groups")
+    return titled(("GROUP", "STATE", "GENERATION", "MEMBERS", "LAG"), rows, "no groups")
 
 
 def one_group(told: Any) -> list[str]:
@@ -191,9 +187,9 @@ def one_group(told: Any) -> list[str]:
     return [
         *groups({"groups": [told]}),
         "",
-        *table(("MEMBER", "CLIENT", "HOST", "SESSION MS", "PARTITIONS"), members, "no members"),
+        *titled(("MEMBER", "CLIENT", "HOST", "SESSION MS", "PARTITIONS"), members, "no members"),
         "",
-        *table(("TOPIC", "PARTITION", "OFFSET", "START", "END", "LAG", "METADATA"), committed, "no committed offsets"),
+        *titled(("TOPIC", "PARTITION", "OFFSET", "START", "END", "LAG", "METADATA"), committed, "no committed offsets"),
     ]
 
 
@@ -205,11 +201,11 @@ def producers(told: Any) -> list[str]:
             one["partition"],
             one["producer_id"],
             one["producer_epoch"],
-            known(one["last_sequence"]),
+            _present(one["last_sequence"]),
             moment(one["last_timestamp_ms"]),
-            known(one["transaction_start_offset"]),
+            _present(one["transaction_start_offset"]),
         )
         for one in told["producers"]
     ]
     head = ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "LAST SEQUENCE", "LAST TIMESTAMP (UTC)", "TRANSACTION FROM")
-    return table(head, rows, "no producers")
+    return titled(head, rows, "no producers")

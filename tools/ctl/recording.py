@@ -6,9 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from ...protocol.text import lines, moment
+from ...protocol.text import cell, moment, table
 from .http_client import Client
-from .output import plain
 
 
 def shown(told: Any) -> list[str]:
@@ -16,16 +15,16 @@ def shown(told: Any) -> list[str]:
     if told["file"] is None:
         return ["nothing is being recorded"]
     rows = [
-        ("recording", "running" if told["running"] else f"ended: {plain(told['ended'])}"),
-        ("file", plain(told["file"])),
+        ("recording", "running" if told["running"] else f"ended: {cell(told['ended'])}"),
+        ("file", cell(told["file"])),
         ("since", moment(told["since_ms"])),
-        ("requests", plain(told["exchanges"])),
-        ("dropped", plain(told["dropped"])),
+        ("requests", cell(told["exchanges"])),
+        ("dropped", cell(told["dropped"])),
         ("waiting", f"{told['waiting_bytes']} bytes"),
         ("size", f"{told['size_bytes']} of {told['max_bytes']} bytes{', the newest' if told['ring'] else ''}"),
         ("contents", "yes" if told["contents"] else "left out"),
     ]
-    return list(lines(rows))
+    return table(rows)
 
 
 def get(to: Client, given: argparse.Namespace) -> Any:

@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import Any
 
+from ...protocol.text import cell
 from .http_client import Client, Wrong
-from .output import plain, table
+from .output import titled
 
 TEXTS = ("api", "client-id", "software", "topic", "codec", "error", "ending")
 NUMBERS = ("node", "since", "version", "min-version", "max-version", "magic")
@@ -95,7 +96,7 @@ def show_listed(told: Any) -> list[str]:
         )
         for one in told["requests"]
     ]
-    found = table(("NUMBER", "REQUEST", "CLIENT", "SOFTWARE", "TOPICS", "MS", "ENDING", ""), rows, "no requests")
+    found = titled(("NUMBER", "REQUEST", "CLIENT", "SOFTWARE", "TOPICS", "MS", "ENDING", ""), rows, "no requests")
     return [*found, "there are older ones"] if told["more"] else found
 
 
@@ -115,13 +116,13 @@ def show_one(told: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return ", ".join(map(plain, value)) if isinstance(value, list) else plain(value)
+    return ", ".join(map(cell, value)) if isinstance(value, list) else cell(value)
 
 
 def _indented(value: Any) -> list[str]:
     if value is None:
         return ["  none, or not kept"]
-    return [f"  {plain(line)}" for line in json.dumps(value, indent=2, ensure_ascii=False).splitlines()]
+    return [f"  {cell(line)}" for line in json.dumps(value, indent=2, ensure_ascii=False).splitlines()]
 
 
 def _hex(data: bytes) -> list[str]:
@@ -137,4 +138,4 @@ def show_verdict(told: Any) -> list[str]:
     """What is otherwise, or how many were looked at."""
     if told["passed"]:
         return [f"as expected: {told['count']} request{'' if told['count'] == 1 else 's'}"]
-    return [plain(line) for line in told["text"].splitlines()]
+    return [cell(line) for line in told["text"].splitlines()]

@@ -17,6 +17,7 @@ from ...broker.trace.tracer import quoted
 from ...protocol.internal_records import metadata_values
 from ...protocol.internal_records.metadata_values import Configs
 from ...protocol.records.schemas import CODEC_NAMES
+from ...protocol.text import plural, table
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir import metadata_log, readiness
@@ -118,10 +119,13 @@ def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], w
     old_formats = False
     for topic in topics(partitions, configs):
         old_formats = old_formats or _has_old(topic)
-        write(f"{topic.name} ({_plural(topic.partitions, 'partition')}, {_plural(topic.segments, 'segment')})\n")
-        for amount in topic.amounts:
-            codec = CODEC_NAMES.get(amount.codec, f"codec {amount.codec}")
-            write(f"  v{amount.magic} {codec:<8}{amount.records:>12} records {amount.bytes:>15} bytes\n")
+        write(f"{topic.name} ({plural(topic.partitions, 'partition')}, {plural(topic.segments, 'segment')})\n")
+        rows = [
+            (f"v{one.magic}", CODEC_NAMES.get(one.codec, f"codec {one.codec}"), one.records, one.bytes)
+            for one in topic.amounts
+        ]
+        for line in table(rows, ("FORMAT", "CODEC", "RECORDS", "BYTES")) if rows else ():
+            write(f"  {line}")
         if not topic.amounts:
             write("  no records\n")
         for note in topic.notes:
@@ -137,10 +141,6 @@ def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], w
 
 def _has_old(topic: Topic) -> bool:
     return any(amount.magic < 2 for amount in topic.amounts)
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:

@@ -17,6 +17,7 @@ from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import decode
 from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records.metadata_records import RemoveTopicRecord, TopicRecord
+from ...protocol.text import visible
 from ...storage import inspect
 from ...storage.check.repair import Options, Repair, Step, backup_place, is_data_directory, place_of
 from ...storage.errors import DirectoryLocked, StorageError
@@ -162,7 +163,7 @@ def _tell(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
     mended = unmended = 0
     for step in work.run():
         mended, unmended = mended + step.mends, unmended + (not step.mends)
-        write(f"{'!' if step.finding.wrong else '-'} {text_of(step.finding)}\n    {_escaped(step.does)}\n")
+        write(f"{'!' if step.finding.wrong else '-'} {text_of(step.finding)}\n    {visible(step.does)}\n")
     if not mended and not unmended:
         write("nothing is wrong\n")
     elif apply:
@@ -174,10 +175,6 @@ def _tell(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
         if work.changed:
             write(f"--apply does it, and keeps {backup.saved_bytes} bytes in {backup.path}\n")
     return FOUND_DAMAGE if unmended else 0
-
-
-def _escaped(text: str) -> str:
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _told(step: Step) -> dict[str, object]:

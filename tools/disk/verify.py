@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ...broker.trace.tracer import quoted
 from ...protocol.limits import INT32_MAX
+from ...protocol.text import elapsed, speed
 from ...storage import inspect
 from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
@@ -66,7 +67,7 @@ def _print_text(verification: Verification, write: Callable[[str], object]) -> i
         write(f"{'!' if finding.wrong else '-'} {text_of(finding)}\n")
     seconds = max(time.monotonic() - began, 1e-6)
     amounts = f"{report.partitions} partitions, {report.segments} segments, {report.bytes} bytes"
-    write(f"{amounts} in {seconds:.1f} s, {report.bytes / seconds / 1e6:.0f} MB/s\n")
+    write(f"{amounts} in {elapsed(seconds * 1000)}, {speed(report.bytes, seconds)}\n")
     write(f"{wrong} wrong\n" if wrong else "nothing is wrong\n")
     return FOUND_DAMAGE if wrong else 0
 

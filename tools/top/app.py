@@ -20,7 +20,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from ...broker.control.values import one_line
+from ...protocol.text import visible
 from ..ctl.http_client import Unreachable, Wrong
 from .layout import GAP, WARNING, Widths, cell, head, joined
 from .rates import History, Overview, Row, key_of
@@ -137,9 +137,9 @@ class Top(App[None]):
             self._shown = self._history.add(told)
             self._trouble = ""
         except (Unreachable, Wrong) as error:
-            self._trouble = one_line(error)
+            self._trouble = visible(error)
         except (AttributeError, LookupError, TypeError, ValueError):
-            self._trouble = f"{one_line(self._address)} does not answer as a control plane does"
+            self._trouble = f"{visible(self._address)} does not answer as a control plane does"
         self._draw()
 
     # Drawing
@@ -168,7 +168,7 @@ class Top(App[None]):
     def _head(self, width: int) -> Text:
         shown, trouble = self._shown, self._trouble
         if shown is None:
-            return joined([(trouble, WARNING) if trouble else (f"asking {one_line(self._address)}", "")], width)
+            return joined([(trouble, WARNING) if trouble else (f"asking {visible(self._address)}", "")], width)
         state = "PAUSED" if self._is_paused else f"every {self._interval_seconds:g} s"
         first = joined([(part, "bold") for part in first_line(shown)], width - len(state) - GAP)
         first.append(" " * (width - first.cell_len - len(state)))

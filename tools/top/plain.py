@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...protocol.text import lines
+from ...protocol.text import table
 from .rates import History, Overview, Row
 from .tables import TABS, Tab, clock_line, first_line, totals_line, warnings
 
@@ -27,10 +27,8 @@ def page(shown: Overview) -> Iterator[str]:
         yield from _table(tab, rows) if rows else (f"{tab.none}\n",)
 
 
-def _table(tab: Tab, rows: Sequence[Row]) -> Iterator[str]:
+def _table(tab: Tab, rows: Sequence[Row]) -> list[str]:
     columns = [column for column in tab.columns if column.rank <= HIGHEST_RANK]
-    cells = [[column.title for column in columns], *([column.shown(row) for column in columns] for row in rows)]
-    widths = [max(map(len, some)) for some in zip(*cells, strict=True)]
-    for row in cells:
-        parts = zip(row, widths, columns, strict=True)
-        yield from lines([[cell.rjust(width) if column.is_number else cell for cell, width, column in parts]], widths)
+    numbers = [place for place, column in enumerate(columns) if column.is_number]
+    cells = [[column.shown(row) for column in columns] for row in rows]
+    return table(cells, [column.title for column in columns], numbers=numbers)

@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...broker.control.values import one_line
-from ...protocol.text import moment
+from ...protocol.text import NONE, count, elapsed, moment, rate, size, table, visible
 from ..ctl.output import ahead, fault_where
-from .numbers import UNKNOWN, count, duration, rate, size, trend
 from .rates import NAMES, Overview, Row
 
 SHOWN_LETTERS = 200  # of a text in a table; details have all of it
@@ -66,7 +64,7 @@ class Tab:
 
 def text(value: Any) -> str:
     """Any value in a cell."""
-    shown = UNKNOWN if value is None or value == "" else one_line(value)
+    shown = NONE if value is None or value == "" else visible(value)
     return shown if len(shown) <= SHOWN_LETTERS else shown[: SHOWN_LETTERS - 1] + "…"
 
 
@@ -92,8 +90,17 @@ def _number(
     return Column(title, value, lambda row: shown(value(row)), rank, warns=warns)
 
 
+def trend(per_second: float | None) -> str:
+    """Where something goes: `+120/s`, `-3.5/s`, `steady`."""
+    if per_second is None:
+        return NONE
+    if abs(per_second) < 0.05:
+        return "steady"
+    return f"{'+' if per_second > 0 else '-'}{rate(abs(per_second))}/s"
+
+
 def _known(number: int) -> str:
-    return UNKNOWN if number < 0 else str(number)
+    return NONE if number < 0 else str(number)
 
 
 def _partitions(row: Row) -> str:
@@ -144,13 +151,13 @@ GROUPS = Tab(
 
 
 def _place(row: Row) -> str:
-    return UNKNOWN if row["topic"] is None else text(f"{row['topic']}-{row['partition']}")
+    return NONE if row["topic"] is None else text(f"{row['topic']}-{row['partition']}")
 
 
 def _transaction(row: Row) -> str:
     if row["transaction_start_offset"] >= 0:
         return f"open from {row['transaction_start_offset']}"
-    return UNKNOWN if row["transaction_state"] is None else text(row["transaction_state"])
+    return NONE if row["transaction_state"] is None else text(row["transaction_state"])
 
 
 PRODUCERS = Tab(
@@ -200,7 +207,7 @@ CLIENTS = Tab(
         _number("IN B/S", _per_second("request_bytes"), size, 2),
         _number("OUT B/S", _per_second("response_bytes"), size, 2),
         _number("WAITING", _of("waiting"), count, 3),
-        _number("IDLE", _of("idle_ms"), duration),
+        _number("IDLE", _of("idle_ms"), elapsed),
         _number("REQUESTS", _of("requests"), count, 4),
         Column("HOSTS", lambda row: row["hosts"], lambda row: text(", ".join(row["hosts"])), 5, False),
         Column("VERSIONS", _versions, _versions, 6, False, is_flexible=True),
@@ -233,11 +240,11 @@ SLOW = Tab(
     "Slow",
     "no requests in the last minute",
     (
-        _number("TOOK", lambda row: row["duration_us"] / 1000, duration, warns=lambda row: _took_ms(row) >= LATE_MS),
+        _number("TOOK", lambda row: row["duration_us"] / 1000, elapsed, warns=lambda row: _took_ms(row) >= LATE_MS),
         _API,
         _CLIENT,
         _FROM,
-        _number("AGO", _of("ago_ms"), duration),
+        _number("AGO", _of("ago_ms"), elapsed),
         _number("REQUEST B", _of("request_bytes"), size, 4),
         _number("ANSWER B", _of("response_bytes"), size, 4),
         _words("ENDED", "ending", 5),
@@ -258,7 +265,7 @@ WAITING = Tab(
     "Waiting",
     "no requests wait",
     (
-        _number("FOR SO LONG", _of("waiting_ms"), duration),
+        _number("FOR SO LONG", _of("waiting_ms"), elapsed),
         _API,
         _CLIENT,
         _words("WAITS FOR", "waits_for"),
@@ -297,21 +304,20 @@ def details(tab: Tab, row: Row) -> list[str]:
         if name == "per_second":
             found += [(f"{counter} per second".replace("_", " "), rate(number)) for counter, number in value.items()]
         elif isinstance(value, dict):
-            found += [(f"{name} {one_line(key)}", one_line(part)) for key, part in value.items()]
+            found += [(f"{name} {visible(key)}", visible(part)) for key, part in value.items()]
         else:
             found.append((name.replace("_", " "), _detail(name, value)))
-    width = max(len(name) for name, _ in found)
-    return [f"{name.ljust(width)}  {shown}" for name, shown in found]
+    return [line.rstrip() for line in table(found)]
 
 
 def _detail(name: str, value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(one_line, value)) or UNKNOWN
+        return ", ".join(map(visible, value)) or NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name in ("last_timestamp_ms", "transaction_start_ms"):
         return moment(value)
-    return UNKNOWN if value is None else one_line(value)
+    return NONE if value is None else visible(value)
 
 
 # The lines above
@@ -324,7 +330,7 @@ def first_line(told: Overview) -> list[str]:
         f"ottla {text(broker['version'])}",
         f"release {text(broker['release'])}",
         text(broker["bootstrap"]),
-        f"up {duration(broker['uptime_ms'])}",
+        f"up {elapsed(broker['uptime_ms'])}",
     ]
     stopped = [str(node["id"]) for node in told["nodes"] if not node["running"]]
     if len(told["nodes"]) > 1:

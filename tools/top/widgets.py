@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from .numbers import count
+from ...protocol.text import count
 from .rates import Overview
 from .tables import TABS
 

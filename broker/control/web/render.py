@@ -15,11 +15,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ....protocol import text
 from ....protocol.text import duration, moment, time_text
 from .letters import HIDDEN
 from .query import quoted, url
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def shown(value: Any) -> Any:
@@ -39,47 +38,26 @@ def number(value: int | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Bytes in the largest unit that leaves at least 1."""
-    if value is None or value < 0:
-        return "–"
-    amount, unit = float(value), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    text = f"{value}" if unit == 0 else f"{amount:.1f}" if amount < 100 else f"{amount:.0f}"
-    return f"{text}\N{NO-BREAK SPACE}{_UNITS[unit]}"
+    """Bytes, in one piece that no line is broken in; a dash for none and below 0."""
+    return "–" if value is None or value < 0 else text.size(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def time(ms: int | None) -> str | Markup:
     """A time in UTC as an element that says it to machines as well; a dash for none, the number where it is no date."""
     if ms is None or ms < 0:
         return "–" if ms in (None, -1) else str(ms)
-    text = time_text(ms)
-    return Markup('<time datetime="{}">{}</time>').format(text, moment(ms)) if text else str(ms)
+    found = time_text(ms)
+    return Markup('<time datetime="{}">{}</time>').format(found, moment(ms)) if found else str(ms)
 
 
 def elapsed(ms: int | None) -> str:
-    """How long something took or is ago, in two units at most."""
-    if ms is None:
-        return "–"
-    if ms < 0:
-        return f"-{elapsed(-ms)}"
-    if ms < 1000:
-        return f"{ms} ms"
-    seconds = ms // 1000
-    for unit, name, rest, rest_name in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= unit:
-            left = seconds % unit // rest
-            return f"{seconds // unit} {name}" + (f" {left} {rest_name}" if left else "")
-    return f"{ms / 1000:.1f} s"
+    """How long something took or is ago; a dash for none."""
+    return "–" if ms is None else text.elapsed(ms)
 
 
 def micros(ns: int) -> str:
-    """Nanoseconds in the unit that suits a request."""
-    if ns < 0:
-        return "–"
-    return (
-        f"{ns / 1000:.0f} µs" if ns < 1_000_000 else f"{ns / 1_000_000:.1f} ms" if ns < 10**9 else f"{ns / 1e9:.2f} s"
-    )
+    """Nanoseconds of a request; a dash below 0."""
+    return "–" if ns < 0 else text.elapsed(ns / 1e6)
 
 
 def percent(part: float, whole: float) -> int:

@@ -25,9 +25,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ....protocol.text import elapsed, moment, speed, visible
 from ....storage.check.facts import Finding
 from .producers import EndedTransaction, OpenTransaction
 
@@ -194,7 +194,7 @@ def _told(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
 
 def text_of(finding: Finding) -> str:
     """One line about a finding."""
-    return "".join(letter if letter.isprintable() else "?" for letter in f"{finding.where}: {finding.what}")
+    return visible(f"{finding.where}: {finding.what}")
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
@@ -209,11 +209,12 @@ def _lines(report: AuditReport) -> Iterator[str]:
             yield from _open_lines(partition, report.now_ms)
     found = report.partitions
     size = sum(partition.bytes for partition in found)
-    rate = f", {size / report.seconds / 1e6:.0f} MB/s" if report.seconds > 0 else ""
+    rate = f", {speed(size, report.seconds)}" if report.seconds > 0 else ""
     records = sum(partition.records for partition in found)
     yield (
         f"{len(found)} partitions, {sum(partition.segments for partition in found)} segments, {size} bytes,"
-        f" {sum(partition.batches for partition in found)} batches, {records} records in {report.seconds:.1f} s"
+        f" {sum(partition.batches for partition in found)} batches, {records} records"
+        f" in {elapsed(report.seconds * 1000)}"
         f"{rate}"
     )
     commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
@@ -236,8 +237,7 @@ def _open_lines(partition: PartitionFacts, now_ms: int) -> Iterator[str]:
     for one in partition.open[:_SHOWN]:
         age = ""
         if one.since_ms >= 0:
-            begun = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(one.since_ms, 2**47))
-            age = f", since {begun:%Y-%m-%d %H:%M:%S} UTC, for {max(now_ms - one.since_ms, 0) // 1000} s"
+            age = f", since {moment(one.since_ms)} UTC, for {elapsed(max(now_ms - one.since_ms, 0))}"
         yield f"  {name}: producer {one.producer_id} has a transaction open from offset {one.first_offset} on{age}"
     if len(partition.open) > _SHOWN:
         yield f"  {name}: and {len(partition.open) - _SHOWN} more"

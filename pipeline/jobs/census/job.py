@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
+from ....protocol.text import size as size_text
 from ...backend import ReadError
 from .. import spark_tasks
-from ..spark_tasks import Say, amount
+from ..spark_tasks import Say
 from .facts import Facts
 from .plan import Plan, SegmentPiece, plan
 from .report import CensusReport, report
@@ -52,7 +53,7 @@ def plan_text(spark: SparkSession, made: Plan) -> str:
     """What will be done, in one line."""
     tasks = spark_tasks.tasks(spark, made.pieces, bytes_of=_bytes_of)
     return (
-        f"{len(made.folders)} partitions, {made.segments} segments, {amount(made.bytes)}: "
+        f"{len(made.folders)} partitions, {made.segments} segments, {size_text(made.bytes)}: "
         f"{len(made.pieces)} pieces in {tasks} tasks"
     )
 

@@ -33,11 +33,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ....protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ....protocol.records.schemas import CODEC_NAMES
+from ....protocol.text import moment, plural, table, visible
 from ....storage.log_dir import readiness
 from .facts import Amount, Damaged, Facts, Sizes, Times
 from .plan import Plan, SegmentPiece
@@ -178,7 +178,7 @@ def _notes(facts: Facts, partitions: list[PartitionCensus]) -> Iterator[str]:
     for number in sorted({number for number in numbers if numbers.count(number) > 1}):
         yield f"partition {number} lies in {numbers.count(number)} folders, and all are counted: replicas?"
     if facts.gone:
-        yield f"{_plural(facts.gone, 'part')} of segments deleted meanwhile"
+        yield f"{plural(facts.gone, 'part')} of segments deleted meanwhile"
     shown = facts.damage[:NOTES_MAX]
     yield from (damage_text(damaged) for damaged in shown)
     if facts.damaged > len(shown):
@@ -280,32 +280,35 @@ def codec_name(codec: int) -> str:
 
 def _lines(census: CensusReport) -> Iterator[str]:
     for topic in census.topics:
-        parts = _plural(len(topic.partitions), "partition"), _plural(topic.segments, "segment")
-        yield _shown(f"{topic.topic} ({', '.join(parts)}, {topic.bytes} bytes)")
+        parts = plural(len(topic.partitions), "partition"), plural(topic.segments, "segment")
+        yield visible(f"{topic.topic} ({', '.join(parts)}, {topic.bytes} bytes)")
         yield from _of_facts(topic.facts)
-        yield from (_shown(f"  ! {note}") for note in topic.notes)
-        yield from (_shown(f"  > {sentence}") for sentence in topic.on_4_0)
+        yield from (visible(f"  ! {note}") for note in topic.notes)
+        yield from (visible(f"  > {sentence}") for sentence in topic.on_4_0)
         yield ""
-    parts = _plural(len(census.counted), "topic"), _plural(census.partitions, "partition")
+    parts = plural(len(census.counted), "topic"), plural(census.partitions, "partition")
     left_out = f" without {METADATA_TOPIC}" if len(census.counted) < len(census.topics) else ""
-    yield f"All{left_out}: {', '.join(parts)}, {_plural(census.segments, 'segment')}, {census.bytes} bytes"
+    yield f"All{left_out}: {', '.join(parts)}, {plural(census.segments, 'segment')}, {census.bytes} bytes"
     yield from _of_facts(census.facts)
     if census.facts.damaged:
-        yield f"  ! {census.facts.damaged_bytes} bytes in {_plural(census.facts.damaged, 'place')} are not counted"
+        yield f"  ! {census.facts.damaged_bytes} bytes in {plural(census.facts.damaged, 'place')} are not counted"
     old = [amount for (magic, _), amount in census.facts.formats.items() if magic < 2]
     if old:
         records, stored = sum(amount.records for amount in old), sum(amount.bytes for amount in old)
         topics = sum(any(magic < 2 for magic, _ in topic.facts.formats) for topic in census.counted)
-        yield f"  > {_plural(records, 'record')}, {stored} bytes in v0 and v1, in {_plural(topics, 'topic')}"
+        yield f"  > {plural(records, 'record')}, {stored} bytes in v0 and v1, in {plural(topics, 'topic')}"
     yield ""
     yield "On Kafka 4.0, whatever the format:"
     yield from (f"  > {sentence}" for sentence in census.on_4_0)
 
 
 def _of_facts(facts: Facts) -> Iterator[str]:
-    for (magic, codec), amount in sorted(facts.formats.items()):
-        line = f"  v{magic} {codec_name(codec):<8}{amount.records:>12} records {amount.bytes:>15} bytes"
-        yield line + (f" {amount.raw_bytes:>15} uncompressed" if codec else "")
+    rows = [
+        (f"v{magic}", codec_name(codec), amount.records, amount.bytes, amount.raw_bytes if codec else None)
+        for (magic, codec), amount in sorted(facts.formats.items())
+    ]
+    head = ("FORMAT", "CODEC", "RECORDS", "BYTES", "UNCOMPRESSED")
+    yield from (f"  {line.rstrip()}" for line in (table(rows, head) if rows else ()))
     if not facts.formats:
         yield "  no records"
     for name, sizes in (("keys", facts.keys), ("values", facts.values)):
@@ -313,7 +316,7 @@ def _of_facts(facts: Facts) -> Iterator[str]:
             yield f"  {name:<8}{_of_sizes(sizes)}"
     if facts.headers:
         yield (
-            f"  headers {facts.headers} of {_plural(facts.with_headers, 'record')}, "
+            f"  headers {facts.headers} of {plural(facts.with_headers, 'record')}, "
             f"{facts.header_bytes} bytes with their keys"
         )
     for who, times in (("the producers", facts.create), ("the broker", facts.append)):
@@ -323,7 +326,7 @@ def _of_facts(facts: Facts) -> Iterator[str]:
         yield f"  times   none: {facts.untimed} records"
     if facts.producers:
         yield (
-            f"  ids     {_plural(len(facts.producers), 'producer')} numbered {facts.numbered.records} records, "
+            f"  ids     {plural(len(facts.producers), 'producer')} numbered {facts.numbered.records} records, "
             f"{facts.transactional.records} of them in transactions"
         )
     if facts.commits or facts.aborts or facts.other_markers:
@@ -336,28 +339,8 @@ def _of_sizes(sizes: Sizes) -> str:
     if not sizes.count:
         return nulls
     if sizes.least == sizes.most:
-        return f"{_plural(sizes.most or 0, 'byte')} each; {nulls}"
+        return f"{plural(sizes.most or 0, 'byte')} each; {nulls}"
     return (
         f"{sizes.least} to {sizes.most} bytes, {sizes.mean:.0f} in the mean, half up to {sizes.percentile(50)}, "
         f"99% up to {sizes.percentile(99)}; {nulls}"
     )
-
-
-def moment(time_ms: int | None) -> str:
-    """A time as people read it; a number where it is none that a calendar has."""
-    if time_ms is None:
-        return "?"
-    try:
-        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return f"{time_ms} ms"
-    return found.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _shown(text: str) -> str:
-    """One line, whatever names are in it."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -23,12 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
+from ....protocol.text import size as size_text
 from ....storage.io.files import DiskFiles
 from ...backend import ReadError
 from .. import spark_tasks
 from ..census.plan import topic_configs
 from ..in_place.directory_hold import Held, distinct, held
-from ..spark_tasks import JobError, Say, amount
+from ..spark_tasks import JobError, Say
 from .configs import Settings, compacted_topics
 from .last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled
 from .report import CompactReport, report_of
@@ -95,7 +96,7 @@ def compact(
             except ReadError as error:
                 unplanned.append((folder.topic, str(error)))
         space = check_space(plans, spark.sparkContext.defaultParallelism)
-        rooms = [f"{root}: {amount(need)} needed, {amount(left)} free" for root, need, left in space]
+        rooms = [f"{root}: {size_text(need)} needed, {size_text(left)} free" for root, need, left in space]
         for line in (*plan_lines(plans), *rooms):
             if tell is not None:
                 tell(line)
@@ -139,8 +140,8 @@ def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:
             continue
         dirty = sum(plan.dirty.cleanable_bytes for plan in due)
         lines.append(
-            f"{topic}: {len(due)} of {len(own)} partitions, {amount(sum(plan.rewritten_bytes for plan in due))} in "
-            f"{sum(len(plan.task.segments) for plan in due)} segments, {amount(dirty)} of it dirty, to be "
+            f"{topic}: {len(due)} of {len(own)} partitions, {size_text(sum(plan.rewritten_bytes for plan in due))} in "
+            f"{sum(len(plan.task.segments) for plan in due)} segments, {size_text(dirty)} of it dirty, to be "
             f"{sum(len(plan.groups) for plan in due)} groups"
         )
     return lines or ["no topic here is compacted"]

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....protocol.text import elapsed, size
 from .steps import Outcome, PartitionPlan
 
 
@@ -117,21 +118,21 @@ class CompactReport:
             where = f"{topic.topic}: {topic.compacted} of {topic.partitions} partitions"
             if self.dry_run:
                 lines.append(
-                    f"{where} would be compacted: {_bytes(topic.rewritten_bytes)} read and written anew, "
-                    f"of {_bytes(topic.bytes_before)} in {topic.segments_before} segments"
+                    f"{where} would be compacted: {size(topic.rewritten_bytes)} read and written anew, "
+                    f"of {size(topic.bytes_before)} in {topic.segments_before} segments"
                 )
                 continue
             lines.append(
                 f"{where} compacted: {_change(topic.records_before, topic.records_after)} records "
                 f"({_change(topic.tombstones_before, topic.tombstones_after)} tombstones), "
                 f"{_change(topic.segments_before, topic.segments_after)} segments, "
-                f"{_bytes(topic.bytes_before)} -> {_bytes(topic.bytes_after)}"
+                f"{size(topic.bytes_before)} -> {size(topic.bytes_after)}"
             )
         if not self.topics:
             lines.append("no topic here is compacted")
         elif not self.dry_run:
             before, after = (sum(getattr(topic, f"bytes_{when}") for topic in self.topics) for when in _WHEN)
-            lines.append(f"{_bytes(before)} -> {_bytes(after)} in {self.seconds:.1f} s")
+            lines.append(f"{size(before)} -> {size(after)} in {elapsed(self.seconds * 1000)}")
         return "\n".join(lines) + "\n"
 
 
@@ -158,10 +159,3 @@ def report_of(
 
 def _change(before: int, after: int) -> str:
     return f"{before} -> {after}"
-
-
-def _bytes(size: int) -> str:
-    for unit, least in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= least:
-            return f"{size / least:.1f} {unit}"
-    return f"{size} bytes"

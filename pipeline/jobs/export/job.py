@@ -18,11 +18,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ....protocol.text import size as size_text
 from ...backend import OnCorrupt, Selection
 from ...offsets import Limit
 from ...readers.files import FileBackend
 from .. import spark_tasks
-from ..spark_tasks import Say, amount
+from ..spark_tasks import Say
 from . import arguments
 from .commit import Committer, Settings, check
 from .delta import DeltaTable
@@ -206,7 +207,7 @@ def _tell_plan(
     if gone := sum(one.end - one.start for one in made.gone):
         tell(f"{gone:,} offsets were deleted before they were exported")
     tasks = spark_tasks.tasks(spark, made.works, bytes_of=_bytes_of)
-    told = amount(sum(map(_bytes_of, made.works)))
+    told = size_text(sum(map(_bytes_of, made.works)))
     tell(
         f"{len(made.topics)} topics, {made.offsets:,} offsets to {root}, about {told}: {len(made.works)} pieces in "
         f"{tasks} tasks; {made.skipped:,} offsets are there already"

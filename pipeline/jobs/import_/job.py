@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from ....protocol.records.compression import Codec
+from ....protocol.text import size as size_text
 from ...backend import ReadError
 from ...sink.task_writer import Sent
 from .. import spark_tasks
-from ..spark_tasks import Progress, Say, amount
+from ..spark_tasks import Progress, Say
 from . import files, produce, tasks
 from .adoption import Target
 from .plan import PIECE_BYTES, Plan
@@ -149,8 +150,9 @@ def _tell(plan: Plan, tell: Callable[[str], object] | None, where: str, new: Seq
     if tell is None:
         return
     tell(
-        f"{plan.files} files, {plan.rows:,} records, {amount(plan.file_bytes)} ({amount(plan.plain_bytes)} before they "
-        f"were compressed), {len(plan.keys)} partitions of {len(plan.partitions)} topics: to {where}"
+        f"{plan.files} files, {plan.rows:,} records, {size_text(plan.file_bytes)}"
+        f" ({size_text(plan.plain_bytes)} before they were compressed),"
+        f" {len(plan.keys)} partitions of {len(plan.partitions)} topics: to {where}"
     )
     if new:
         tell(f"topics that are made: {', '.join(new)}")

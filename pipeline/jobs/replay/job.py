@@ -19,6 +19,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ....protocol.text import elapsed
 from ...backend import Backend, OffsetRange, ReadError, Selection, TopicPartition
 from ...offsets import Limit, positions, resolve
 from ...readers.files import FileBackend
@@ -240,7 +241,7 @@ def _tell(
     size = sum(one.size for one in ranges)
     pace = "as fast as it goes"
     if rate is not None:
-        pace = f"{rate:g} records a second, about {spark_tasks.span(size / rate)}"
+        pace = f"{rate:g} records a second, about {elapsed(round(size / rate) * 1000)}"
     elif speed is not None:
         pace = f"{speed:g} times as fast as by their timestamps"
     tell(f"{len(ranges)} partitions, {size:,} offsets into {', '.join(sorted(wanted))}: {pace}; each at least once")

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ....protocol.text import elapsed
 from ...backend import TopicPartition
 from ...offsets import nested, offsets_json
 
@@ -48,7 +49,9 @@ class ReplayReport:
 
     def to_text(self) -> str:
         """Lines: what was sent, then each topic, and how to go on."""
-        lines = [f"{self.records} records, {self.bytes} bytes, replayed into {self.target} in {self.seconds:.1f} s"]
+        lines = [
+            f"{self.records} records, {self.bytes} bytes, replayed into {self.target} in {elapsed(self.seconds * 1000)}"
+        ]
         for topic in sorted({one.topic for one in self.partitions}):
             of = [one for one in self.partitions if one.topic == topic]
             done, size = sum(one.reached - one.start for one in of), sum(one.end - one.start for one in of)

@@ -16,10 +16,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ....protocol.text import size as size_text
 from ..census.plan import topic_configs
 from ..in_place.directory_hold import distinct, held
 from ..in_place.disk_space import Room
-from ..spark_tasks import Say, amount, run, tasks
+from ..spark_tasks import Say, run, tasks
 from .report import UpgradeReport
 from .steps import SegmentItem, Upgrade
 
@@ -71,10 +72,10 @@ def _tell_plan(tell: Callable[[str], object], report: UpgradeReport, space: Sequ
     total = report.total()
     tell(
         f"{total.segments} of {report.all_segments} segments hold messages of format v0 or v1: {len(report.topics)} "
-        f"topics, {amount(total.bytes_before)}, about {amount(total.bytes_after)} afterwards, in {count} tasks"
+        f"topics, {size_text(total.bytes_before)}, about {size_text(total.bytes_after)} afterwards, in {count} tasks"
     )
     for root, need, left in space:
-        tell(f"{root}: {amount(need)} needed at most, {amount(left)} free")
+        tell(f"{root}: {size_text(need)} needed at most, {size_text(left)} free")
 
 
 def _looked_at(item: SegmentItem) -> int:

@@ -12,6 +12,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from ....protocol.text import elapsed, speed
+
 
 @dataclass(slots=True)
 class TopicUpgrade:
@@ -60,8 +62,8 @@ class UpgradeReport:
         total = self.total()
         lines.append(f"  in all {self._words(total)}")
         if not self.planned:
-            rate = total.bytes_before / max(self.seconds, 1e-6) / 1e6
-            lines.append(f"  {self.seconds:.1f} s, {rate:.0f} MB/s; {self.all_segments} segments were looked at")
+            took, rate = elapsed(self.seconds * 1000), speed(total.bytes_before, self.seconds)
+            lines.append(f"  {took}, {rate}; {self.all_segments} segments were looked at")
         return "\n".join(lines) + "\n"
 
     def _words(self, topic: TopicUpgrade) -> str:
