@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+from each import STRIDE
 from old_environment import has_kafkajs
 from run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
 
@@ -59,8 +60,8 @@ def scaled() -> Callable[[int], int]:
 
 @pytest.fixture(scope="session")
 def stride() -> int:
-    """The distance between the steps at which a test stops some work: 1 from OTTLA_TEST_SCALE 0.5 on, below it 3."""
-    return 1 if SCALE >= 0.5 else 3
+    """The distance between the steps at which a test stops some work, `each.STRIDE`."""
+    return STRIDE
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from dumping import runner
+from each import each
 from harness import COMMAND, Broker, Client, Closed, running
 from patience import PATIENCE_S
 
@@ -209,7 +210,7 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "pattern_type", "expected"),
     [
         *[("t", 1, "t t..."), ("t", 2, "t t... *"), ("t", 3, "t"), ("t", 4, "t..."), ("t", 5, "")],

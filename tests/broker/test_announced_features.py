@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Client, running
 
 from ottla.broker.releases.profiles import PROFILE_NAMES, profile
@@ -54,7 +55,7 @@ async def test_what_does_not_act_is_not_announced(overrides: dict[str, str], tmp
         assert await features(await broker.client(), 4) == [TRANSACTIONS]
 
 
-@pytest.mark.parametrize("release", WITH_FEATURES)
+@each("release", WITH_FEATURES)
 async def test_a_release_announces_the_version_of_transactions_from_4_0_on(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()

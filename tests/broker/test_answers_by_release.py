@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Broker, Client, create_topics, new_topic, only, produce, records, running
 
 from ottla.protocol.messages.cluster.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -137,8 +138,8 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
 }
 
 
-@pytest.mark.parametrize("what", CREATED)
-@pytest.mark.parametrize("release", RELEASES)
+@each("what", CREATED)
+@each("release", RELEASES)
 async def test_topics_that_are_not_made(tmp_path: Path, release: str, what: str) -> None:
     asked, expected = CREATED[what]
     async with running(tmp_path, release=release) as broker:

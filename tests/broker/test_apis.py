@@ -5,6 +5,7 @@ The table of cases is held against the router's: an API without a case fails, an
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import quota_cases
 import replica_cases
 import transaction_cases
 from api_cases import CASES, World, case, committing
+from each import naming
 from harness import (
     create_topics,
     fetch,
@@ -427,34 +429,34 @@ async def describes_pages(world: World, version: int) -> None:
     assert [(p.partition_index, p.leader_id) for p in topic.partitions] == [(0, 1), (1, 1)]
 
 
-SERVED = [
-    pytest.param(route, version, id=f"{route.name}-v{version}")
-    for route in ROUTES.values()
-    for version in route.versions.range()
-]
+BY_ROUTE = pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
 
 
-@pytest.mark.parametrize(("route", "version"), SERVED)
-async def test_every_served_version_is_answered(route: router.Route, version: int, tmp_path: Path) -> None:
-    async with running(tmp_path / "data", overrides={"ottla.client.telemetry": "true"}) as broker:
-        topic_id = await broker.topic("t", 2)
-        broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
-        await CASES[route.request_class](World(broker, await broker.client(), topic_id), version)
+@BY_ROUTE
+async def test_every_served_version_is_answered(route: router.Route, tmp_path: Path) -> None:
+    for version in route.versions.range():
+        data = tmp_path / f"v{version}" / "data"
+        async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
+            topic_id = await broker.topic("t", 2)
+            broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
+            with naming(f"v{version}"):
+                await CASES[route.request_class](World(broker, await broker.client(), topic_id), version)
 
 
-@pytest.mark.parametrize(("route", "version"), SERVED)
+@BY_ROUTE
 async def test_every_served_version_with_bytes_left_over_is_answered_as_without(
-    route: router.Route, version: int, tmp_path: Path
+    route: router.Route, tmp_path: Path
 ) -> None:
     """Kafka does not look at them; kafka-go sends one after DescribeAcls v3, librdkafka three after Metadata v9."""
-    for left_over in (b"\x01", bytes(range(256)) * 4):
-        data = tmp_path / f"{len(left_over)}" / "data"
+    for version, left_over in itertools.product(route.versions.range(), (b"\x01", bytes(range(256)) * 4)):
+        data = tmp_path / f"v{version} {len(left_over)}" / "data"
         async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
             topic_id = await broker.topic("t", 2)
             broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
             client = await broker.client()
             client.left_over = left_over
-            await CASES[route.request_class](World(broker, client, topic_id), version)
+            with naming(f"v{version}, {len(left_over)} bytes left over"):
+                await CASES[route.request_class](World(broker, client, topic_id), version)
 
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:

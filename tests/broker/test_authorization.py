@@ -15,6 +15,7 @@ from authorization_admin_cases import EVERY_ADMIN
 from authorization_cases import Asked, Right, World, shown, world_of
 from authorization_group_cases import EVERY_GROUP
 from authorization_topic_cases import EVERY_TOPIC
+from each import each
 from harness import running
 
 from ottla.broker.network.router import ROUTES
@@ -58,7 +59,7 @@ async def answer_to(asked: Asked, world: World, denied: Collection[Right]) -> tu
     return found, authorizer.asked
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_class", "number"),
     [
         pytest.param(request_class, number, id=f"{request_class.__name__.removesuffix('Request')}-{number}")

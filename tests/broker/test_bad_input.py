@@ -11,6 +11,7 @@ from typing import Any
 
 import crc32c
 import pytest
+from each import each
 from harness import Broker, Client, Closed, create_topics, fetch, frame, only, ping, process, produce, records, running
 from patience import PATIENCE_S
 
@@ -46,7 +47,7 @@ NO_KAFKA = {
 }
 
 
-@pytest.mark.parametrize("name", NO_KAFKA)
+@each("name", NO_KAFKA)
 async def test_what_is_no_request_closes_the_connection(name: str, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         other, client = await broker.client(), await broker.client()
@@ -222,7 +223,7 @@ BAD_BATCHES: dict[str, tuple[bytes | bytearray | None, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_BATCHES)
+@each("name", BAD_BATCHES)
 async def test_a_bad_batch_is_refused_and_nothing_appended(name: str, tmp_path: Path) -> None:
     data, code = BAD_BATCHES[name]
     async with running(tmp_path / "data") as broker:

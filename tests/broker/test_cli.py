@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 from patience import PATIENCE_S
 
 from ottla.broker.config.record_options import RecordOptions
@@ -118,7 +119,7 @@ def test_flags_win_over_environment_and_file_and_overrides_over_flags(tmp_path: 
     assert parse(*arguments, environ=environ).listeners[0].host == "override"
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         ([], "no data directory"),

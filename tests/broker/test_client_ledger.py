@@ -480,7 +480,7 @@ def test_closing_ends_the_timer(tmp_path: Path) -> None:
 def test_invented_client_ids_are_taken_together(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     kept = ledger(tmp_path)
     silent, asking = kept.origin("L"), kept.origin("L", None, None, True)
-    for number in range(scaled(3000)):
+    for number in range(max(scaled(3000), 2 * client_ledger.CLIENTS_MAX)):
         kept.note(silent, f"id {number}", 3, 9)
     kept.note(silent, "id 0", 3, 8)  # those that are known are told apart still
     kept.note(silent, "one more", 0, 2)

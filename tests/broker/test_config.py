@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from each import each
 
 from ottla.broker.config.definitions import _table, check_of, facts, format_value, parse_value
 from ottla.broker.config.sources import MAX_FILE_BYTES, from_environment
@@ -57,7 +58,7 @@ def test_what_is_acted_on_is_known() -> None:
     assert known >= ACTED_ON
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "value"),
     [
         ("num.partitions", " 12 ", 12),
@@ -81,7 +82,7 @@ def test_values_are_typed(name: str, text: str, value: object) -> None:
     assert Config({name: text})[name] == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text", "reason"),
     [
         ("num.partitions", "0", "Value must be at least 1"),

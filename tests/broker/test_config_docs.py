@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each import each
 
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
 from ottla.broker.config.docs import DOCS, documentation
@@ -15,7 +15,7 @@ def test_what_is_acted_on_is_documented_and_nothing_else() -> None:
     assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") is None
 
 
-@pytest.mark.parametrize("name", sorted(DOCS))
+@each("name", sorted(DOCS))
 def test_a_line_is_one_short_sentence(name: str) -> None:
     line = DOCS[name]
     assert len(line) <= 120 and line.endswith(".") and "\n" not in line and line[0].isupper()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import structlog
+from each import each
 from failing_files import CHANGES, FailingFiles
 from harness import Broker, create_topics, fetch, options, produce, records, values
 from idempotence import numbered
@@ -335,7 +336,7 @@ async def one_failure(
     return Outcome(trouble.failed, answered, again, lost)
 
 
-@pytest.mark.parametrize("name", ASKED)
+@each("name", ASKED)
 async def test_whichever_operation_fails_the_answer_says_so(name: str, stored: Path, tmp_path: Path) -> None:
     asked = ASKED[name]
     get_logger()
@@ -352,8 +353,8 @@ async def test_whichever_operation_fails_the_answer_says_so(name: str, stored: P
     assert seen >= set(asked.mapped), seen
 
 
-@pytest.mark.parametrize(("code", "operations"), [(errno.ENOSPC, GROWTH), (errno.EMFILE, OPENINGS)])
-@pytest.mark.parametrize("name", ASKED)
+@each(("code", "operations"), [(errno.ENOSPC, GROWTH), (errno.EMFILE, OPENINGS)])
+@each("name", ASKED)
 async def test_what_passes_leaves_no_trace(
     name: str, code: int, operations: frozenset[str], stored: Path, tmp_path: Path
 ) -> None:

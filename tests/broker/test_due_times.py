@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
-import pytest
+from each import each
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -23,10 +23,10 @@ NOW = 1_000_000
 times = st.integers(NOW - 1000, NOW + 1000)
 
 
-@pytest.mark.parametrize("kind", [TimeOut, Expire])
-@pytest.mark.parametrize("state", TransactionState)
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("timeout_ms", [60_000, NO_TIMEOUT_MS])
+@each("kind", [TimeOut, Expire])
+@each("state", TransactionState)
+@each("phase", Phase)
+@each("timeout_ms", [60_000, NO_TIMEOUT_MS])
 def test_a_transactional_id_is_moved_from_then_on(
     state: TransactionState, kind: type, phase: Phase, timeout_ms: int
 ) -> None:

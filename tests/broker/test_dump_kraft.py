@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from dumping import NOW, Run, random_value, runner, segment_of
+from each import each
 
 from ottla.broker.metadata import kraft_records, record_values
 from ottla.protocol import schema
@@ -46,7 +47,7 @@ def test_every_record_has_facts_and_the_key_of_apache() -> None:
         assert FACTS[name]["key"] == (None if name in CONTROLS else schema.spec(cls).api_key), name
 
 
-@pytest.mark.parametrize(("name", "version"), CASES)
+@each(("name", "version"), CASES)
 def test_a_version_is_as_apache_defines_it(name: str, version: int) -> None:
     layout = schema.struct_of(OWN[name], version)
     apache.compare(layout, FACTS[name]["fields"], version, version in schema.spec(OWN[name]).flexible, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each import each
 
 from ottla.broker.config.dynamic import check_dynamic
 from ottla.broker.config.values import Config, ConfigSource
@@ -25,7 +26,7 @@ def refusal(configs: dict[str, str], source: ConfigSource = ONE, release: str = 
     return None
 
 
-@pytest.mark.parametrize(
+@each(
     ("configs", "message"),
     [
         ({"node.id": "2", "log.dirs": "/x"}, "Cannot update these configs dynamically: [node.id, log.dirs]"),

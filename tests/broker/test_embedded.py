@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Client, produce, records
 from patience import PATIENCE_S
 from transacting import Owner
@@ -121,8 +122,8 @@ def test_what_is_refused_is_one_line():
         assert [topic.name for topic in broker.topics()] == ["t"] and broker.records("t") == []
 
 
-@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("format", ["0.9.0", "0.10.2", "3.0"])
+@each("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@each("format", ["0.9.0", "0.10.2", "3.0"])
 def test_records_of_every_format_and_codec_are_read(format: str, codec: str):
     configs = {"message.format.version": format, "compression.type": codec}
     sent = [(f"k{number}", f"value {number}" * 20) for number in range(50)]
@@ -231,7 +232,7 @@ async def test_producers_are_told_by_partition():
 # Starting and stopping
 
 
-@pytest.mark.parametrize("release", PROFILE_NAMES)
+@each("release", PROFILE_NAMES)
 def test_every_release_starts(release: str):
     with Embedded(release) as broker:
         broker.create_topic("t")

@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 from typing import Any, cast
 
-import pytest
 import structlog
+from each import each
 
 import ottla.broker
 import ottla.protocol
@@ -131,7 +131,7 @@ def test_what_nobody_expected_is_logged_with_its_stack() -> None:
     assert [(event["log_level"], event["exc_info"]) for event in events] == [("error", error)]
 
 
-@pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
+@each("route", ROUTES.values())
 def test_a_handler_that_fails_is_answered_or_closes(route: Route) -> None:
     """In every version; an answer without room for an error of the whole closes the connection."""
     response_class = getattr(importlib.import_module(route.request_class.__module__), f"{route.name}Response")

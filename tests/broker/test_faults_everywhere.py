@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Broker, Client, running
 
 from ottla.broker import message_parts
@@ -160,7 +161,7 @@ def test_where_an_error_goes_is_in_the_answer(code: int) -> None:
         assert path is not None and path in shape.paths, title(key, version)
 
 
-@pytest.mark.parametrize(
+@each(
     ("api", "version", "code", "path"),
     [
         ("Produce", 9, NOT_COORDINATOR, ["responses", "partition_responses"]),

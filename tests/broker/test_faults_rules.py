@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def test_each_action_has_a_json_form_above() -> None:
     assert {data["action"] for data in GOOD} == set(ACTIONS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "message"),
     [
         ([], "a fault is an object with an action"),

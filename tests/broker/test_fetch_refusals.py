@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Broker, Client, fetch, only, produce, records, running
 from stored_logs import ask, is_waiting, offsets, place, plain, rows, stored, wrapper
 
@@ -170,8 +171,8 @@ NOT_CONVERTED = [
 ]
 
 
-@pytest.mark.parametrize(("case", "scanned", "always"), NOT_CONVERTED)
-@pytest.mark.parametrize("release", ["2.0", "2.8", "3.0", "3.9", "ottla"])
+@each(("case", "scanned", "always"), NOT_CONVERTED)
+@each("release", ["2.0", "2.8", "3.0", "3.9", "ottla"])
 async def test_who_is_refused_where_conversion_is_off(
     case: str, scanned: int, always: int, release: str, tmp_path: Path
 ) -> None:
@@ -281,7 +282,7 @@ async def appended(broker: Broker, release: str) -> None:
     assert only(answer).error_code == 0
 
 
-@pytest.mark.parametrize(("release", "version"), LONG_POLLS)
+@each(("release", "version"), LONG_POLLS)
 async def test_old_versions_wait_for_bytes_as_they_are_stored(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")

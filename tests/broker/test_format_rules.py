@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from each import each
 from harness import Broker, only, running
 
 from ottla.broker.config.log_config import log_config
@@ -57,13 +58,13 @@ NEWEST_WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("release", PROFILE_NAMES)
+@each("release", PROFILE_NAMES)
 def test_by_default_a_release_writes_its_newest_format(release: str) -> None:
     assert magic(release) == NEWEST_WRITTEN.get(release, 2)
 
 
-@pytest.mark.parametrize("release", ["2.8", "3.0", "3.9", "ottla"])
-@pytest.mark.parametrize(
+@each("release", ["2.8", "3.0", "3.9", "ottla"])
+@each(
     ("protocol", "broker", "topic", "expected"),
     [
         # The topic's, else the broker's, else what the protocol version allows.
@@ -89,9 +90,9 @@ def test_below_3_0_the_formats_version_counts_in_every_release(
     assert magic(release, {TOPIC_FORMAT: topic} if topic else None, **formats) == expected
 
 
-@pytest.mark.parametrize("release", ["3.0", "3.9", "ottla"])
-@pytest.mark.parametrize("protocol", [None, "3.0", "3.0-IV1"])
-@pytest.mark.parametrize("version", ["0.9.0", "0.10.2", "0.11.0", "2.8"])
+@each("release", ["3.0", "3.9", "ottla"])
+@each("protocol", [None, "3.0", "3.0-IV1"])
+@each("version", ["0.9.0", "0.10.2", "0.11.0", "2.8"])
 def test_from_3_0_on_everything_is_v2(release: str, protocol: str | None, version: str) -> None:
     """If and only if: 3.0-IV0 was before KIP-724."""
     broker = {"protocol": protocol} if protocol else {}

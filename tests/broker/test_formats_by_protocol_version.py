@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Broker, Client, only, options, produce, records, running
 from stored_logs import T0, ask, offsets, plain, rows
 from structlog.testing import capture_logs
@@ -99,7 +100,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("release", "protocol"), CELLS)
+@each(("release", "protocol"), CELLS)
 async def test_what_is_written_warned_of_and_read(release: str, protocol: str | None, tmp_path: Path) -> None:
     """Topics of each format, filled by an old and a new producer; groups; all of it read by old and new consumers."""
     get_logger()
@@ -143,7 +144,7 @@ async def test_what_is_written_warned_of_and_read(release: str, protocol: str | 
         assert await committed(broker) == 5
 
 
-@pytest.mark.parametrize(
+@each(
     ("release", "overrides"),
     [
         ("2.8", {PROTOCOL: "3.0"}),
@@ -162,8 +163,8 @@ def test_what_ends_the_start(release: str, overrides: dict[str, str], tmp_path: 
         options([tmp_path], overrides, release)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("value", ["", "0.12", "v2", "4.0", "2.8-IV9"])
+@each("release", RELEASES)
+@each("value", ["", "0.12", "v2", "4.0", "2.8-IV9"])
 async def test_no_topic_takes_a_version_that_there_is_not(release: str, value: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-import pytest
+from each import each
 from harness import only
 from idempotence import MAX, T0, Sent, Writer, batch_time, numbered, produce_versions, restarted, writing
 from stored_logs import put_log
@@ -165,8 +165,8 @@ async def check_rows(writer: Writer, release: str, how: str) -> None:
                 await writer.write((12, 1), topic=topic, epoch=1)
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("release", COLUMNS)
+@each("how", HOWS)
+@each("release", COLUMNS)
 async def test_every_cell(release: str, how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     await placed(folder, release)
@@ -180,8 +180,8 @@ async def test_every_cell(release: str, how: str, tmp_path: Path) -> None:
         await check_rows(writer, release, how)
 
 
-@pytest.mark.parametrize("how", MORE_HOWS)
-@pytest.mark.parametrize("release", ["0.11", "1.0.1", "2.4", "4.3", "ottla"])
+@each("how", MORE_HOWS)
+@each("release", ["0.11", "1.0.1", "2.4", "4.3", "ottla"])
 async def test_every_cell_after_a_loss_of_hints(release: str, how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     await placed(folder, release)

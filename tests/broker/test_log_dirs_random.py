@@ -160,6 +160,7 @@ async def live(folder: Path, seed: int, steps: int) -> Life:
 
 
 @pytest.mark.soak
+@pytest.mark.slow
 async def test_every_record_is_there_once_whatever_failed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     get_logger()
     failures = lost = 0

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from controlling import controlled
+from each import each
 from harness import fetch, ping, response_class
 from metering import Told, scraped
 
@@ -211,7 +212,7 @@ def codes_in(value: Any) -> int:
     return sum(1 if name == "error_code" else codes_in(getattr(value, name)) for name in value._fields)
 
 
-@pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
+@each("route", ROUTES.values())
 def test_every_code_of_an_answer_is_counted(route: Any) -> None:
     of = response_class(route.request_class)
     value = filled(of, ErrorCode.NOT_COORDINATOR)

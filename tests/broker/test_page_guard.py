@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from each import each
 from paged import HURTFUL, Seen, Visitor
 from patience import PATIENCE_S
 
@@ -38,7 +39,7 @@ def test_programs_are_served_under_every_name(name: str) -> None:
             assert browsers.refusal(method, headers, "0.0.0.0", may_write=may_write) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("host", "is_known"),
     [
         ("127.0.0.1:9080", True),
@@ -70,7 +71,7 @@ def test_a_browser_is_served_under_names_that_no_stranger_has(host: str, is_know
     assert (browsers.refusal("GET", headers, "Broker.Example.com", may_write=False) is None) is is_known
 
 
-@pytest.mark.parametrize(
+@each(
     ("origin", "host", "is_own"),
     [
         ("http://127.0.0.1:9080", "127.0.0.1:9080", True),
@@ -88,8 +89,8 @@ def test_a_browser_is_served_under_names_that_no_stranger_has(host: str, is_know
         ("", "", False),
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize("program", ["curl", "chrome"])
+@each("method", ["GET", "POST"])
+@each("program", ["curl", "chrome"])
 def test_an_origin_has_to_be_its_own(origin: str, host: str, is_own: bool, method: str, program: str) -> None:
     headers = (CHROME if program == "chrome" else PROGRAMS["curl"]) | {"Host": host, "Origin": origin}
     assert (browsers.refusal(method, headers, "127.0.0.1", may_write=True) is None) is is_own

@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from each import each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def test_expression_matches_what_pythons_re_matches(pattern: str, text: str) -> 
     assert found.fullmatch(text) is wanted
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "text", "wanted"),
     [
         ("(?i)Payments-.*", "pAYMENTS-7", True),
@@ -115,7 +116,7 @@ def test_expression_of_re2s_syntax_matches_whole_text_only(pattern: str, text: s
     assert Pattern(pattern).fullmatch(text) is wanted
 
 
-@pytest.mark.parametrize(
+@each(
     "pattern",
     "( ) (a a) [ [] [a [b-a] [[:no:]] * a** a*+ a??* a{1001} a{3,2} a{99999} \\ \\x \\xg \\x{110000} \\x{} \\1 \\y"
     " \\p{Q} (?=a) (?!a) (?<=a) (?<!a) {2} (?P=n) (?P<a-b>a) (?".split(),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Client, Closed, new_topic, produce
 from producing import (
     FAMILIES,
@@ -119,7 +120,7 @@ DAMAGED: list[tuple[str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_sets_that_cannot_be_split_are_corrupt(release: str, tmp_path: Path) -> None:
     """Up to 2.0 the sets of Produce v3 and later, up to 2.7 the first batch of any, are read with the request: there
     such a set closes the connection."""
@@ -143,7 +144,7 @@ async def test_sets_that_cannot_be_split_are_corrupt(release: str, tmp_path: Pat
 # ---- limits
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_the_largest_batch_by_default(release: str, tmp_path: Path) -> None:
     """1000012 bytes, and 1048588 since 2.5; looked at before the CRC."""
     largest = 1_048_588 if since(release, "2.5") else 1_000_012
@@ -201,7 +202,7 @@ async def test_a_batch_that_is_too_large_once_it_is_written_anew(release: str, t
         assert len(played.stored("enough")) == 2 * size
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_a_set_that_is_larger_than_a_segment(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.topic("t", segment_bytes="1048576", max_message_bytes="2000000")
@@ -214,7 +215,7 @@ async def test_a_set_that_is_larger_than_a_segment(release: str, tmp_path: Path)
             assert await played.code(data, played.newest) == LIST_TOO_LARGE
 
 
-@pytest.mark.parametrize("release", [name for name in FAMILIES if since(name, "0.11")] + ["4.0", "4.1"])
+@each("release", [name for name in FAMILIES if since(name, "0.11")] + ["4.0", "4.1"])
 async def test_the_smallest_segment(release: str, tmp_path: Path) -> None:
     """14 bytes; a megabyte as the broker's since 4.0, and as a topic's since 4.1."""
     for size, taken in ((13, False), (14, not since(release, "4.1")), (1_048_575, not since(release, "4.1"))):
@@ -393,8 +394,8 @@ async def test_what_a_batch_says_of_itself(release: str, tmp_path: Path) -> None
                 assert answer.log_start_offset == (0 if since(release, "2.4") else -1)
 
 
-@pytest.mark.parametrize("release", WITH_BOTH)
-@pytest.mark.parametrize("magic", [0, 1])
+@each("release", WITH_BOTH)
+@each("magic", [0, 1])
 async def test_producers_and_transactions_need_v2(release: str, magic: int, tmp_path: Path) -> None:
     async with playing(tmp_path, release, old_formats=True) as played:
         await played.topic("t", magic)
@@ -510,7 +511,7 @@ async def test_messages_inside_of_a_wrapper(release: str, tmp_path: Path) -> Non
 # ---- the answer
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_without_acks_a_refused_set_closes_the_connection(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.topic()
@@ -524,7 +525,7 @@ async def test_without_acks_a_refused_set_closes_the_connection(release: str, tm
         assert (await played.send(good, version)).base_offset == 0
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_old_clients_know_no_storage_error(release: str, tmp_path: Path) -> None:
     """Before Produce v4 it is NOT_LEADER, which they retry, as long as a release serves clients that old."""
     async with playing(tmp_path, release) as played:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Closed
 from producing import (
     SAMPLE,
@@ -82,8 +83,8 @@ def versions(played: Played) -> list[int]:
     return [version for version in (3, 6, 7, played.newest) if played.versions.first <= version <= played.newest]
 
 
-@pytest.mark.parametrize("release", WITH_BATCHES)
-@pytest.mark.parametrize("first", [True, False])
+@each("release", WITH_BATCHES)
+@each("first", [True, False])
 async def test_an_unreadable_first_batch_refuses_what_the_release_refuses(
     release: str, first: bool, tmp_path: Path
 ) -> None:

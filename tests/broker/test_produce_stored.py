@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from producing import (
     BEFORE_3,
     FAMILIES,
@@ -274,8 +275,8 @@ def placed(data: bytes, magic: int, codec: int, base_offset: int) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize("target", [0, 1, 2])
-@pytest.mark.parametrize("release", ["0.9", "0.10.2", "1.1", "2.3", "2.4", "2.8", "3.5", "3.9", "4.3", "ottla"])
+@each("target", [0, 1, 2])
+@each("release", ["0.9", "0.10.2", "1.1", "2.3", "2.4", "2.8", "3.5", "3.9", "4.3", "ottla"])
 async def test_in_place_or_rebuilt(release: str, target: int, tmp_path: Path) -> None:
     """Every format and codec into every other, behind something that is there already."""
     if target not in targets(release):
@@ -340,7 +341,7 @@ async def test_from_3_0_on_everything_becomes_v2(release: str, tmp_path: Path) -
         assert {header.magic for header, _ in played.entries()} == {2}
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_compressed_records_that_are_not_numbered_from_0(release: str, tmp_path: Path) -> None:
     """Up to 2.3 written anew; 2.4 refuses them, and names the first; later ones fail on format v2."""
     refused = release == "2.4"
@@ -408,7 +409,7 @@ async def test_a_rebuilt_batch_keeps_its_producer(release: str, tmp_path: Path) 
         assert played.end() == 3
 
 
-@pytest.mark.parametrize("release", FAMILIES)
+@each("release", FAMILIES)
 async def test_what_cannot_be_written_anew(release: str, tmp_path: Path) -> None:
     """A time below -1, headers in an old format: Kafka's writer fails there, and ours says what Kafka says then."""
     async with playing(tmp_path, release, old_formats=release in WITH_OLD) as played:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each import each
 from harness import only, running
 from idempotence import MAX, T0, Sent, Writer, killed, numbered, writing
 from stored_logs import put_log
@@ -53,7 +54,7 @@ async def set_config(writer: Writer, name: str, value: str) -> None:
     assert (await writer.client.call(request, 0)).responses[0].error_code == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("release", "overrides", "limit_ms"),
     [
         ("0.11", {}, WEEK_MS),
@@ -67,7 +68,7 @@ async def set_config(writer: Writer, name: str, value: str) -> None:
         ("ottla", {"producer.id.expiration.ms": "86400000"}, DAY_MS),
     ],
 )
-@pytest.mark.parametrize("how", ["running", "closed", "killed"])
+@each("how", ["running", "closed", "killed"])
 async def test_a_producer_is_forgotten_so_long_after_its_last_timestamp(
     release: str, overrides: dict[str, str], limit_ms: int, how: str, tmp_path: Path
 ) -> None:
@@ -223,9 +224,9 @@ CLIENTS = [
 ]
 
 
-@pytest.mark.parametrize("release", ["2.4", "4.3", "ottla"])
-@pytest.mark.parametrize("produce_version", [3, 4, 5, 7, 8])
-@pytest.mark.parametrize(("software", "init_version", "compares"), CLIENTS)
+@each("release", ["2.4", "4.3", "ottla"])
+@each("produce_version", [3, 4, 5, 7, 8])
+@each(("software", "init_version", "compares"), CLIENTS)
 async def test_only_a_client_that_compares_finds_its_producer_unknown_below_the_log_start(
     release: str, produce_version: int, software: str, init_version: int, compares: bool, tmp_path: Path
 ) -> None:
@@ -300,8 +301,8 @@ def test_producer_ids_of_comparing_clients_are_bounded() -> None:
 # ---- the circle of sequences
 
 
-@pytest.mark.parametrize("release", ["0.11", "2.0", "2.8", "4.3", "ottla"])
-@pytest.mark.parametrize("how", ["running", "closed", "killed"])
+@each("release", ["0.11", "2.0", "2.8", "4.3", "ottla"])
+@each("how", ["running", "closed", "killed"])
 async def test_sequences_begin_again_on_a_real_log(release: str, how: str, tmp_path: Path) -> None:
     """0 comes after 2147483647, within a batch as between two, also for one that is known from a snapshot alone."""
     folder, clock = tmp_path / "data", ManualClock(T0)

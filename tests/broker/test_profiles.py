@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Broker, Closed, frame, options, ping, read_answer, running
 
 from ottla.broker.config.definitions import OWN_FACTS, facts
@@ -81,7 +82,7 @@ async def is_answered(broker: Broker, key: int, version: int) -> bool:
     return correlation_id == 7
 
 
-@pytest.mark.parametrize("name", [name for name in PROFILE_NAMES if name not in ("0.8.2", "0.9")])
+@each("name", [name for name in PROFILE_NAMES if name not in ("0.8.2", "0.9")])
 async def test_api_versions_tells_the_releases_own(name: str, tmp_path: Path) -> None:
     expected = {key: tuple(versions) for key, (versions, _) in implemented(name).items()}
     async with running(tmp_path / "data", release=name) as broker:
@@ -89,7 +90,7 @@ async def test_api_versions_tells_the_releases_own(name: str, tmp_path: Path) ->
             assert await advertised(broker, version) == expected
 
 
-@pytest.mark.parametrize("name", PROFILE_NAMES)
+@each("name", PROFILE_NAMES)
 async def test_exactly_the_releases_versions_are_served(name: str, tmp_path: Path) -> None:
     """Both ends of every range are answered, the versions beside them close the connection; so do unknown keys."""
     expected = implemented(name)
@@ -278,7 +279,7 @@ def test_the_protocol_version_is_the_releases_own(name: str, version: str | None
     assert Config(profile=profile(name)).get("inter.broker.protocol.version") == version
 
 
-@pytest.mark.parametrize("name", PROFILE_NAMES)
+@each("name", PROFILE_NAMES)
 def test_every_profile_can_read_and_describe_all_its_configs(name: str) -> None:
     config = Config(profile=profile(name))
     topic = TopicConfig(config)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from denying import OnlyAllowed
+from each import each
 from harness import Client, running
 
 from ottla.broker.metadata.topology import TopologyNote
@@ -36,8 +37,8 @@ def asking(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
     )
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize(
+@each("version", [0, 1, 2])
+@each(
     "asked",
     [
         [("t", [0])],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from each import each
 
 from ottla.broker.recording.recorded import exchange_of
 from ottla.broker.recording.secrets import KEYS, blanked, is_secret, may_carry
@@ -78,7 +79,7 @@ def header(key: int, version: int, cls: type, request: bool) -> bytes:
     return request_header(key, version, 7, b"me", flexible) if request else response_header(7, key, flexible)
 
 
-@pytest.mark.parametrize("key", sorted(apis()))
+@each("key", sorted(apis()))
 def test_of_every_api_only_secrets_are_blanked(key: int) -> None:
     for cls, version, request in cases(apis()[key]):
         found: dict[str, bool] = {}
@@ -98,8 +99,8 @@ def test_of_every_api_only_secrets_are_blanked(key: int) -> None:
             assert key in KEYS
 
 
-@pytest.mark.parametrize("key", sorted(KEYS))
-@pytest.mark.parametrize("request_", [True, False])
+@each("key", sorted(KEYS))
+@each("request_", [True, False])
 def test_what_cannot_be_read_keeps_its_header_alone(key: int, request_: bool) -> None:
     head = request_header(key, 1, 7, b"me", False) if request_ else response_header(7, key, False)
     shown = blanked(head + b"\x7f" + b"password" * 9, key, 1, request_)
@@ -119,8 +120,8 @@ def test_a_frame_of_a_few_bytes(size: int) -> None:
     assert blanked(b"1234567"[:size], 36, 0, False) == b"1234\0\0\0"[: min(size, 7)]
 
 
-@pytest.mark.parametrize("size", [1, 30, 6000])  # the longer might hold a client id of the length that it seems to tell
-@pytest.mark.parametrize("user", [b"u", b"user", b"rname", b"Admin", b"A", b"3user", b"admin12", b"$admin1"])
+@each("size", [1, 30, 6000])  # the longer might hold a client id of the length that it seems to tell
+@each("user", [b"u", b"user", b"rname", b"Admin", b"A", b"3user", b"admin12", b"$admin1"])
 def test_a_password_without_a_request_around_it(user: bytes, size: int) -> None:
     """SASL PLAIN as clients speak it that know no SaslHandshake v1: the token stands where a header should."""
     token = b"\0" + user + b"\0" + b"password" * size

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each import each
 from release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
 
 from ottla.broker.network.router import ROUTES, apis_of
@@ -184,7 +185,7 @@ def test_every_release_has_the_row_of_the_table_of_facts() -> None:
         assert profile(name).apis == expected, name
 
 
-@pytest.mark.parametrize("name", PROFILE_NAMES)
+@each("name", PROFILE_NAMES)
 def test_what_is_advertised_is_served_but_for_produce(name: str) -> None:
     """Produce is advertised from 0 by every release, since librdkafka takes compression from that (KAFKA-18659)."""
     played = profile(name)
@@ -227,7 +228,7 @@ def test_every_behaviour_has_a_column_for_every_release() -> None:
         assert " ".join(releases for releases, _ in column).split() == list(PROFILE_NAMES), name
 
 
-@pytest.mark.parametrize("behaviour", COLUMNS)
+@each("behaviour", COLUMNS)
 def test_behaviours_are_what_each_release_did(behaviour: str) -> None:
     for releases, value in COLUMNS[behaviour]:
         for name in releases.split():

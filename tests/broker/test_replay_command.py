@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 
 from ottla.broker import Embedded
 from ottla.broker.network.router import apis_of
@@ -162,7 +163,7 @@ def test_versions_are_foretold_only_as_the_table_has_them() -> None:
     assert found.unserved(1, first.last) and not found.unserved(1, last.last)
 
 
-@pytest.mark.parametrize("name", PROFILE_NAMES)
+@each("name", PROFILE_NAMES)
 def test_a_release_is_known_by_its_versions(name: str) -> None:
     played = profile(name)
     found = guessed_release(apis_of(played).advertised)

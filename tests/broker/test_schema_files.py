@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from each import each
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,7 +137,7 @@ def long(value: int) -> bytes:
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "data", "why"),
     [
         ({"type": "array", "items": "null"}, long(2**60) + b"\0", "elements, more than its bytes account for"),

@@ -14,6 +14,7 @@ import pytest
 from adopting import kraft, metadata_batch, values_of
 from denying import OnlyAllowed
 from dumping import Run, runner
+from each import each
 from harness import Client, frame, read_answer, running
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +104,7 @@ CASES: list[tuple[Sequence[Any], dict[str, Answer]]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "answers"), CASES)
+@each(("changes", "answers"), CASES)
 async def test_changes_are_judged_as_by_a_controller(
     changes: Sequence[Any], answers: dict[str, Answer], tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from controlling import controlled
+from each import each
 from harness import produce, records
 from test_control_ctl import told
 from top_world import HOSTILE, SHOWN_HOSTILE, client, group, overview, producer, slow, topic, waiting
@@ -65,7 +66,7 @@ def test_the_trend_of_a_lag_is_that_of_ten_seconds() -> None:
     assert len(history._known) <= 12
 
 
-@pytest.mark.parametrize(
+@each(
     ("shown", "expected"),
     [
         (trend(120.0), "+120/s"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from harness import Broker, Client, create_topics, fetch, new_topic, only, produce, records, running
 
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
@@ -75,7 +76,7 @@ REFUSED: dict[str, tuple[Any, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 async def test_a_topic_that_may_not_be(name: str, tmp_path: Path) -> None:
     asked, code = REFUSED[name]
     async with running(tmp_path / "data") as broker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each import each
 from harness import running
 from transacting import Owner, committed, described, read_committed
 
@@ -49,7 +50,7 @@ def test_transactions_are_served_from_0_11_on() -> None:
     assert own_epochs == "4.0.0 4.0 4.1 4.2 4.3 ottla".split()
 
 
-@pytest.mark.parametrize("release", WITH_TRANSACTIONS)
+@each("release", WITH_TRANSACTIONS)
 async def test_a_release_commits_and_aborts(release: str, tmp_path: Path) -> None:
     end, commit = newest(release, END), newest(release, COMMIT)
     own_epochs = end >= 5

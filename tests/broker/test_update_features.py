@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from denying import OnlyAllowed
 from dumping import Run, runner
+from each import each
 from harness import Client, produce, records, running
 
 from ottla.broker import Embedded
@@ -77,8 +78,8 @@ REFUSED: list[tuple[list[Update], str]] = [
 ]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize(("updates", "problem"), REFUSED)
+@each("version", [1, 2])
+@each(("updates", "problem"), REFUSED)
 async def test_one_mistake_refuses_all(updates: list[Update], problem: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()

@@ -142,6 +142,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow
 def test_the_runs_meet_what_they_are_about(scaled: Scaled) -> None:
     """The world is not too kind: all that can happen does, in a hundred runs."""
     met: Counter[str] = Counter()

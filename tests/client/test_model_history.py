@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each import each
 from model_history import (
     DOUBLED,
     FAILED_WITHOUT_REASON,
@@ -54,7 +54,7 @@ FATAL = Fatal(4.0, 1, 0, "gap")
 NEW_DISK: list[Event] = [Cut(3.1, 0, 0), Started(3.1, 0, 0)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "log", "start"),
     [
         ([], [], 0),
@@ -102,7 +102,7 @@ def test_what_is_right_passes(events: list[Event], log: list[tuple[int, int]], s
     assert kinds(events, log, start) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "log", "expected"),
     [
         ([*sent(1), wrote(0, 1), wrote(1, 1), acked(1, 0)], [(0, 1), (1, 1)], [DOUBLED]),

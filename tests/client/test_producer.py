@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from each import each
 from produced_logs import headers_of, idempotent, producing, records_of, running  # type: ignore[attr-defined]
 
 from ottla.client.net import errors
@@ -40,8 +41,8 @@ RELEASES = [
 NAMES = [f"{release}{'-' + '-'.join(overrides.values()) if overrides else ''}" for release, overrides, *_ in RELEASES]
 
 
-@pytest.mark.parametrize(("release", "overrides", "magic", "had", "works"), RELEASES, ids=NAMES)
-@pytest.mark.parametrize("mode", ["off", "requested", "required"])
+@each(("release", "overrides", "magic", "had", "works"), RELEASES)
+@each("mode", ["off", "requested", "required"])
 async def test_each_mode_against_each_release(
     release: str, overrides: dict[str, str], magic: int, had: bool, works: bool, mode: str, tmp_path: Path
 ) -> None:

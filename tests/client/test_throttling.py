@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from each import each
 from scripted import SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 
 from ottla.client.net.connection import THROTTLED_SINCE, Connection, connect, response_class
@@ -191,9 +192,7 @@ def test_a_connection_that_breaks_in_a_pause_is_lost_at_once(network: ScriptedNe
     assert not broker.asked(ListOffsetsRequest)
 
 
-@pytest.mark.parametrize(
-    "module", [m.name for m in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}.") if not m.ispkg]
-)
+@each("module", [m.name for m in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}.") if not m.ispkg])
 def test_versions_that_pause_have_the_field(module: str) -> None:
     """Not before the version that brought it; of an API that is newer than KIP-219 from the first."""
     loaded = importlib.import_module(module)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each import each
 from simulated_network import Faults
 from transactional_world import PARTITIONS, World
 
@@ -56,7 +57,7 @@ def live(seed: int, release: str, kind: str) -> World:
 
 @pytest.mark.soak
 @pytest.mark.timeout(900 * max(1.0, SCALE))
-@pytest.mark.parametrize(("release", "kind"), EACH)
+@each(("release", "kind"), EACH)
 def test_transactions_come_through(release: str, kind: str) -> None:
     counts: dict[str, int] = {}
     for seed in range(FIRST, FIRST + COUNT):

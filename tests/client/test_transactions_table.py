@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each import each
 
 from ottla.client.net import errors
 from ottla.client.producer.transactions.state_machine import (
@@ -92,8 +93,8 @@ def in_state(state: State) -> Standing:
     return replace(written(False), state=state)
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+@each("state", State)
+@each("event", EVENTS)
 def test_a_cell_that_is_not_there_changes_nothing_or_refuses_the_call(state: State, event: Any) -> None:
     standing = in_state(state)
     if (state, type(event)) in TABLE:
@@ -233,8 +234,8 @@ def test_the_end_of_the_producer(state: State) -> None:
 # -- answers
 
 
-@pytest.mark.parametrize("call", Call)
-@pytest.mark.parametrize(
+@each("call", Call)
+@each(
     ("code", "verdict"),
     [
         (ErrorCode.NONE, Verdict.DONE),

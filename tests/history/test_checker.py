@@ -11,6 +11,7 @@ from pathlib import Path
 import facts
 import pytest
 from checker import check, check_events
+from each import each
 from facts import KINDS, Report
 from history import BadHistory, Event, Recorder, dump, read
 from log_model import ALL, Model, Receiver, Sender
@@ -306,7 +307,7 @@ def test_the_clean_history_is_clean() -> None:
     assert report.counts["transactions: committed"] == 3 and report.counts["transactions: aborted"] == 1
 
 
-@pytest.mark.parametrize(("forgery", "kinds"), FORGERIES, ids=[forgery.__name__ for forgery, _ in FORGERIES])
+@each(("forgery", "kinds"), FORGERIES)
 def test_each_violation_is_found_and_nothing_else(forgery: Forgery, kinds: set[str]) -> None:
     events = deepcopy(clean())
     forgery(events)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -53,7 +54,7 @@ def without_repeats(found: list[tuple[object, ...]]) -> list[tuple[object, ...]]
     return list({repr(one): one for one in found}.values())
 
 
-@pytest.mark.parametrize("answer", FULL, ids=names)
+@each("answer", FULL)
 def test_conversion_down_answers_what_kafka_answered(answer: golden.Answer) -> None:
     magic = 0 if answer.fetch_version < 2 else 1
     data = read(answer.topic, answer.offset)

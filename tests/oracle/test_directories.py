@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -104,7 +105,7 @@ def test_every_kind_of_log_is_there() -> None:
         assert any(told.log_start_offset for told in stored(release).values())
 
 
-@pytest.mark.parametrize(("release", "topic"), DATA)
+@each(("release", "topic"), DATA)
 def test_a_log_is_read_as_kafkas_consumer_read_it_and_no_file_of_it_changes(
     release: str, topic: str, tmp_path: Path
 ) -> None:
@@ -206,7 +207,7 @@ def test_indexes_and_snapshots_made_anew_are_kafkas(release: str, topic: str, tm
     assert ours == theirs
 
 
-@pytest.mark.parametrize(("release", "topic"), DATA)
+@each(("release", "topic"), DATA)
 def test_a_log_goes_on_with_us(release: str, topic: str, tmp_path: Path) -> None:
     root = copied(release, tmp_path, topic)
     end = stored(release)[topic].high_watermark

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -69,7 +69,7 @@ def records_of(data: bytes) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize("name", TOPICS)
+@each("name", TOPICS)
 def test_a_folder_of_kafkas_is_opened_and_read_as_it_lies_there(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     log = open_log(folder, clean=True)
@@ -85,7 +85,7 @@ def test_a_folder_of_kafkas_is_opened_and_read_as_it_lies_there(name: str, tmp_p
             assert contents(folder, suffix) == contents(golden.LOGS / f"{name}-0", suffix), suffix
 
 
-@pytest.mark.parametrize("name", TOPICS)
+@each("name", TOPICS)
 def test_recovery_keeps_every_byte_and_makes_the_indexes_anew(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     for path in (*folder.glob("*index"), *folder.glob("*.snapshot")):
@@ -100,7 +100,7 @@ def test_recovery_keeps_every_byte_and_makes_the_indexes_anew(name: str, tmp_pat
             assert contents(folder, suffix) == contents(golden.LOGS / f"{name}-0", suffix), suffix
 
 
-@pytest.mark.parametrize("name", TOPICS)
+@each("name", TOPICS)
 def test_the_forced_upgrade_keeps_every_record_and_leaves_v2_only(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     log = open_log(folder, clean=True, upgrade=lambda _: None)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -33,7 +34,7 @@ def offset_of(path: Path) -> int:
     return int(path.stem)
 
 
-@pytest.mark.parametrize("path", SNAPSHOTS, ids=name_of)
+@each("path", SNAPSHOTS)
 def test_every_one_is_read_and_written_as_it_is(path: Path) -> None:
     data = path.read_bytes()
     found = snapshot.parse(data, offset_of(path))
@@ -48,7 +49,7 @@ def test_some_have_producers() -> None:
     assert [(p.epoch, p.batches[-1][:4], p.coordinator_epoch) for p in second.values()] == [(0, (6, 8, 8, 10), 0)]
 
 
-@pytest.mark.parametrize("path", SNAPSHOTS, ids=name_of)
+@each("path", SNAPSHOTS)
 def test_a_replay_of_the_log_leaves_what_kafka_wrote(path: Path) -> None:
     producers: dict[int, Producer] = {}
     for data in golden.segments(path.parent.name.removesuffix("-0")).values():
@@ -67,9 +68,9 @@ def opened(folder: Path, *, clean: bool) -> PartitionLog:
     )
 
 
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("name", golden.topics())
+@each("clean", [True, False])
+@each("kept", [True, False])
+@each("name", golden.topics())
 def test_our_logs_leave_the_same_files(name: str, kept: bool, clean: bool, tmp_path: Path) -> None:
     """Opened and closed, with Kafka's snapshots or none, after a clean stop or a kill."""
     folder = shutil.copytree(golden.LOGS / f"{name}-0", tmp_path / f"{name}-0")

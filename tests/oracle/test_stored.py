@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -31,7 +31,7 @@ def kind_of(header: batch.BatchHeader) -> str:
     return "LogAppendTime" if header.log_append_time else "CreateTime"
 
 
-@pytest.mark.parametrize("name", TOPICS)
+@each("name", TOPICS)
 def test_what_kafka_stored_is_read_as_its_own_consumer_reads_it(name: str) -> None:
     topic = TOPICS[name]
     found = []
@@ -46,7 +46,7 @@ def test_what_kafka_stored_is_read_as_its_own_consumer_reads_it(name: str) -> No
     assert found == topic.records
 
 
-@pytest.mark.parametrize("name", TOPICS)
+@each("name", TOPICS)
 def test_headers_of_stored_entries_say_format_codec_and_last_offset(name: str) -> None:
     topic = TOPICS[name]
     entries = golden.stored_entries(name)
@@ -88,7 +88,7 @@ def sent_records(write: golden.Write) -> list[Record]:
     return found
 
 
-@pytest.mark.parametrize("write", TAKEN, ids=lambda w: f"{w.topic}-{w.base_offset}-{w.client.replace(' ', '-')}")
+@each("write", TAKEN)
 def test_what_clients_sent_is_read_as_they_meant_it(write: golden.Write) -> None:
     """Java 0.8.2 to 3.9, kafka-python 2.0.2 and librdkafka: keys and values as they came out of the broker again."""
     expected = {stored.record.offset: stored for stored in TOPICS[write.topic].records}

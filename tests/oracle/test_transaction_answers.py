@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -124,7 +125,7 @@ def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         one.close()
 
 
-@pytest.mark.parametrize(("release", "play"), PLAYS, ids=lambda one: getattr(one, "__name__", one))
+@each(("release", "play"), PLAYS)
 def test_a_play_is_answered_as_by_kafka(brokers: Brokers, release: str, play: Play) -> None:
     compare(played(play, brokers[release].address), expected(release, play.__name__))
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -61,7 +62,7 @@ def outline(data: bytes) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.mark.parametrize("write", [w for w in WRITES if w.base_offset >= 0], ids=names)
+@each("write", [w for w in WRITES if w.base_offset >= 0])
 def test_produced_records_are_stored_as_kafka_stored_them(write: golden.Write) -> None:
     rules = rules_of(write)
     stored, append_ms = stored_of(write)
@@ -87,7 +88,7 @@ def test_enough_of_it_is_compared_byte_for_byte() -> None:
 REFUSED = [write for write in WRITES if write.base_offset < 0]
 
 
-@pytest.mark.parametrize("write", REFUSED, ids=lambda w: f"{w.topic}-{w.error}")
+@each("write", REFUSED)
 def test_what_kafka_refused_is_refused(write: golden.Write) -> None:
     """Headers, which v0 and v1 cannot hold, and numbered batches."""
     expected = {"UnsupportedForMessageFormatException": UnsupportedForFormat, "UnknownServerException": Unwritable}

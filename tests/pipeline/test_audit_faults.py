@@ -24,6 +24,7 @@ from audit_samples import (
     verified,
     write,
 )
+from each import each
 
 from ottla.pipeline.jobs.audit import steps
 from ottla.pipeline.jobs.audit import tasks as by_segment
@@ -60,7 +61,7 @@ def misses(planted: list[Planted], found: list[Finding]) -> list[object]:
     return missed + [finding for finding in found if not any(one.is_in(finding) for one in planted)]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@each("fault", FAULTS)
 def test_a_fault_is_found_where_it_is_and_nothing_else(
     fault: Fault, sound: Path, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:

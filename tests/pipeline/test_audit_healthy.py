@@ -87,6 +87,7 @@ WITHOUT_A_CLEANER = (
 )
 
 
+@pytest.mark.slow
 def test_where_no_cleaner_works_nothing_is_missing(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     """The topics' configs are known here, so every hole would be a finding."""
     looked = 0

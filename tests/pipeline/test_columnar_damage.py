@@ -22,6 +22,7 @@ from columnar_samples import (
     some_records,
     told,
 )
+from each import each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -242,8 +243,8 @@ def test_offsets_and_times_beyond_64_bits_are_refused() -> None:
 # --- damage that the caller takes
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 4 << 20])
-@pytest.mark.parametrize(("magic", "codec"), FORMATS)
+@each("chunk_bytes", [1, 4 << 20])
+@each(("magic", "codec"), FORMATS)
 def test_damaged_entries_are_told_and_the_rest_is_read(magic: int, codec: int, chunk_bytes: int) -> None:
     parts = [entries([item._replace(offset=10 * index) for item in SMALL[:1]], magic, codec) for index in range(4)]
     flipped = bytearray(parts[1])

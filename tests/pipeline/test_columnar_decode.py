@@ -12,6 +12,7 @@ import pytest
 from aiokafka.record import default_records as aiokafka
 from aiokafka.record import legacy_records as old_aiokafka
 from columnar_samples import FORMATS, NOW, entries, in_columns, plainly, shown, some_records, told
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
@@ -151,8 +152,8 @@ OTHERS_OLD = [
 ]
 
 
-@pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("library", range(3), ids=["kafka-python", "aiokafka", "aiokafka in C"])
+@each("codec", range(5))
+@each("library", range(3))
 def test_what_others_write_and_read_in_v2(library: int, codec: int) -> None:
     writer = OTHERS_V2[library][0](2, codec, 0, 7, 2, 40, 1 << 30)
     records = [item._replace(offset=index) for index, item in enumerate(RECORDS)]
@@ -168,8 +169,8 @@ def test_what_others_write_and_read_in_v2(library: int, codec: int) -> None:
         assert in_columns(data) == theirs
 
 
-@pytest.mark.parametrize(("magic", "codec"), [form for form in FORMATS if form[0] < 2])
-@pytest.mark.parametrize("library", range(3), ids=["kafka-python", "aiokafka", "aiokafka in C"])
+@each(("magic", "codec"), [form for form in FORMATS if form[0] < 2])
+@each("library", range(3))
 def test_what_others_write_and_read_in_the_old_formats(library: int, magic: int, codec: int) -> None:
     make, read, lz4_in_v0 = OTHERS_OLD[library]
     if (magic, codec) == (0, 3) and not lz4_in_v0:
@@ -258,8 +259,8 @@ def test_header_keys_that_are_not_utf_8() -> None:
 # --- projection, chunks, choice
 
 
-@pytest.mark.parametrize("columns", [(name,) for name in ALL_COLUMNS] + [("value", "offset"), ("headers", "key")])
-@pytest.mark.parametrize(("magic", "codec"), [(0, 1), (1, 0), (2, 3)])
+@each("columns", [(name,) for name in ALL_COLUMNS] + [("value", "offset"), ("headers", "key")])
+@each(("magic", "codec"), [(0, 1), (1, 0), (2, 3)])
 def test_a_projection_is_a_part_of_the_whole(columns: tuple[str, ...], magic: int, codec: int) -> None:
     data = entries(some_records(30, 7), magic, codec)
     (whole,) = decode(data, Options(columns=ALL_COLUMNS))

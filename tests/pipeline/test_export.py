@@ -124,6 +124,7 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
 # --- days, names, sizes
 
 
+@pytest.mark.slow
 def test_records_of_many_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaled: Callable[[int], int]) -> None:
     """In bounded memory, with few files open: a day that is closed meanwhile is gone on with in a file of its own."""
     monkeypatch.setattr(tasks, "GROUP_BYTES", 2000)

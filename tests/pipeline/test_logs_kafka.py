@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 from logs_samples import as_records, rows, wanted
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
@@ -42,7 +43,7 @@ def test_what_is_there(release: str) -> None:
         assert str(key) == name
 
 
-@pytest.mark.parametrize(("release", "topic"), CASES)
+@each(("release", "topic"), CASES)
 def test_as_kafkas_clients_read_it(release: str, topic: str) -> None:
     told = stored(release)[topic]
     key = TopicPartition(topic, 0)

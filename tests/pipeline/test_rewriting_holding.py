@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
@@ -116,7 +117,7 @@ def test_a_look_changes_nothing_and_a_hold_ends_what_was_interrupted():
     assert step > 25
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_power_that_is_lost_takes_nothing(seed: int):
     rng = random.Random(seed)
     files, rows = laid_down()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from columnar_samples import FORMATS, entries, some_records
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from wire_world import QUICK, plain
@@ -298,9 +299,9 @@ def test_a_reader_may_take_its_time() -> None:
     assert seen(world.read(4, slowly=pause, options={"max.partition.fetch.bytes": "100"})) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("place", [23, 26, 57, 60])
-@pytest.mark.parametrize("limit", [1, 100_000])
-@pytest.mark.parametrize("policy", ["skip", "emit"])
+@each("place", [23, 26, 57, 60])
+@each("limit", [1, 100_000])
+@each("policy", ["skip", "emit"])
 def test_a_batch_that_lies_of_its_reach_hides_no_other(place: int, limit: int, policy: Any) -> None:
     """A bit of its last offset delta, or of its number of records, is wrong."""
     log = [plain(*range(4 * n, 4 * n + 4)) for n in range(6)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
+from each import each
 
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.internal_records import transaction_records
@@ -439,10 +439,9 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "value", "text"),
     [case[1:] for case in GOLDEN],
-    ids=[f"{type(value).__name__} v{version} {note}".strip() for note, version, value, _ in GOLDEN],
 )
 def test_hand_written_bytes(version: int, value: Any, text: str) -> None:
     raw = hexadecimal(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
+from each import each
 from make_cleaned import CLEANED, LOGS, RULES, shown
 
 from ottla.protocol.records import batch, formats
@@ -36,7 +36,7 @@ def records_of(data: bytes) -> list[Record]:
     return [record for position, _ in formats.headers(data) for record in formats.records(data, position)]
 
 
-@pytest.mark.parametrize(("rule", "name", "batches"), ROWS, ids=[f"{row[0]}-{row[1]}" for row in ROWS])
+@each(("rule", "name", "batches"), ROWS)
 def test_what_stays_is_what_kafka_leaves(rule: str, name: str, batches: list[list[int]], tmp_path: Path) -> None:
     path = LOGS / name
     source = path.read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from batches import FOLDER
 from compacting import Laid, bases, clean_once, data, entries_of, last_values, lay, offsets, old, rows, run, task
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from old_messages import wrapper
@@ -156,9 +157,9 @@ def test_a_tombstone_of_an_old_format_gets_a_horizon_when_it_becomes_v2():
 # -- old formats
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", [0, 1, 2, 3])
-@pytest.mark.parametrize("keep_old", [True, False])
+@each("magic", [0, 1])
+@each("codec", [0, 1, 2, 3])
+@each("keep_old", [True, False])
 def test_old_formats_stay_up_to_3_9_and_become_v2_from_4_0_on(magic: int, codec: int, keep_old: bool):
     pairs = [(A, V), (B, V), (A, W), (None, V), (C, V), (B, W)]
     whole = old(magic, codec, 20, (b"d", V), (b"e", V))

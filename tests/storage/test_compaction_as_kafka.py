@@ -7,6 +7,7 @@ import base64
 import json
 
 import pytest
+from each import each
 from make_compacted import COMPACTED, ours
 
 from ottla.protocol.records import formats
@@ -14,7 +15,7 @@ from ottla.protocol.records import formats
 LOGS = [json.loads(line) for line in COMPACTED.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("number", range(len(LOGS)))
+@each("number", range(len(LOGS)))
 def test_every_pass_leaves_what_kafka_leaves(number: int) -> None:
     log = LOGS[number]
     for found, (_, _, wanted) in zip(ours(log), log["passes"], strict=True):

@@ -11,6 +11,7 @@ from itertools import product
 
 import pytest
 from batches import FOLDER, GZIP, make, old, open_log, sequenced, values
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import Killed, SimulatedFile, SimulatedFiles
@@ -121,7 +122,7 @@ def assert_goes_on(files: SimulatedFiles, log: PartitionLog) -> None:
     log.close()
 
 
-@pytest.mark.parametrize(("kind", "step"), cases())
+@each(("kind", "step"), cases(), strided=True)
 def test_killed_at_any_step_every_acknowledged_batch_is_there(kind: Work, step: int):
     for portion in (0.0, 0.3, 0.7, 0.99, 1.0):
         files, acknowledged = SimulatedFiles(), []
@@ -135,7 +136,7 @@ def test_killed_at_any_step_every_acknowledged_batch_is_there(kind: Work, step: 
         assert_goes_on(files, log)
 
 
-@pytest.mark.parametrize(("kind", "step"), cases())
+@each(("kind", "step"), cases(), strided=True)
 def test_killed_while_recovering_from_a_kill(kind: Work, step: int):
     files, acknowledged = SimulatedFiles(), []
     files.fail_at, files.killing = step, True
@@ -201,7 +202,7 @@ KEEPS: dict[str, Callable[[random.Random], Callable[[str, int, int], int]]] = {
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@pytest.mark.parametrize(("kind", "step"), cases(2, 3))
+@each(("kind", "step"), cases(2, 3), strided=True)
 def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(kind: Work, step: int, keep: str):
     rng = random.Random(step)
     for garbage in (b"", bytes(2000), rng.randbytes(2000)):
@@ -219,7 +220,7 @@ def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(kind: 
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-@pytest.mark.parametrize("step", range(max(step for _, step in cases()) + 1))
+@each("step", range(max(step for _, step in cases()) + 1), strided=True)
 def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(step: int, mixed: bool):
     for portion in (0.0, 0.5, 1.0):
         files, acknowledged = SimulatedFiles(), []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from batches import TOPIC_ID, make, values
+from each import each
 from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records.validate import Rules
@@ -93,7 +94,7 @@ def test_after_a_kill_the_log_start_is_there_and_the_recovery_point_was_used(fil
     assert values(log) == [b"a"] * 5 + [b"b"]
 
 
-@pytest.mark.parametrize("step", range(60))
+@each("step", range(60), strided=True)
 def test_killed_at_any_step_of_its_life_it_opens_again(step: int):
     files, acknowledged = SimulatedFiles(), []
     files.fail_at, files.killing = step, True

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from batches import FOLDER, GZIP, make, old, open_log, values
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import SimulatedFiles
@@ -40,8 +41,8 @@ def stored_bytes(files: SimulatedFiles) -> bytes:
     return b"".join(files.read_bytes(f"{FOLDER}/{name}") for name in names)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(KAFKA)))
-@pytest.mark.parametrize("segment_bytes", [1 << 20, 2000])
+@each("folder", FOLDERS)
+@each("segment_bytes", [1 << 20, 2000])
 def test_logs_of_kafka_byte_for_byte(folder: Path, segment_bytes: int) -> None:
     logs = sorted(folder.glob("*.log"))
     theirs = b"".join(path.read_bytes() for path in logs)

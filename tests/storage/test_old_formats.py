@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from batches import FOLDER, GZIP, all_batches, make, message, offsets, old, open_log, storing, values
+from each import each
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, formats
@@ -462,8 +463,8 @@ FRONTS = {
 }
 
 
-@pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("tail", TAILS)
+@each("front", FRONTS)
+@each("tail", TAILS)
 def test_a_torn_tail_is_cut_behind_the_last_whole_entry(front: str, tail: str):
     data = FRONTS[front] + TAILS[tail]
     ends = [0] + [position + header.size_bytes for position, header in formats.headers(data)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +56,7 @@ MARKER_ONLY = remember(None, header(-1, 1, attributes=CONTROL), 3)
 SIX = producer(*((10 * number, 10) for number in range(6)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "batch", "expected"),
     [
         pytest.param(SIX, header(60, epoch=4), Fenced(5), id="older epoch, next in sequence"),

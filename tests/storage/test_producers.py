@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from batches import FOLDER, make, old, open_log, sequenced, values
+from each import each
 from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
@@ -353,8 +354,8 @@ def steps_of_work() -> int:
     return files.steps
 
 
-@pytest.mark.parametrize("power_lost", [False, True])
-@pytest.mark.parametrize("step", range(steps_of_work()))
+@each("power_lost", [False, True])
+@each("step", range(steps_of_work()), strided=True)
 def test_whatever_stops_it_no_batch_is_written_twice_or_refused(step: int, power_lost: bool):
     """The producer sends on from what it was told; what it was not told of may be there, and is then known."""
     rng = random.Random(step)

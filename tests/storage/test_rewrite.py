@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from batches import FOLDER, make, open_log
+from each import each
 from old_messages import Piece, Row, lay_down, logs_of, message, piece, rows_of, wrapper
 from simulated_files import Killed, SimulatedFiles
 
@@ -88,7 +89,7 @@ def test_golden_bytes_of_a_converted_message():
 KINDS = [(magic, codec, time) for magic in (0, 1) for codec in (0, 1, 2, 3) for time in (None, 5000)]
 
 
-@pytest.mark.parametrize(("magic", "codec", "append_time"), KINDS)
+@each(("magic", "codec", "append_time"), KINDS)
 def test_old_entries_keep_offsets_keys_values_and_timestamps(magic: int, codec: int, append_time: int | None):
     part = piece(magic, codec, 40, (1, 3, 1, 1), (1000, 900, 1100, -1), append_time=append_time)
     files, (made,) = run(part, base=30)
@@ -402,7 +403,7 @@ PIECES: Sequence[Piece] = (piece(0, 0, 0, (1, 1), (0,)), piece(1, 1, 3, (1, 1), 
 STEPS = count_steps()
 
 
-@pytest.mark.parametrize("step", range(STEPS))
+@each("step", range(STEPS), strided=True)
 def test_a_failing_disk_leaves_nothing_and_a_second_try_succeeds(step: int):
     files = SimulatedFiles()
     lay_down(files, [(0, PIECES)])

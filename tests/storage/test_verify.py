@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from batches import make, old, sequenced, storing
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,8 +101,8 @@ def golden() -> Iterator[inspect.PartitionFolder]:
         yield from inspect.partitions(GOLDEN / name)
 
 
-@pytest.mark.parametrize("folder", list(golden()), ids=lambda folder: folder.path[len(str(GOLDEN)) + 1 :])
-@pytest.mark.parametrize("deep", [False, True])
+@each("folder", list(golden()))
+@each("deep", [False, True])
 def test_partitions_that_kafka_wrote_have_no_fault(folder: inspect.PartitionFolder, deep: bool) -> None:
     names = [path.name for path in Path(folder.path).iterdir()]
     circumstances = Circumstances(gaps=folder.topic.startswith("gaps"), deep=deep)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each import each
 
 from ottla.broker.groups.machine import TABLE, advance
 from ottla.broker.groups.moves import select_protocol
@@ -191,7 +192,7 @@ def test_the_table_has_every_cell_and_no_other() -> None:
     assert set(EXPECTED) == set(CELLS)
 
 
-@pytest.mark.parametrize(("state", "kind"), CELLS, ids=lambda value: getattr(value, "name", None) or value.__name__)
+@each(("state", "kind"), CELLS)
 def test_each_cell(state: GroupState, kind: type) -> None:
     before = group_in(state)
     after, effects = advance(before, event_for(kind, state), now_ms=NOW, settings=SETTINGS)

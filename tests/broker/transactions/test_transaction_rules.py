@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from each import each
 from slots import (
     ABORT,
     C_ABORT,
@@ -237,8 +238,8 @@ def test_a_transaction_starts_with_its_first_partition(state: TransactionState) 
 # --- what is under way -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("phase", [Phase.WRITING, Phase.MARKING, Phase.MARKED])
+@each("state", STATES)
+@each("phase", [Phase.WRITING, Phase.MARKING, Phase.MARKED])
 def test_a_change_under_way_is_not_disturbed(state: TransactionState, phase: Phase) -> None:
     if phase is not Phase.WRITING and state not in (P_COMMIT, P_ABORT):
         return

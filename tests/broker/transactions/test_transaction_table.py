@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from each import each
 from slots import (
     ABORT,
     C_ABORT,
@@ -161,7 +162,7 @@ def test_the_table_has_every_cell_and_so_have_its_tests() -> None:
     assert set(EXPECTED) == cells
 
 
-@pytest.mark.parametrize(("state", "kind"), EXPECTED, ids=lambda part: getattr(part, "value", None) or part.__name__)
+@each(("state", "kind"), EXPECTED)
 def test_each_cell(state: TransactionState, kind: type) -> None:
     slot, event = cell(state, kind)
     after, done = feed(slot, event)
@@ -198,8 +199,8 @@ def test_end_version_1(state: TransactionState, committed: bool) -> None:
     assert done == [END_VERSION_1[state, committed]]
 
 
-@pytest.mark.parametrize(("state", "committed"), END_VERSION_1)
-@pytest.mark.parametrize(("producer_id", "epoch", "code"), [(7, 3, 90), (7, 5, 90), (6, 4, 49)])
+@each(("state", "committed"), END_VERSION_1)
+@each(("producer_id", "epoch", "code"), [(7, 3, 90), (7, 5, 90), (6, 4, 49)])
 def test_end_version_1_by_another(
     state: TransactionState, committed: bool, producer_id: int, epoch: int, code: int
 ) -> None:

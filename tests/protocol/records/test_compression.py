@@ -16,6 +16,7 @@ import lz4.frame as lz4_frame
 import pytest
 import xxhash
 from aiokafka import codec as aiokafka
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,8 +40,8 @@ def noise(size: int) -> bytes:
     return random.Random(8).randbytes(size)
 
 
-@pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("data", [b"", b"x", text(1000), text(300_000), noise(300_000)], ids=len)
+@each("codec", list(Codec))
+@each("data", [b"", b"x", text(1000), text(300_000), noise(300_000)])
 def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
     packed = compress(codec, memoryview(data))
     assert decompress(codec, packed, len(data)) == data

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from kafka.record import default_records as kafka_python
 
 from ottla.protocol.records import batch, convert, formats, legacy
@@ -97,7 +98,7 @@ def kafka_pythons_batch(records: Sequence[Record]) -> bytes:
 # --- up, at produce
 
 
-@pytest.mark.parametrize(("magic", "codec"), OLD)
+@each(("magic", "codec"), OLD)
 def test_a_set_of_another_writer_becomes_one_batch(other: LegacyCodec, magic: int, codec: int) -> None:
     if not other.knows(magic, codec):
         return
@@ -114,8 +115,8 @@ def test_a_set_of_another_writer_becomes_one_batch(other: LegacyCodec, magic: in
     assert not header.log_append_time
 
 
-@pytest.mark.parametrize(("magic", "codec"), OLD)
-@pytest.mark.parametrize("target", [None, *Codec])
+@each(("magic", "codec"), OLD)
+@each("target", [None, *Codec])
 def test_the_codec_is_the_one_asked_for_or_the_sets_own(magic: int, codec: int, target: int | None) -> None:
     built = run(convert.up_set(made(magic, codec, RECORDS), target))
     assert the_batch(built).codec == (codec if target is None else target)
@@ -249,8 +250,8 @@ def test_offsets_that_a_batch_cannot_hold() -> None:
 # --- down
 
 
-@pytest.mark.parametrize(("source", "codec"), [*((1, codec) for codec in range(4)), *((2, c) for c in range(4))])
-@pytest.mark.parametrize("target", [0, 1])
+@each(("source", "codec"), [*((1, codec) for codec in range(4)), *((2, c) for c in range(4))])
+@each("target", [0, 1])
 def test_stored_entries_become_what_others_would_write(
     other: LegacyCodec, source: int, codec: int, target: int
 ) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,7 +180,7 @@ def test_any_records_are_written_as_others_write_them(records: list[Record], mag
     assert read(data) == shown(records, magic)
 
 
-@pytest.mark.parametrize(("magic", "codec"), OLD)
+@each(("magic", "codec"), OLD)
 def test_what_others_compress_is_read(other: LegacyCodec, magic: int, codec: int) -> None:
     """With the offsets that producers write: from 0 in the set, and in the wrapper 0, as old librdkafkas too."""
     if not other.knows(magic, codec):
@@ -193,7 +194,7 @@ def test_what_others_compress_is_read(other: LegacyCodec, magic: int, codec: int
             read(data)  # a stored wrapper never has an offset below its last message's
 
 
-@pytest.mark.parametrize(("magic", "codec"), [pair for pair in OLD if pair[1]])
+@each(("magic", "codec"), [pair for pair in OLD if pair[1]])
 def test_what_others_compress_is_read_as_stored(other: LegacyCodec, magic: int, codec: int) -> None:
     """v0 with absolute offsets inside, v1 with relative ones, the wrapper at its last message's."""
     if not other.knows(magic, codec):
@@ -205,7 +206,7 @@ def test_what_others_compress_is_read_as_stored(other: LegacyCodec, magic: int, 
     assert other.read(bytes(data), magic) == shown(moved(RECORDS, 100), magic)
 
 
-@pytest.mark.parametrize(("magic", "codec"), OLD)
+@each(("magic", "codec"), OLD)
 def test_others_read_what_we_write(other: LegacyCodec, magic: int, codec: int) -> None:
     if not other.knows(magic, codec):
         return
@@ -217,7 +218,7 @@ def test_others_read_what_we_write(other: LegacyCodec, magic: int, codec: int) -
     assert found == shown(records, magic)
 
 
-@pytest.mark.parametrize(("magic", "codec"), [pair for pair in OLD if pair[1]])
+@each(("magic", "codec"), [pair for pair in OLD if pair[1]])
 def test_our_wrappers_equal_others_but_for_the_compressed_bytes(other: LegacyCodec, magic: int, codec: int) -> None:
     if not other.knows(magic, codec):
         return

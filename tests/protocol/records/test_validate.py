@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -332,8 +333,8 @@ def test_record_errors_are_bounded() -> None:
 # --- codecs
 
 
-@pytest.mark.parametrize("source", range(5))
-@pytest.mark.parametrize("target", range(5))
+@each("source", range(5))
+@each("target", range(5))
 def test_the_topics_codec_is_what_is_stored(source: int, target: int) -> None:
     built = batch.build(SAMPLE, codec=source, producer_id=4, producer_epoch=3, base_sequence=9, transactional=True)
     ready = prepare(built, Rules(compression=target), NOW, 13)
@@ -480,9 +481,9 @@ def test_a_batch_is_placed_without_a_copy() -> None:
         assert batch.crc_matches(built, 0, ready.header)
 
 
-@pytest.mark.parametrize("count", [2 * STEP_RECORDS, 2 * STEP_RECORDS + 1, 7 * STEP_RECORDS])
-@pytest.mark.parametrize("codec", [0, 1])
-@pytest.mark.parametrize(
+@each("count", [2 * STEP_RECORDS, 2 * STEP_RECORDS + 1, 7 * STEP_RECORDS])
+@each("codec", [0, 1])
+@each(
     "rules",
     [
         PLAIN,
@@ -493,7 +494,6 @@ def test_a_batch_is_placed_without_a_copy() -> None:
         Rules(timestamp_after_max_ms=1),
         Rules(target_magic=1),
     ],
-    ids=str,
 )
 def test_many_records_are_done_in_steps(count: int, codec: int, rules: Rules) -> None:
     records = [Record(index, NOW - index, b"k", b"") for index in range(count)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
@@ -59,8 +60,8 @@ def refused(kind: type[Exception], data: bytes, rules: Rules | None = None, vers
 # --- any format into any other
 
 
-@pytest.mark.parametrize("target", [0, 1, 2])
-@pytest.mark.parametrize(("magic", "codec"), ALL)
+@each("target", [0, 1, 2])
+@each(("magic", "codec"), ALL)
 def test_any_format_becomes_any_other(magic: int, codec: int, target: int) -> None:
     data = made(magic, codec)
     if codec == 4 and target < 2:
@@ -72,9 +73,9 @@ def test_any_format_becomes_any_other(magic: int, codec: int, target: int) -> No
     assert len(headers) == (3 if target < 2 and not codec else 1)
 
 
-@pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("target", [0, 1, 2])
-@pytest.mark.parametrize(("magic", "source"), ALL)
+@each("codec", range(5))
+@each("target", [0, 1, 2])
+@each(("magic", "source"), ALL)
 def test_the_topics_codec_is_stored(magic: int, source: int, target: int, codec: int) -> None:
     rules = Rules(target_magic=target, compression=codec)
     if codec == 4 and target < 2:
@@ -106,8 +107,8 @@ def test_uncompressed_messages_stay_where_they_are() -> None:
         assert [record.offset for record in read(ready)] == list(range(1000, 1005))
 
 
-@pytest.mark.parametrize("target", [0, 1, 2])
-@pytest.mark.parametrize(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
+@each("target", [0, 1, 2])
+@each(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
 def test_any_kind_of_buffer_is_taken(magic: int, codec: int, target: int) -> None:
     data = made(magic, codec)
     for log_append_time in (False, True):
@@ -383,8 +384,8 @@ def test_v2_towards_an_older_format() -> None:
 # --- the place in a log
 
 
-@pytest.mark.parametrize("target", [0, 1, 2])
-@pytest.mark.parametrize(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
+@each("target", [0, 1, 2])
+@each(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
 def test_a_prepared_set_is_moved(magic: int, codec: int, target: int) -> None:
     rules = Rules(target_magic=target)
     ready = prepare(bytearray(made(magic, codec)), rules, NOW, 2, 10)
@@ -421,8 +422,8 @@ def damages(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("target", [0, 1, 2])
+@each("name", SETS)
+@each("target", [0, 1, 2])
 def test_any_damaged_byte_is_refused(name: str, target: int) -> None:
     """Whole, with a declared error, and nothing is changed. What no checksum covers, a log writes anew: the offsets,
     v2's leader epoch. A size that is too large cuts the set, as in Kafka."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each import each
 
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch
@@ -159,8 +160,8 @@ SPLITTING: list[tuple[str, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize(("why", "data", "result"), SPLITTING, ids=[row[0] for row in SPLITTING])
+@each("release", FAMILIES)
+@each(("why", "data", "result"), SPLITTING)
 def test_splitting(release: str, why: str, data: bytes, result: str) -> None:
     assert outcome(data, FAMILIES[release]) == result
 
@@ -168,9 +169,9 @@ def test_splitting(release: str, why: str, data: bytes, result: str) -> None:
 # --- 2.2, limits
 
 
-@pytest.mark.parametrize("release", WITH_OLD)
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [0, 1])
+@each("release", WITH_OLD)
+@each("magic", [0, 1, 2])
+@each("codec", [0, 1])
 def test_limits(release: str, magic: int, codec: int) -> None:
     data = made(magic, codec)
     largest = len(data) if codec or magic == 2 else max(len(plain([record], magic)) for record in SAMPLE)
@@ -189,8 +190,8 @@ def test_limits(release: str, magic: int, codec: int) -> None:
 # --- 2.3, the version of the request
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize("version", range(14))
+@each("release", FAMILIES)
+@each("version", range(14))
 def test_request_versions(release: str, version: int) -> None:
     rules = FAMILIES[release]
     old = INVALID if release == "4.3" else None
@@ -211,8 +212,8 @@ def test_request_versions(release: str, version: int) -> None:
     assert stored["v2"] == (KEPT if rules.target_magic == 2 else REBUILT)
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize("version", range(14))
+@each("release", FAMILIES)
+@each("version", range(14))
 def test_zstd(release: str, version: int) -> None:
     rules = FAMILIES[release]
     refused = not rules.zstd_allowed or 3 <= version < 7
@@ -253,9 +254,9 @@ def test_an_unknown_codec_cannot_be_decoded(release: str) -> None:
     assert outcome(header_changed(21, ">h", 5), FAMILIES[release], 13) == "Undecodable"
 
 
-@pytest.mark.parametrize("version", [2, 3, 13])
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize(("why", "data"), BATCHES, ids=[row[0] for row in BATCHES])
+@each("version", [2, 3, 13])
+@each("release", FAMILIES)
+@each(("why", "data"), BATCHES)
 def test_batches(release: str, why: str, data: bytes, version: int) -> None:
     assert outcome(data, FAMILIES[release], version) == INVALID
 
@@ -277,8 +278,8 @@ def test_formats_side_by_side(release: str) -> None:
         assert (len(ready.headers), ready.header.codec) == (1, 1)
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize("target", [0, 1, 2])
+@each("release", FAMILIES)
+@each("target", [0, 1, 2])
 def test_producers_need_v2(release: str, target: int) -> None:
     rules = family(release, target_magic=target)
     for fields in (FIRST_PRODUCER, {"transactional": True}):
@@ -287,8 +288,8 @@ def test_producers_need_v2(release: str, target: int) -> None:
             assert outcome(data, rules, 13) == (KEPT if target == 2 else FORMAT)
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize("data", [V0, V1, made(0, 1), made(1, 2)], ids=["v0", "v1", "v0 gzip", "v1 snappy"])
+@each("release", FAMILIES)
+@each("data", [V0, V1, made(0, 1), made(1, 2)])
 def test_old_formats(release: str, data: bytes) -> None:
     assert (outcome(data, FAMILIES[release]) == INVALID) == (release == "4.3")
 
@@ -302,8 +303,8 @@ def named(release: str, rows: list[int]) -> list[int]:
     return [] if mode == "none" else rows[:1] if mode == "first" else rows
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize("codec", [0, 1])
+@each("release", FAMILIES)
+@each("codec", [0, 1])
 def test_records_without_a_key(release: str, codec: int) -> None:
     keys = [b"k", None, b"k", None]
     data = batch.build([Record(index, NOW, key, b"v") for index, key in enumerate(keys)], codec=codec)
@@ -317,8 +318,8 @@ def test_records_without_a_key(release: str, codec: int) -> None:
     assert indexes(data, family(release, timestamp_after_max_ms=HOUR), 13) == (TIMES, named(release, [1]))
 
 
-@pytest.mark.parametrize("release", WITH_OLD)
-@pytest.mark.parametrize("magic", [0, 1])
+@each("release", WITH_OLD)
+@each("magic", [0, 1])
 def test_records_of_old_sets(release: str, magic: int) -> None:
     rules = family(release, compacted=True)
     keyless = plain([Record(index, NOW, None if index else b"k", b"v") for index in range(3)], magic)
@@ -348,8 +349,8 @@ WINDOW: list[tuple[str, int, bool]] = [
 ]
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize(("why", "timestamp", "good"), WINDOW, ids=[row[0] for row in WINDOW])
+@each("release", FAMILIES)
+@each(("why", "timestamp", "good"), WINDOW)
 def test_times(release: str, why: str, timestamp: int, good: bool) -> None:
     limits: dict[str, Any] = {"timestamp_before_max_ms": 10, "timestamp_after_max_ms": 10}
     record = [Record(0, timestamp, b"k", b"v")]
@@ -379,8 +380,8 @@ MARKED: list[tuple[str, bytes | bytearray, bool]] = [
 ]
 
 
-@pytest.mark.parametrize("release", FAMILIES)
-@pytest.mark.parametrize(("why", "data", "timed"), MARKED, ids=[row[0] for row in MARKED])
+@each("release", FAMILIES)
+@each(("why", "data", "timed"), MARKED)
 def test_sets_marked_by_the_client(release: str, why: str, data: bytes, timed: bool) -> None:
     if why.startswith("v1") and release == "4.3":
         assert outcome(data, FAMILIES[release]) == INVALID

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 
-import pytest
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,7 +111,7 @@ def shaped(source: random.Random, index: int, shape: dict[str, int]) -> Record:
     )
 
 
-@pytest.mark.parametrize("seed", range(max(2, int(20 * SCALE))))
+@each("seed", range(max(2, int(20 * SCALE))))
 def test_the_walk_over_alike_records_stops_at_any_damage(seed: int) -> None:
     """Batches as producers make them, of which one byte is another."""
     source = random.Random(seed)
