@@ -11,70 +11,55 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-_HOME = {
-    "Admin": "admin.admin",
-    "BufferFull": "net.errors",
-    "ClientClosed": "net.errors",
-    "ClientError": "net.errors",
-    "ClientOptions": "net.options",
-    "CommittedRecord": "producer.producer",
-    "ConfigError": "net.errors",
-    "ConnectionLost": "net.errors",
-    "Consumer": "consumer.consumer",
-    "ConsumerRecord": "consumer.records",
-    "DeliveryTimeout": "net.errors",
-    "GroupMetadata": "consumer.group_offsets",
-    "IdempotenceUnsupported": "net.errors",
-    "InvalidRequest": "net.errors",
-    "InvalidTransactionState": "net.errors",
-    "KafkaError": "net.errors",
-    "MessageTooLarge": "net.errors",
-    "NoSuchTopic": "net.errors",
-    "OutOfOrderSequence": "net.errors",
-    "Producer": "producer.producer",
-    "ProducerFailed": "net.errors",
-    "ProducerFenced": "net.errors",
-    "RecordMetadata": "producer.producer",
-    "RequestTimedOut": "net.errors",
-    "TransactionAborted": "net.errors",
-    "TransactionFailed": "net.errors",
-    "TransactionUnsettled": "net.errors",
-    "TransactionsUnsupported": "net.errors",
-    "UnknownProducer": "net.errors",
-    "UnsupportedVersion": "net.errors",
+_EXPORTS = {
+    "admin.admin": "Admin",
+    "consumer.consumer": "Consumer",
+    "consumer.group_offsets": "GroupMetadata",
+    "consumer.records": "ConsumerRecord",
+    "net.errors": """
+        BufferFull ClientClosed ClientError ConfigError ConnectionLost DeliveryTimeout IdempotenceUnsupported
+        InvalidRequest InvalidTransactionState KafkaError MessageTooLarge NoSuchTopic OutOfOrderSequence
+        ProducerFailed ProducerFenced RequestTimedOut TransactionAborted TransactionFailed TransactionUnsettled
+        TransactionsUnsupported UnknownProducer UnsupportedVersion
+    """,
+    "net.options": "ClientOptions",
+    "producer.producer": "CommittedRecord Producer RecordMetadata",
 }
+_HOME = {name: home for home, names in _EXPORTS.items() for name in names.split()}
+
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names below are re-exported by `as`
 
 if TYPE_CHECKING:
-    from .admin.admin import Admin
-    from .consumer.consumer import Consumer
-    from .consumer.group_offsets import GroupMetadata
-    from .consumer.records import ConsumerRecord
-    from .net.errors import (
-        BufferFull,
-        ClientClosed,
-        ClientError,
-        ConfigError,
-        ConnectionLost,
-        DeliveryTimeout,
-        IdempotenceUnsupported,
-        InvalidRequest,
-        InvalidTransactionState,
-        KafkaError,
-        MessageTooLarge,
-        NoSuchTopic,
-        OutOfOrderSequence,
-        ProducerFailed,
-        ProducerFenced,
-        RequestTimedOut,
-        TransactionAborted,
-        TransactionFailed,
-        TransactionsUnsupported,
-        TransactionUnsettled,
-        UnknownProducer,
-        UnsupportedVersion,
-    )
-    from .net.options import ClientOptions
-    from .producer.producer import CommittedRecord, Producer, RecordMetadata
+    from .admin.admin import Admin as Admin
+    from .consumer.consumer import Consumer as Consumer
+    from .consumer.group_offsets import GroupMetadata as GroupMetadata
+    from .consumer.records import ConsumerRecord as ConsumerRecord
+    from .net.errors import BufferFull as BufferFull
+    from .net.errors import ClientClosed as ClientClosed
+    from .net.errors import ClientError as ClientError
+    from .net.errors import ConfigError as ConfigError
+    from .net.errors import ConnectionLost as ConnectionLost
+    from .net.errors import DeliveryTimeout as DeliveryTimeout
+    from .net.errors import IdempotenceUnsupported as IdempotenceUnsupported
+    from .net.errors import InvalidRequest as InvalidRequest
+    from .net.errors import InvalidTransactionState as InvalidTransactionState
+    from .net.errors import KafkaError as KafkaError
+    from .net.errors import MessageTooLarge as MessageTooLarge
+    from .net.errors import NoSuchTopic as NoSuchTopic
+    from .net.errors import OutOfOrderSequence as OutOfOrderSequence
+    from .net.errors import ProducerFailed as ProducerFailed
+    from .net.errors import ProducerFenced as ProducerFenced
+    from .net.errors import RequestTimedOut as RequestTimedOut
+    from .net.errors import TransactionAborted as TransactionAborted
+    from .net.errors import TransactionFailed as TransactionFailed
+    from .net.errors import TransactionsUnsupported as TransactionsUnsupported
+    from .net.errors import TransactionUnsettled as TransactionUnsettled
+    from .net.errors import UnknownProducer as UnknownProducer
+    from .net.errors import UnsupportedVersion as UnsupportedVersion
+    from .net.options import ClientOptions as ClientOptions
+    from .producer.producer import CommittedRecord as CommittedRecord
+    from .producer.producer import Producer as Producer
+    from .producer.producer import RecordMetadata as RecordMetadata
 
 
 def __getattr__(name: str) -> Any:
@@ -95,37 +80,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME})
-
-
-__all__ = [
-    "Admin",
-    "BufferFull",
-    "ClientClosed",
-    "ClientError",
-    "ClientOptions",
-    "CommittedRecord",
-    "ConfigError",
-    "ConnectionLost",
-    "Consumer",
-    "ConsumerRecord",
-    "DeliveryTimeout",
-    "GroupMetadata",
-    "IdempotenceUnsupported",
-    "InvalidRequest",
-    "InvalidTransactionState",
-    "KafkaError",
-    "MessageTooLarge",
-    "NoSuchTopic",
-    "OutOfOrderSequence",
-    "Producer",
-    "ProducerFailed",
-    "ProducerFenced",
-    "RecordMetadata",
-    "RequestTimedOut",
-    "TransactionAborted",
-    "TransactionFailed",
-    "TransactionUnsettled",
-    "TransactionsUnsupported",
-    "UnknownProducer",
-    "UnsupportedVersion",
-]

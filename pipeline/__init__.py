@@ -12,35 +12,22 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .extras import MissingExtra, SetupError, needed
+from .extras import MissingExtra as MissingExtra
+from .extras import SetupError as SetupError
+from .extras import needed
 
 if TYPE_CHECKING:
-    from .jobs.audit.job import audit
-    from .jobs.census.job import census
-    from .jobs.compact.job import compact
-    from .jobs.export.job import export
-    from .jobs.import_.job import import_records
-    from .jobs.replay.job import replay
-    from .jobs.upgrade.job import upgrade
-    from .lag import lag
-    from .session import register, session
-    from .sink.exactly_once import write_exactly_once
-
-__all__ = [
-    "MissingExtra",
-    "SetupError",
-    "audit",
-    "census",
-    "compact",
-    "export",
-    "import_records",
-    "lag",
-    "register",
-    "replay",
-    "session",
-    "upgrade",
-    "write_exactly_once",
-]
+    from .jobs.audit.job import audit as audit
+    from .jobs.census.job import census as census
+    from .jobs.compact.job import compact as compact
+    from .jobs.export.job import export as export
+    from .jobs.import_.job import import_records as import_records
+    from .jobs.replay.job import replay as replay
+    from .jobs.upgrade.job import upgrade as upgrade
+    from .lag import lag as lag
+    from .session import register as register
+    from .session import session as session
+    from .sink.exactly_once import write_exactly_once as write_exactly_once
 
 _EXPORTS = {
     "audit": ".jobs.audit.job",
@@ -55,6 +42,8 @@ _EXPORTS = {
     "upgrade": ".jobs.upgrade.job",
     "write_exactly_once": ".sink.exactly_once",
 }
+
+__all__ = sorted({"MissingExtra", "SetupError", *_EXPORTS})  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def _exported(name: str) -> property:
