@@ -10,7 +10,8 @@ import contextlib
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -237,11 +238,24 @@ def head_of(options: RecordOptions, meta: dict[str, Any], exchanges: int = 0) ->
     return {"meta": meta, "options": facts, "exchanges": exchanges}
 
 
+def options_of(path: str, raw_path: str) -> RecordOptions | None:
+    """The options of the recording whose raw events are in a file; None for a file that has none."""
+    try:
+        with open(raw_path, "rb") as file:
+            event = RawReader(file.fileno()).read()
+        if event and event[0] == raw_events.HEAD:
+            return RecordOptions(path, **raw_events.read_json(event)["options"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
 def finish(path: str) -> None:
     """Converts the raw files that a killed broker left beside its recording, and removes them. Does nothing where there
-    are none, where they are no raw events, or where a broker still records. Raises OSError."""
-    raw_paths = [one for one in (path + RAW + FORMER, path + RAW) if os.path.exists(one)]
-    if not raw_paths:
+    are none, where they hold no raw events, or where a broker still records. Raises OSError."""
+    raw_paths = [one for one in (path + RAW + FORMER, path + RAW) if os.path.isfile(one)]
+    options = options_of(path, raw_paths[0]) if raw_paths else None
+    if options is None:
         return
     with contextlib.ExitStack() as files:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -251,28 +265,21 @@ def finish(path: str) -> None:
         except BlockingIOError:
             return
         readers = [RawReader(files.enter_context(open(one, "rb")).fileno()) for one in raw_paths]
-        first = readers[0].read()
-        if first is None or (options := _options_of(path, first)) is None:
-            return
-        conversion = Conversion(os.dup(fd), options, raw_events.read_json(first))
+        conversion = Conversion(os.dup(fd), options, raw_events.read_json(readers[0].read() or b""))
         files.callback(conversion.output.close)
-        reason = "the broker is gone"
-        try:
-            for reader in readers:
-                while (event := reader.read()) is not None:
-                    conversion.take(event)
-        except Full:
-            reason = "full"
-        conversion.end(reason)
+        conversion.end(_taken(conversion, readers))
     for one in raw_paths:
         os.remove(one)
 
 
-def _options_of(path: str, event: bytes) -> RecordOptions | None:
-    """The options in a HEAD event; None where it is no such event."""
+def _taken(conversion: Conversion, readers: Iterable[RawReader]) -> str:
+    """Converts all events, and returns why there are no more. Raises OSError."""
     try:
-        if event[0] == raw_events.HEAD:
-            return RecordOptions(path, **raw_events.read_json(event)["options"])
-    except (ValueError, KeyError, TypeError):
-        pass
-    return None
+        for reader in readers:
+            while (event := reader.read()) is not None:
+                conversion.take(event)
+    except Full:
+        return "full"
+    except (ValueError, LookupError, TypeError, struct.error):  # as after a power loss, which may leave zeros
+        return "the broker is gone, and its raw file is damaged"
+    return "the broker is gone"

@@ -15,7 +15,8 @@ from typing import Any
 from ...storage.io import permissions
 from ..config.record_options import FORMER, Format, RecordError, RecordOptions, format_of
 from . import jsonl
-from .conversion import finish
+from .conversion import finish, options_of
+from .raw_files import RAW
 from .recorded import NoRecording, Recording
 
 _HEAD_BYTES = 1 << 20  # of which the first line or block is a part
@@ -46,6 +47,9 @@ def claim(options: RecordOptions) -> int:
         former = path + FORMER
         if options.ring and os.path.lexists(former) and _meta_of_file(former, options.format) is None:
             raise RecordError(f"{former} is there already, and no recording: it is left as it is")
+        for raw in (path + RAW, path + RAW + FORMER) if options.contents else ():
+            if os.path.exists(raw) and not _holds_raw_events(path, raw):
+                raise RecordError(f"{raw} is there already, and no recording: it is left as it is")
     except BaseException:
         os.close(fd)
         raise
@@ -77,13 +81,14 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         format = format_of(name.removesuffix(FORMER))
     except RecordError as error:
         raise NoRecording(str(error)) from None
-    finish(name)
+    unfinished = _finish(name)
     meta = _meta_of_file_checked(name, format)
     parts = [name]
     former = name + FORMER
     if meta.get("part", 1) > 1 and (before := _meta_of_file(former, format)) and _is_former(before, meta):
         parts.insert(0, former)
     recording = Recording({key: value for key, value in meta.items() if key not in ("type", "part")})
+    recording.damage += unfinished
     if format is Format.JSON:
         reader = jsonl.JsonReader(recording)
         for part in parts:
@@ -99,6 +104,22 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
             captured.read(memoryview(Path(part).read_bytes()), part)
     recording.exchanges.sort(key=lambda exchange: exchange.number)
     return recording
+
+
+def _holds_raw_events(path: str, raw: str) -> bool:
+    try:
+        return not os.stat(raw).st_size or options_of(path, raw) is not None
+    except OSError:
+        return False
+
+
+def _finish(path: str) -> list[str]:
+    """Has the file hold what a killed broker left in raw files; why it cannot, one line."""
+    try:
+        finish(path)
+    except OSError as error:
+        return [f"{path}{RAW}: cannot be decoded into {path}: {error.strerror or error}"]
+    return []
 
 
 def _meta_of_file_checked(path: str, format: Format) -> dict[str, Any]:

@@ -161,6 +161,6 @@ class RawFiles:
         for fd, _ in self._files:
             os.close(fd)
         self._files.clear()
-        for path in (self._path, self._path + FORMER):
+        for path in (self._path, self._path + FORMER) if self._has_name else ():
             with contextlib.suppress(OSError):
                 os.remove(path)

@@ -231,11 +231,14 @@ class _Recording:
         self._raw_limit = options.max_bytes // 2 if options.ring else options.max_bytes
         self._raw_bytes = 0  # of the newest raw file
         head = head_of(options, self._meta)
+        raw: RawFiles | None = None
         try:
             raw = RawFiles(options, os.fstat(fd).st_mode & 0o777)
             conversion = Conversion(fd, options, head)
         except OSError as error:
             os.close(fd)
+            if raw is not None:
+                raw.remove()
             raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
         loop = running.state.loop
         self._done: asyncio.Future[None] = loop.create_future()

@@ -16,11 +16,12 @@ from harness import Broker, fetch, ping, produce, records
 from structlog.testing import capture_logs
 from test_recording import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
-from ottla.broker.config.record_options import LEAST_BYTES, RecordOptions
+from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordOptions
+from ottla.broker.recording import files as files_module
 from ottla.broker.recording import raw_events
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending
-from ottla.broker.recording.files import read_recording
+from ottla.broker.recording.files import claim, read_recording
 from ottla.broker.recording.raw_files import RawFiles
 
 
@@ -268,7 +269,50 @@ def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"type":"recording","format":1,"part":1,"nodes":[],"time_ms":1}\n')
     other = tmp_path / "x.jsonl.raw"
-    for data in (b"", b"\1", b"what I noted", raw_events.json_event(raw_events.HEAD, {"options": 3})):
+    for data in (b"\1", b"what I noted", raw_events.json_event(raw_events.HEAD, {"options": 3})):
         other.write_bytes(data)
         assert read_recording(path).exchanges == []
+        with pytest.raises(RecordError, match=r"x\.jsonl\.raw is there already, and no recording: it is left as it is"):
+            claim(RecordOptions(str(path)))
+        os.close(claim(RecordOptions(str(path), contents=False)))
         assert other.read_bytes() == data
+    other.unlink()
+    other.mkdir()
+    with pytest.raises(RecordError, match="is there already"):
+        claim(RecordOptions(str(path)))
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize("damage", [bytes(100), b"\5\0\0\0\1abcd", b"\2\0\0\0\6{"])
+async def test_damaged_raw_file_is_decoded_up_to_the_damage(damage: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
+        await calls(broker, 3, 100)
+        await asyncio.sleep(5 * recorder_module.POLL_S)
+        shutil.copytree(tmp_path, folder)
+    with open(folder / "x.jsonl.raw", "ab") as file:
+        file.write(damage)
+    assert len(read_recording(folder / "x.jsonl").exchanges) == 3
+    assert "its raw file is damaged" in (folder / "x.jsonl").read_text()
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_raw_file_that_cannot_be_decoded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "killed"
+    async with memory() as broker:
+        broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
+        await (await broker.client()).call(ping(), 0)
+        await asyncio.sleep(5 * recorder_module.POLL_S)
+        shutil.copytree(tmp_path, folder)
+
+    def denied(*_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    path = folder / "x.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(files_module, "finish", denied)
+        found = read_recording(path)
+    assert found.damage == [f"{path}.raw: cannot be decoded into {path}: Read-only file system"]
+    assert len(read_recording(path).exchanges) == 1
