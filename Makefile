@@ -29,17 +29,20 @@ help: ## this list
 
 install: $(STAMP) ## set up .venv with everything development needs (2 minutes)
 
-# The link makes `import ottla.x` known to pyright, which does not follow editable installs.
+# The link makes `import ottla.x` known to pyright, which does not follow editable installs. The .pth file makes
+# `ottla_testing` importable for all processes of this interpreter, also those that tests, interop and bench start.
 define install_extra
 $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'
 @mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/ottla
+@$(BIN)/python -c 'import os, sysconfig; site = sysconfig.get_path("purelib"); \
+  open(site + "/ottla_testing.pth", "w").write(os.path.relpath("tests/support", site) + "\n")'
 @touch $@
 endef
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv was found: say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer; say make PYTHON=...")'
-	@echo "$(VENV): $$($(PYTHON) tests/support/interpreter.py)"
+	@echo "$(VENV): $$($(PYTHON) tests/support/ottla_testing/interpreter.py)"
 	@$(PYTHON) -m venv $(VENV)
 
 $(TEST_STAMP): pyproject.toml | $(BIN)/python
@@ -49,8 +52,8 @@ $(STAMP): pyproject.toml | $(TEST_STAMP)
 	$(call install_extra,dev)
 
 # Clients too old to stand beside the new ones; the script says which.
-$(OLD): tests/old_environment.py | $(STAMP)
-	$(BIN)/python tests/old_environment.py
+$(OLD): tests/support/ottla_testing/old_environment.py | $(STAMP)
+	$(BIN)/python -m ottla_testing.old_environment
 	touch $@
 
 run: $(STAMP) ## a broker on 127.0.0.1:9092, its data in ./data
@@ -62,7 +65,7 @@ check: $(STAMP) ## lint, formatting, types, the rules of this repository (2 minu
 	$(BIN)/pyright
 	$(PYTEST) -q -n 0 -m "not slow" tests/test_tidy.py
 
-# A run has a folder of its own there, see tests/support/run_guard.py; where tests fail it is kept, and named.
+# A run has a folder of its own there, see tests/support/ottla_testing/run_guard.py; where tests fail it is kept, and named.
 IN_FOLDER := @export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x;
 SPARK_TESTS := tests/pipeline/spark
 QUICK := -m "not (process or slow or clients)" --ignore tests/clients --ignore $(SPARK_TESTS) --ignore tests/test_tidy.py
@@ -90,7 +93,7 @@ clients: $(OLD) kafkajs kcat
 
 # A client for Node.js; its tests are run where there are node and npm.
 kafkajs: $(STAMP)
-	@$(BIN)/python tests/old_environment.py kafkajs
+	@$(BIN)/python -m ottla_testing.old_environment kafkajs
 
 # kcat is a Debian package, not a Python one; its tests are run when it is there.
 kcat:
@@ -118,7 +121,7 @@ soak: $(STAMP) clients ## all tests at twenty times their size (ARGS=PATHS: thes
 	$(if $(ARGS),,OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak-spark.json $(PYTEST) -q --timeout 3600 $(SPARK_TESTS))
 
 demo: $(STAMP) ## a file through the broker and back: make demo FILE=...
-	$(BIN)/python tests/demo.py $(FILE)
+	$(BIN)/python -m ottla_testing.demo $(FILE)
 
 demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KIP-724 tells it, with clients of every age
 	$(BIN)/python tests/demo_upgrade.py

@@ -5,7 +5,7 @@ for name in python3 python3.15 python3.14 python3.13 python3.12 python3.11; do
     # A name may occur in several folders of PATH; a build that is not optimised may hide one that is.
     IFS=:
     for folder in $PATH; do
-        [ -x "$folder/$name" ] && "$folder/$name" "$here/support/interpreter.py" --rank 2>/dev/null
+        [ -x "$folder/$name" ] && "$folder/$name" "$here/support/ottla_testing/interpreter.py" --rank 2>/dev/null
     done
     unset IFS
 done | sort -k 1,1nr -k 2,2Vr -s | head -n 1 | cut -d ' ' -f 3-

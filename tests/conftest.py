@@ -21,11 +21,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-from each import STRIDE
-from old_environment import has_kafkajs
-from run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
+from ottla_testing.each import STRIDE
+from ottla_testing.old_environment import has_kafkajs
+from ottla_testing.run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
 
 __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]
 

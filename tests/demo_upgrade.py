@@ -23,18 +23,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent / "clients"))
-
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
-from exchange import comparable, expected  # type: ignore[import-not-found]
-from four_clients import create_topic  # type: ignore[import-not-found]
-from line_clients import ClientError, Librdkafka, Row, Seen, kafka_python_2  # type: ignore[import-not-found]
-from running_broker import RunningBroker  # type: ignore[import-not-found]
 
 from ottla.protocol.records import formats
 from ottla.protocol.records.compression import Codec
+from ottla_testing.clients.exchange import comparable, expected
+from ottla_testing.clients.four_clients import create_topic
+from ottla_testing.clients.line_clients import ClientError, Librdkafka, Row, Seen, kafka_python_2
+from ottla_testing.clients.running_broker import RunningBroker
 
 TOPIC = "orders"
 CODECS = ("none", "gzip", "snappy", "lz4")

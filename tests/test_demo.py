@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import demo
-from patience import PATIENCE_S
+from ottla_testing import demo
+from ottla_testing.patience import PATIENCE_S
 
 
 def digest_of(lines: list[tuple[int, bytes]]) -> demo.Digest:

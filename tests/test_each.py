@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from each import each
+
+from ottla_testing.each import each
 
 FOLDERS: set[Path] = set()
 

@@ -12,25 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run_guard
-from patience import PATIENCE_S, until
+
+from ottla_testing import run_guard
+from ottla_testing.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
-CONFTEST = f"""
-import sys
-sys.path[:0] = [{str(TESTS / "support")!r}, {str(TESTS / "clients")!r}]
-from run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
+CONFTEST = """
+from ottla_testing.run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
 """
 
 SAMPLE = """
 import json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 from ottla.broker.testing.embedded import Embedded
-from running_broker import RunningBroker
+from ottla_testing.clients.running_broker import RunningBroker
 
 def test_it(tmp_path):
     broker = RunningBroker(tmp_path)

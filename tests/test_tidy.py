@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from ottla_testing import ROOT
+
 PACKAGES = ("protocol", "storage", "broker", "client", "pipeline", "tools")
 MAX_LINES = 1000
 
@@ -31,6 +32,9 @@ STORAGE_KNOWS = {"limits", "primitives", "records"}
 # Modules that stand at the top when installed, where Spark finds them, and what they may import there.
 REGISTERED, REGISTERS = "pipeline/registered/", "ottla.pipeline.sources."
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}
+# Run by an environment of their own, which has what pyright does not find.
+FOREIGN = {"tests/containers/python_module.py"}
+IMPORT_IGNORED = re.compile(r"# (type|pyright): ignore\[(import-not-found|reportMissingImports)\]")
 # The one module of a package that reads the wall clock; `protocol` and `storage` have none.
 CLOCK_MODULES = {"broker/clock.py", "client/net/clock.py"}
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|Not" + r"ImplementedError)\b")
@@ -123,6 +127,21 @@ def test_tests_import_as_a_user_would() -> None:
         top = [name for name in names if name.split(".")[0] in PACKAGES and not name.startswith("tests")]
         faults[name_of(path)] = [f"line {n.lineno}: relative import" for n in relative]
         faults[name_of(path)] += [f"import of {name} instead of ottla.{name}" for name in top]
+    assert not report(faults)
+
+
+def test_tests_find_their_helpers_by_the_package_ottla_testing() -> None:
+    # Programs given as text to another interpreter are strings here, and may change their own path.
+    faults: dict[str, list[str]] = {}
+    for path in TESTS:
+        nodes = ast.walk(tree_of(path))
+        paths = [n for n in nodes if isinstance(n, ast.Attribute) and dotted(n) == "sys.path"]
+        lines = path.read_text().splitlines()
+        ignored = (
+            [] if name_of(path) in FOREIGN else [n for n, line in enumerate(lines, 1) if IMPORT_IGNORED.search(line)]
+        )
+        faults[name_of(path)] = [f"line {n.lineno} uses sys.path" for n in paths]
+        faults[name_of(path)] += [f"line {number} ignores an import that is not found" for number in ignored]
     assert not report(faults)
 
 

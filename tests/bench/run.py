@@ -23,54 +23,33 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import conversion
-import embedded
-import limits
-import measures
-import observing
-import own_client
-import peers
-import pipeline_jobs
-import pipeline_measures
-import stats
-import storage_measures
-import validation
 from kafka.errors import KafkaError
-from measures import Sample
-from peers import STARTERS, Peer
-from raw import VERSIONS, BenchError, check_versions
-from stats import OTTLA
-from storage_logs import Folders
 
 from ottla.broker.admin_api.views import OperationError
 from ottla.client import ClientError
+from ottla_testing import ROOT
+from ottla_testing.bench import (
+    conversion,
+    embedded,
+    limits,
+    measures,
+    observing,
+    own_client,
+    peers,
+    pipeline_jobs,
+    pipeline_measures,
+    stats,
+    storage_measures,
+    validation,
+)
+from ottla_testing.bench.measures import Sample
+from ottla_testing.bench.peers import STARTERS, Peer
+from ottla_testing.bench.plan import AIMS, MEASURES, NAMES
+from ottla_testing.bench.raw import VERSIONS, BenchError, check_versions
+from ottla_testing.bench.stats import OTTLA
+from ottla_testing.bench.storage_logs import Folders
 
-ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
-NAMES = (
-    *measures.NAMES,
-    *storage_measures.NAMES,
-    *embedded.NAMES,
-    *observing.NAMES,
-    *pipeline_measures.NAMES,
-    *limits.NAMES,
-)
-MEASURES = (
-    *measures.MEASURES,
-    *storage_measures.MEASURES,
-    *embedded.MEASURES,
-    *observing.MEASURES,
-    *pipeline_measures.MEASURES,
-    *pipeline_jobs.MEASURES,
-)
-AIMS = (
-    *measures.AIMS,
-    *storage_measures.AIMS,
-    *embedded.AIMS,
-    *observing.AIMS,
-    *pipeline_measures.AIMS,
-    *pipeline_jobs.AIMS,
-)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {

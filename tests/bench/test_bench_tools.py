@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,17 +12,8 @@ from ottla.broker.network.router import ROUTES
 from ottla.protocol import headers
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, legacy
-
-sys.path.insert(0, str(Path(__file__).parent))  # where the script run.py finds its parts
-import conversion
-import limit_requests
-import limits
-import pings
-import raw
-import run
-import stats
-import validation
-from stats import Aim, Measure
+from ottla_testing.bench import conversion, limit_requests, limits, pings, plan, raw, stats, validation
+from ottla_testing.bench.stats import Aim, Measure
 
 RATE, TIME = Measure("rate", "MB/s"), Measure("time", "ms", False)
 SAMPLES = {"rate": {"ottla": [3.0, 1.0, 2.0], "mock": [4.0, 4.0, 1.0], "tansu": []}, "time": {"ottla": [7.0]}}
@@ -109,10 +98,10 @@ def test_the_tables_show_what_was_taken_and_what_was_not() -> None:
 
 
 def test_every_aim_has_a_measure_and_every_measure_a_name_to_ask_for() -> None:
-    known = {measure.name for measure in run.MEASURES}
-    assert len(known) == len(run.MEASURES)
-    assert {aim.measure for aim in run.AIMS} <= known
-    assert {name.split()[0] for name in known} == set(run.NAMES) - set(limits.NAMES)  # which print a table
+    known = {measure.name for measure in plan.MEASURES}
+    assert len(known) == len(plan.MEASURES)
+    assert {aim.measure for aim in plan.AIMS} <= known
+    assert {name.split()[0] for name in known} == set(plan.NAMES) - set(limits.NAMES)  # which print a table
 
 
 def test_a_request_is_framed_and_numbered() -> None:

@@ -1,13 +1,11 @@
-"""Lets the tests of the broker share `harness.py`, and binds the log to a stream that outlives every test.
+"""Binds the log to a stream that outlives every test.
 
 kafka-python causes a warning while it is imported, attributed to the standard library: it is imported quietly here.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 
 from ottla.broker.logs import get_logger
 
@@ -15,7 +13,5 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.record.default_records  # noqa: F401
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 
 get_logger()  # else the first broker within a test that captures its output would log to what that test closes

@@ -19,11 +19,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ottla_testing import ROOT
+
 TABLES = ["2.8.2", "3.0.2", "3.9.1", "4.0.0", "4.1.1", "4.3.1"]
 COLUMNS = ["name", "scope", "type", "default", "valid", "synonyms", "flags", "dynamic", "in", "moved"]
 MOVABLE = ["type", "default", "valid", "synonyms", "dynamic", "internal"]
 LEFT_OUT = {"port"}
-TARGET = Path(__file__).resolve().parents[2] / "broker" / "config" / "configs.json"
+TARGET = ROOT / "broker" / "config" / "configs.json"
 
 
 def is_release_list(valid: str | None) -> bool:

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
-import make_versions  # type: ignore[import-not-found]
+from ottla_testing.protocol import apache_definitions
 
 FACTS = Path(__file__).with_name("kraft_records.json")
 NAMES = (
@@ -32,9 +31,9 @@ def main(definitions: Path, records: Path) -> None:
     table: dict[str, Any] = {}
     for name in NAMES:
         file = FILES.get(name, name)
-        source = make_versions.read(definitions, file) or make_versions.read(records, file)
+        source = apache_definitions.read(definitions, file) or apache_definitions.read(records, file)
         assert source, name
-        table[name] = make_versions.definition(source)
+        table[name] = apache_definitions.definition(source)
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
     FACTS.write_text("{\n" + lines + "\n}\n")
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from pathlib import Path
 
 from ottla.broker.config.definitions import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, ONLY_IF_SET, OWN_FACTS, facts
 from ottla.broker.config.values import ACTED_ON
 from ottla.broker.releases.profiles import behaviour_kinds
+from ottla_testing import ROOT
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def served() -> str:

@@ -18,9 +18,11 @@ import json
 import sys
 from pathlib import Path
 
+from ottla_testing import ROOT
+
 OLDEST, FIRST_KRAFT = "0.8.2", "3.3"
 SHORT = {"0.9.0": "0.9", "0.11.0": "0.11"}  # the names that people use
-TARGET = Path(__file__).resolve().parents[2] / "broker" / "releases" / "releases.json"
+TARGET = ROOT / "broker" / "releases" / "releases.json"
 
 Table = dict[str, dict[str, list[int]]]
 

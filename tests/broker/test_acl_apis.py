@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dumping import runner
-from each import each
-from harness import COMMAND, Broker, Client, Closed, running
-from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
+from ottla_testing.broker.dumping import runner
+from ottla_testing.broker.harness import COMMAND, Broker, Client, Closed, running
+from ottla_testing.each import each
+from ottla_testing.patience import PATIENCE_S
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ZOOKEEPER = "kafka.security.authorizer.AclAuthorizer"

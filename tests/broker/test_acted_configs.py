@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Broker, Client, create_topics, options, ping, running
 
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
@@ -24,6 +23,7 @@ from ottla.protocol.messages.topics.create_partitions import CreatePartitionsReq
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.harness import Broker, Client, create_topics, options, ping, running
 
 DAY_MS = 24 * 3600 * 1000
 

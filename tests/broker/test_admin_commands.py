@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, produce, records, running
-from patience import PATIENCE_S
 
 from ottla.client import Admin
 from ottla.client.net.errors import KafkaError
@@ -35,6 +33,8 @@ from ottla.tools.kafka.groups import groups
 from ottla.tools.kafka.records import offsets_of
 from ottla.tools.kafka.records import records as records_command
 from ottla.tools.kafka.topics import assignment_of, topics
+from ottla_testing.broker.harness import Broker, produce, records, running
+from ottla_testing.patience import PATIENCE_S
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
 AUTHORIZED = {

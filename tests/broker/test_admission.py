@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, fetch, ping, produce, records, running
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import patiently
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.dynamic import check_dynamic
@@ -22,6 +20,8 @@ from ottla.broker.errors import ConfigError
 from ottla.broker.network.admission import Admission, Verdict
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import Broker, Client, fetch, ping, produce, records, running
+from ottla_testing.patience import patiently
 
 IDLE_MS = 60_000
 NOBODY = {"max.connections.per.ip.overrides": "10.0.0.9:0"}

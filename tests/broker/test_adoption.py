@@ -6,12 +6,23 @@ import json
 import random
 import shutil
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from adopting import (
+
+from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
+from ottla.broker.replica.log_dirs import DEFAULT_NODE_ID
+from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.records import batch, formats
+from ottla.storage.errors import StorageError
+from ottla.storage.format.partition_metadata import encode_id
+from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla.storage.producers.snapshot import dump
+from ottla_testing.broker.adopting import (
     CHANGES,
     GOLDEN,
     ID,
@@ -30,23 +41,8 @@ from adopting import (
     write_file,
     write_topic_id,
 )
-from harness import Broker, fetch, only, produce, records, running, values
-
-from ottla.broker.replica.log_dirs import DEFAULT_NODE_ID
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
-
-from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
-from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
-from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla.protocol.records import batch, formats
-from ottla.storage.errors import StorageError
-from ottla.storage.format.partition_metadata import encode_id
-from ottla.storage.producers.producer_state import CachedBatch, Producer
-from ottla.storage.producers.snapshot import dump
+from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running, values
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 
 async def all_values(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from adopting import CHANGES, GOLDEN, ID, OTHER_ID, kraft, metadata_batch, names, next_id, refusal, told, values_of
-from harness import produce, records, running
 
 from ottla.broker.metadata.kraft_records import NoOpRecord
 from ottla.broker.security.acls import Acl, AclFilter
@@ -18,6 +16,20 @@ from ottla.protocol.internal_records.metadata_records import (
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
 )
+from ottla_testing.broker.adopting import (
+    CHANGES,
+    GOLDEN,
+    ID,
+    OTHER_ID,
+    kraft,
+    metadata_batch,
+    names,
+    next_id,
+    refusal,
+    told,
+    values_of,
+)
+from ottla_testing.broker.harness import produce, records, running
 
 
 async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:

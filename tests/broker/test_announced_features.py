@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Client, running
 
 from ottla.broker.releases.profiles import PROFILE_NAMES, profile
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla_testing.broker.harness import Client, running
+from ottla_testing.each import each
 
 SCAN = ("ottla.duplicate.scan", 1, 1)
 TRANSACTIONS = ("transaction.version", 0, 2)

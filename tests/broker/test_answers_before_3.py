@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, running
 
 from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
@@ -15,6 +14,7 @@ from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import Client, running
 
 RELEASES = ["2.4", "2.5", "2.6", "2.7", "2.8", "3.9", "4.3", "ottla"]
 AUTHORIZERS = {

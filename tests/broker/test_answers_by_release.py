@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Broker, Client, create_topics, new_topic, only, produce, records, running
 
 from ottla.protocol.messages.cluster.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
@@ -25,6 +23,8 @@ from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
+from ottla_testing.broker.harness import Broker, Client, create_topics, new_topic, only, produce, records, running
+from ottla_testing.each import each
 
 RELEASES = ("2.8", "3.9", "4.3")
 TOO_FEW = "The target replication factor of 3 cannot be reached because only 1 broker(s) are registered"

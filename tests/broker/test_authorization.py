@@ -11,36 +11,18 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from authorization_admin_cases import EVERY_ADMIN
-from authorization_cases import Asked, Right, World, shown, world_of
-from authorization_group_cases import EVERY_GROUP
-from authorization_topic_cases import EVERY_TOPIC
-from each import each
-from harness import running
 
 from ottla.broker.network.router import ROUTES
-from ottla.protocol.acls import AclOperation, ResourceType
+from ottla_testing.broker.authorization_admin_cases import EVERY_ADMIN
+from ottla_testing.broker.authorization_cases import Asked, Right, World, shown, world_of
+from ottla_testing.broker.authorization_group_cases import EVERY_GROUP
+from ottla_testing.broker.authorization_topic_cases import EVERY_TOPIC
+from ottla_testing.broker.denying_authorizer import Denying
+from ottla_testing.broker.harness import running
+from ottla_testing.each import each
 
 TELEMETRY = {"ottla.client.telemetry": "true"}
 TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN}
-
-
-class Denying:
-    """Allows all but some rights; of any resource of a type is asked by the name ""."""
-
-    def __init__(self, denied: Collection[Right] = ()) -> None:
-        self.denied = set(denied)
-        self.asked: set[Right] = set()
-
-    def allows(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
-    ) -> bool:
-        assert (principal, host) == ("User:ANONYMOUS", "127.0.0.1")
-        self.asked.add((operation, resource_type, name))
-        return (operation, resource_type, name) not in self.denied
-
-    def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        return self.allows(principal, host, operation, resource_type, "")
 
 
 def test_every_api_has_its_rows() -> None:

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authorization_cases import CLUSTER, GROUP, TOPIC, Right, cluster, group, shown, topic
-from authorization_group_cases import fetching_offsets
-from authorization_topic_cases import deleting_topics, metadata, paging, producing
-from harness import Broker, Closed, create_topics, fetch, frame, only, records, running
-from test_authorization import Denying
 
 from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
@@ -24,6 +19,11 @@ from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch, legacy
+from ottla_testing.broker.authorization_cases import CLUSTER, GROUP, TOPIC, Right, cluster, group, shown, topic
+from ottla_testing.broker.authorization_group_cases import fetching_offsets
+from ottla_testing.broker.authorization_topic_cases import deleting_topics, metadata, paging, producing
+from ottla_testing.broker.denying_authorizer import Denying
+from ottla_testing.broker.harness import Broker, Closed, create_topics, fetch, frame, only, records, running
 
 UNKNOWN = 3
 NOT_ASKED = -(2**31)

@@ -11,9 +11,6 @@ from typing import Any
 
 import crc32c
 import pytest
-from each import each
-from harness import Broker, Client, Closed, create_topics, fetch, frame, only, ping, process, produce, records, running
-from patience import PATIENCE_S
 
 from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
@@ -22,6 +19,22 @@ from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLea
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import (
+    Broker,
+    Client,
+    Closed,
+    create_topics,
+    fetch,
+    frame,
+    only,
+    ping,
+    process,
+    produce,
+    records,
+    running,
+)
+from ottla_testing.each import each
+from ottla_testing.patience import PATIENCE_S
 
 CORRUPT, TOO_LARGE, INVALID_RECORD, UNSUPPORTED_CODEC = 2, 10, 87, 76
 UNEXPECTED = -1  # what Kafka answers to data that its codecs cannot read

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, running
-from patience import PATIENCE_S
 
 from ottla.broker.background.cleaner_process import CleanerProcess, throttle
 from ottla.broker.clock import ManualClock
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch, formats, legacy
 from ottla.storage.check.directory import Verification
+from ottla_testing.broker.harness import Broker, running
+from ottla_testing.patience import PATIENCE_S
 
 T0 = 1_700_000_000_000
 BACKOFF_MS = 15_000

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from each import each
-from patience import PATIENCE_S
 
 from ottla.broker.config.record_options import RecordOptions
 from ottla.broker.config.serve_options import (
@@ -24,6 +22,8 @@ from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
 from ottla.tools import main, serve
+from ottla_testing.each import each
+from ottla_testing.patience import PATIENCE_S
 
 
 def parse(*arguments: str, environ: dict[str, str] | None = None) -> ServeOptions:

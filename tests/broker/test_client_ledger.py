@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import fetch, frame, ping, records, running
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
@@ -43,6 +41,8 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import Versions
 from ottla.storage.io.files import DiskFile, DiskFiles
+from ottla_testing.broker.harness import fetch, frame, ping, records, running
+from ottla_testing.patience import PATIENCE_S
 
 START_MS = 1_700_000_000_000
 OFFERED = {0: Versions(0, 13), 1: Versions(0, 18), 3: Versions(0, 13), 18: Versions(0, 4)}

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Client as Connection
-from harness import Closed, ping, process, produce, records, running
 
 from ottla.broker.metrics.client_ledger import FILE_NAME, SOON_MS, CallUse, Seen, SeenClient, Use, to_bytes
 from ottla.broker.releases.profiles import RELEASES, profile
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.tools.clients.rules import fetched_magic, verdicts
 from ottla.tools.main import main
+from ottla_testing.broker.harness import Client as Connection
+from ottla_testing.broker.harness import Closed, ping, process, produce, records, running
 
 SEEN_MS = 1_700_000_000_000
 PRODUCE, FETCH, METADATA, API_VERSIONS, INIT_PRODUCER_ID, CONSUMER_HEARTBEAT = 0, 1, 3, 18, 22, 68

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from patience import PATIENCE_S
-
 from ottla.broker.clock import ManualClock, SystemClock
+from ottla_testing.patience import PATIENCE_S
 
 
 def test_timers_fire_in_order_each_at_its_time() -> None:

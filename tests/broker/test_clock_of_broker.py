@@ -11,10 +11,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from clock_world import APIS, DATA, DAY_MS, HOUR_MS, MINUTE_MS, OPTIONS, T0, play, walk
-from harness import Broker, Client, fetch, only, options, ping, produce, records, running, values
-from patience import PATIENCE_S
-from transacting import Owner
 
 from ottla.broker.admin_api.clock import LATEST_MS, ClockControl, ClockState
 from ottla.broker.admin_api.views import OperationError
@@ -31,6 +27,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.clock_world import APIS, DATA, DAY_MS, HOUR_MS, MINUTE_MS, OPTIONS, T0, play, walk
+from ottla_testing.broker.harness import Broker, Client, fetch, only, options, ping, produce, records, running, values
+from ottla_testing.broker.transacting import Owner
+from ottla_testing.patience import PATIENCE_S
 
 WEEK_MS = 7 * DAY_MS
 TICK_MS = 10_000  # of the sweep for transactions that are open for too long

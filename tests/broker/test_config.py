@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from each import each
 
 from ottla.broker.config.definitions import _table, check_of, facts, format_value, parse_value
 from ottla.broker.config.sources import MAX_FILE_BYTES, from_environment
@@ -21,6 +20,7 @@ from ottla.broker.config.values import (
 )
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
+from ottla_testing.each import each
 
 SCOPES = ("broker", "topic", "group", "client-metrics")
 

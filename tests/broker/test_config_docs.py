@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from each import each
-
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
 from ottla.broker.config.docs import DOCS, documentation
 from ottla.broker.config.values import ACTED_ON
+from ottla_testing.each import each
 
 
 def test_what_is_acted_on_is_documented_and_nothing_else() -> None:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configuring import (
+
+from ottla.broker.handlers.configs.resources import kinds
+from ottla.broker.logs import LOGGERS, configure, get_logger, levels
+from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla_testing import ROOT
+from ottla_testing.broker.configuring import (
     APPEND,
     BROKER,
     CLIENT_METRICS,
@@ -28,11 +33,7 @@ from configuring import (
     replace,
     shown,
 )
-from harness import running
-
-from ottla.broker.handlers.configs.resources import kinds
-from ottla.broker.logs import LOGGERS, configure, get_logger, levels
-from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ottla_testing.broker.harness import running
 
 OK = (0, None)
 NO_TOPIC, INVALID_TOPIC, UNSUPPORTED, INVALID_CONFIG, INVALID_REQUEST = 3, 17, 35, 40, 42
@@ -443,7 +444,7 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
 
 
 async def test_loggers_are_named_by_what_logs() -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = ROOT
     logging = {
         "ottla." + ".".join(path.relative_to(root).with_suffix("").parts)
         for folder in ("broker", "tools")

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
-from configuring import BROKER, DELETE, SET, TOPIC, change, shown
-from harness import Broker, running
 
 from ottla.broker.config.definitions import facts
 from ottla.broker.config.message_format import down_converts
 from ottla.broker.config.values import ACTED_ON
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.configuring import BROKER, DELETE, SET, TOPIC, change, shown
+from ottla_testing.broker.harness import Broker, running
 
 # Read where they are needed, each time: what is seen is the value that is read there.
 WHEN_NEEDED = {

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from harness import (
+from structlog.testing import capture_logs
+
+from ottla.broker.network import connections, server
+from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import (
     Client,
     Closed,
     create_topics,
@@ -26,16 +35,7 @@ from harness import (
     running,
     values,
 )
-from patience import PATIENCE_S, patiently
-from structlog.testing import capture_logs
-
-from ottla.broker.network import connections, server
-from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
-from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.groups.join_group import JoinGroupRequest
-from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
-from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
-from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.patience import PATIENCE_S, patiently
 
 # Order
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import administering_broker
-from administering_broker import AUTHORIZER, commit
-from controlling import controlled
-from test_control_ctl import refused, told
-
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla_testing.broker import administering_broker
+from ottla_testing.broker.administering_broker import AUTHORIZER, commit
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import refused, told
 
 
 async def test_offsets_of_a_group_are_reset_in_each_scenario(tmp_path: Path) -> None:

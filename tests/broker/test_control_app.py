@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from patience import PATIENCE_S, async_until
 from structlog.testing import capture_logs
 
 from ottla.broker.control import app
@@ -19,6 +18,7 @@ from ottla.broker.control.app import ControlServer, start_control
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import Call, Refusal, Route
 from ottla.broker.logs import get_logger
+from ottla_testing.patience import PATIENCE_S, async_until
 
 NOBODY: Any = None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from controlling import controlled
-from test_control_ctl import told
 
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import told
 
 CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import re
 import socket
@@ -15,39 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from controlling import Api, controlled
-from patience import PATIENCE_S
 
 from ottla.broker.faults import ACTIONS
-from ottla.tools.ctl.command import ctl
 from ottla.tools.ctl.faults import WORDS
-
-
-def run(url: str | None, *arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of `ottla ctl`, in this process."""
-    out, error = io.StringIO(), io.StringIO()
-    control = [] if url is None else ["--control", url]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        try:
-            code = ctl([*control, *arguments], environ or {})
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-    return code, out.getvalue(), error.getvalue()
-
-
-async def told(api: Api, *arguments: str) -> list[str]:
-    """The words of each line that it prints, when all is well."""
-    code, out, error = await asyncio.to_thread(run, api.url, *arguments)
-    assert (code, error) == (0, ""), (code, out, error)
-    return [" ".join(line.split()) for line in out.splitlines()]
-
-
-async def refused(api: Api, *arguments: str) -> str:
-    """The one line with which it ends otherwise."""
-    code, out, error = await asyncio.to_thread(run, api.url, *arguments)
-    assert (code, out) == (2, ""), (code, out, error)
-    assert error.startswith("ottla ctl") and error.count("\n") == 1, error
-    return error.partition(": ")[2].rstrip("\n")
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import refused, run, told
+from ottla_testing.patience import PATIENCE_S
 
 
 async def test_topics_and_records(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import urllib.request
 import weakref
 
 import pytest
-from administering_broker import AUTHORIZER
-from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.config.serve_options import StartupError
 from ottla.broker.testing.embedded import AclEntry, NotFound, OperationError
 from ottla.tools.ctl.command import ctl
+from ottla_testing.broker.administering_broker import AUTHORIZER
+from ottla_testing.patience import PATIENCE_S
 
 
 def test_both_sides_see_the_same_broker(capsys: pytest.CaptureFixture[str]) -> None:

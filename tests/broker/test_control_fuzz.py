@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from controlling import Api, controlled
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import PATIENCE_S
 
 from ottla.broker.control.route import Route
 from ottla.broker.control.routes import ROUTES
 from ottla.broker.control.schemas import PATH_PARAMETERS, SCHEMAS
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.controlling import Api, controlled
+from ottla_testing.patience import PATIENCE_S
 
 # Words that mean something to some route, and names and numbers that are often those of something that is there.
 WORDS = st.sampled_from(["a", "*", "Produce", "Fetch", "PLAINTEXT", "retention.ms", "1000", "", "\udfff"])

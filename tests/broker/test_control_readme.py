@@ -7,12 +7,12 @@ import re
 import shlex
 from pathlib import Path
 
-from controlling import controlled
-from test_control_ctl import run
-
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing import ROOT
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import run
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def part(name: str) -> str:

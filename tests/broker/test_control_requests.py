@@ -8,11 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import harness
 import pytest
-from controlling import Api, controlled
-from harness import produce, records
-from test_control_ctl import run
 
 from ottla.broker.control import requests
 from ottla.broker.control.request_schemas import MAX_REQUESTS
@@ -22,6 +18,10 @@ from ottla.protocol.messages.records.fetch import FetchRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records.compression import Codec
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker import harness
+from ottla_testing.broker.controlling import Api, controlled
+from ottla_testing.broker.ctl_runs import run
+from ottla_testing.broker.harness import produce, records
 
 
 def controlled_in_memory(tmp_path: Path, **more: Any) -> Any:

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import administering_broker
 import pytest
-from controlling import Api, controlled
-from harness import Broker, produce, records
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from ottla.broker.clock import SystemClock
@@ -25,6 +22,9 @@ from ottla.broker.control.routes import ROUTES
 from ottla.broker.control.schemas import SCHEMAS
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker import administering_broker
+from ottla_testing.broker.controlling import Api, controlled
+from ottla_testing.broker.harness import Broker, produce, records
 
 NOBODY: Any = None
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
-from test_serve import COMMAND, port_of, refused, serving
 
 from ottla.tools.ctl.command import ctl
+from ottla_testing.broker.serving import COMMAND, port_of, refused, serving
+from ottla_testing.patience import PATIENCE_S
 
 FLAGS = ("--listen", "127.0.0.1:0", "--data-dir", "data")
 

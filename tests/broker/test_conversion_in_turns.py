@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Closed, fetch, only, ping, produce, records, running
-from patience import PATIENCE_S
-from stored_logs import T0, ask, is_waiting, offsets, place, stored
 from structlog.testing import capture_logs
 
 from ottla.broker.cooperative import AT_ONCE, Turns
@@ -24,6 +21,9 @@ from ottla.protocol.records import formats
 from ottla.protocol.records import rows as bulk
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.harness import Broker, Closed, fetch, only, ping, produce, records, running
+from ottla_testing.broker.stored_logs import T0, ask, is_waiting, offsets, place, stored
+from ottla_testing.patience import PATIENCE_S
 
 STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000
 COUNT = 40_000

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -21,20 +20,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from crash_check import check_log  # type: ignore[import-not-found]
-from crash_world import (  # type: ignore[import-not-found]
-    Batch,
-    Partition,
-    Row,
-    Violation,
-    demand,
-    next_sequence,
-)
-from harness import options
-from simulated_files import SimulatedFiles, Step  # type: ignore[import-not-found]
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
@@ -47,6 +32,10 @@ from ottla.protocol.internal_records.metadata_records import RemoveTopicRecord
 from ottla.protocol.records import batch
 from ottla.storage.config import LogConfig
 from ottla.storage.log.append_plan import Prepared
+from ottla_testing.broker.harness import options
+from ottla_testing.storage.crash_check import check_log
+from ottla_testing.storage.crash_world import Batch, Partition, Row, Violation, demand, next_sequence
+from ottla_testing.storage.simulated_files import SimulatedFiles, Step
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_CRASH_SEED")

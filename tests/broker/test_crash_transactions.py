@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from transaction_world import DECIDED, NOW_MS, run, syncs_in_turn
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.metadata.topics import TRANSACTION_STATE_TOPIC
@@ -20,6 +19,7 @@ from ottla.broker.replica.partition import Partition
 from ottla.broker.transactions.coordinator import Entry, Marking, TransactionCoordinator
 from ottla.broker.transactions.state import Append, Appended, Loaded, MarkersWritten, TransactionState, WriteMarkers
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.transaction_world import DECIDED, NOW_MS, run, syncs_in_turn
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_CRASH_SEED")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, Closed, produce, records, running
 
 from ottla.broker.network.router import apis_of
 from ottla.broker.releases.profiles import PROFILE_NAMES, profile
@@ -15,6 +14,7 @@ from ottla.protocol.messages.transactions.describe_producers import DescribeProd
 from ottla.storage.errors import StorageError
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.producers.producer_state import Producer
+from ottla_testing.broker.harness import Client, Closed, produce, records, running
 
 KEY = 61
 TIME = 1_700_000_000_000

@@ -19,10 +19,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import structlog
-from each import each
-from failing_files import CHANGES, FailingFiles
-from harness import Broker, create_topics, fetch, options, produce, records, values
-from idempotence import numbered
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.serve_options import StartupError
@@ -46,6 +42,10 @@ from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetComm
 from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.harness import Broker, create_topics, fetch, options, produce, records, values
+from ottla_testing.broker.idempotence import numbered
+from ottla_testing.each import each
+from ottla_testing.storage.failing_files import CHANGES, FailingFiles
 
 GROUP = "g"
 # Segments are as short as they may be, and each batch has an index entry: much is read that is not in memory.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
-from each import each
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from ottla.broker.transactions.table import advance, due_ms
 from ottla.storage.compaction.compaction import SegmentFacts, dirtiness, next_change_ms
 from ottla.storage.producers.producer_state import OWN_RULES, Producer, expires_ms, forget_expired
 from ottla.storage.producers.verification_guard import KEPT_MS, Guards
+from ottla_testing.each import each
 
 SETTINGS = TransactionSettings(expiration_ms=50_000)
 NOW = 1_000_000

@@ -14,21 +14,6 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from dumping import (
-    MESSAGES,
-    NOW,
-    RECORDS,
-    Run,
-    random_value,
-    request,
-    response,
-    runner,
-    segment_of,
-    snapshot,
-    transactional,
-)
-from each import naming
-from patience import PATIENCE_S
 
 from ottla.broker.trace import frames
 from ottla.protocol import schema
@@ -41,6 +26,21 @@ from ottla.protocol.primitives import Array, Fixed, Nullable
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.protocol.schema import Group
+from ottla_testing.broker.dumping import (
+    MESSAGES,
+    NOW,
+    RECORDS,
+    Run,
+    random_value,
+    request,
+    response,
+    runner,
+    segment_of,
+    snapshot,
+    transactional,
+)
+from ottla_testing.each import naming
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture

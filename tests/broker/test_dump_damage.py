@@ -10,7 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dumping import (
+
+from ottla.protocol import schema
+from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Header, Record
+from ottla_testing.broker.dumping import (
     CASES,
     MESSAGES,
     NOW,
@@ -23,11 +28,6 @@ from dumping import (
     snapshot,
     transactional,
 )
-
-from ottla.protocol import schema
-from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
-from ottla.protocol.records import batch
-from ottla.protocol.records.batch import Header, Record
 
 
 @pytest.fixture

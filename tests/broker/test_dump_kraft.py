@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import random
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dumping import NOW, Run, random_value, runner, segment_of
-from each import each
 
 from ottla.broker.metadata import kraft_records, record_values
 from ottla.protocol import schema
 from ottla.protocol.compiler import build
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
-import apache  # type: ignore[import-not-found]
+from ottla_testing.broker.dumping import NOW, Run, random_value, runner, segment_of
+from ottla_testing.each import each
+from ottla_testing.protocol import apache
 
 FACTS: dict[str, Any] = json.loads(Path(__file__).with_name("kraft_records.json").read_text())
 OWN = {

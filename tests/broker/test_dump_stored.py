@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dumping import NOW, Run, response, runner, segment_of
-from harness import only, produce, records, running
 
 from ottla.protocol.messages.records.fetch import FetchResponse
 from ottla.protocol.records import legacy
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import compress
+from ottla_testing import GOLDEN
+from ottla_testing.broker.dumping import NOW, Run, response, runner, segment_of
+from ottla_testing.broker.harness import only, produce, records, running
 
-GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 TOPICS: dict[str, Any] = json.loads((GOLDEN / "topics.json").read_text())
 RECORDS = [Record(5, NOW, b"k", b"v"), Record(7, NOW + 3, None, b"w")]
 

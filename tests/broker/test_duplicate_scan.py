@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Broker, Client, Closed, fetch, only, ping, produce, values
-from idempotence import T0, Sent, Writer, killed, numbered, writing
-from patience import PATIENCE_S
 
 from ottla.broker.network import server
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.storage.producers.duplicate_scan import DuplicateScan
 from ottla.storage.producers.producer_state import CachedBatch
+from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, ping, produce, values
+from ottla_testing.broker.idempotence import T0, Sent, Writer, killed, numbered, writing
+from ottla_testing.patience import PATIENCE_S
 
 COPY = numbered(0, 2)
 FOUND = Sent(0, 0, T0 + 1, 0)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, create_topics, fetch, new_topic, only, process, produce, records, running, values
 
 from ottla.broker.config.serve_options import StartupError
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
@@ -21,6 +20,18 @@ from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
+from ottla_testing.broker.harness import (
+    Client,
+    create_topics,
+    fetch,
+    new_topic,
+    only,
+    process,
+    produce,
+    records,
+    running,
+    values,
+)
 
 
 async def set_config(client: Client, kind: int, name: str, key: str, value: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from each import each
 
 from ottla.broker.config.dynamic import check_dynamic
 from ottla.broker.config.values import Config, ConfigSource
 from ottla.broker.errors import ConfigError
 from ottla.broker.releases.profiles import profile
+from ottla_testing.each import each
 
 ONE, ALL = ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER
 WRAPPED = (

@@ -14,10 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Client, produce, records
-from patience import PATIENCE_S
-from transacting import Owner
 
 from ottla.broker import Embedded
 from ottla.broker.config.serve_options import StartupError
@@ -28,6 +24,10 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
+from ottla_testing.broker.harness import Client, produce, records
+from ottla_testing.broker.transacting import Owner
+from ottla_testing.each import each
+from ottla_testing.patience import PATIENCE_S
 
 
 def address(bootstrap: str) -> tuple[str, int]:

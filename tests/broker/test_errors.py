@@ -7,7 +7,6 @@ import pkgutil
 from typing import Any, cast
 
 import structlog
-from each import each
 
 import ottla.broker
 import ottla.protocol
@@ -23,6 +22,7 @@ from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import ErrorCode, ProtocolViolation
 from ottla.protocol.schema import empty_value
+from ottla_testing.each import each
 
 ELSEWHERE = {
     "Refused": "names its own code",

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness import Client, frame, produce, records
 
 from ottla.broker import Embedded
 from ottla.broker.admin_api.expectations import WORDS, Expected, Words, verdict
@@ -22,6 +21,7 @@ from ottla.protocol.messages.records.produce import ProduceResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import legacy
 from ottla.protocol.records.batch import Record
+from ottla_testing.broker.harness import Client, frame, produce, records
 
 TOPIC_ID = bytes(range(16))
 NAMES = TopicNames({TOPIC_ID: "by-id"})

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import produce, records, running
-from producer_logs import NOW, Log, Run, asked, contents, report, runner, seven
 
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
 from ottla.tools.explain.command import explain
+from ottla_testing.broker.harness import produce, records, running
+from ottla_testing.broker.producer_logs import NOW, Log, Run, asked, contents, report, runner, seven
 
 LAST = 2**31 - 1
 

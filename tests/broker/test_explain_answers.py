@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import produce, records, running
-from producer_logs import NOW, Log, Run, asked, report, runner, seven
 
 from ottla.broker.metadata.log import encode
 from ottla.protocol.internal_records.metadata_records import ConfigRecord
@@ -18,6 +16,8 @@ from ottla.protocol.records.batch import Record
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
 from ottla.tools.explain.command import explain
+from ottla_testing.broker.harness import produce, records, running
+from ottla_testing.broker.producer_logs import NOW, Log, Run, asked, report, runner, seven
 
 
 @pytest.fixture

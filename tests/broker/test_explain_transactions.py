@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from producer_logs import NOW, STARTED, CoordinatorLog, Log, Run, asked, contents, report, runner
 
 from ottla.broker.transactions.records import transaction_tombstone
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
@@ -17,8 +16,10 @@ from ottla.tools.explain import transactions
 from ottla.tools.explain.command import explain
 from ottla.tools.explain.coordinators import Coordinators, standing
 from ottla.tools.explain.transaction_history import OPEN, InPartition
+from ottla_testing import GOLDEN
+from ottla_testing.broker.producer_logs import NOW, STARTED, CoordinatorLog, Log, Run, asked, contents, report, runner
 
-DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
+DIRECTORIES = GOLDEN / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 ABORT, COMMIT = 0, 1
 

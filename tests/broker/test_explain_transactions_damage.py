@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from producer_logs import NOW, CoordinatorLog, Log, Run, report, runner
 
 from ottla.broker.replica.producer_log import find
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.tools.explain.command import explain
 from ottla.tools.explain.transactions import SeenFiles
+from ottla_testing import GOLDEN
+from ottla_testing.broker.producer_logs import NOW, CoordinatorLog, Log, Run, report, runner
 
-DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
+DIRECTORIES = GOLDEN / "directories"
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, records, running
-from producer_logs import NOW, Run, report, runner
 
 from ottla.broker.transactions.state import Answer
 from ottla.tools.disk.formats import formats
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
 from ottla.tools.explain.command import explain
+from ottla_testing.broker.harness import Broker, records, running
+from ottla_testing.broker.producer_logs import NOW, Run, report, runner
 
 TIMEOUT_MS = 30_000
 

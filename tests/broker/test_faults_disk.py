@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, fetch, only, produce, records, running, values
-from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.faults import Faults
@@ -20,6 +18,8 @@ from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.records import formats
 from ottla.storage.io.files import DiskFiles, Files
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.harness import Client, fetch, only, produce, records, running, values
+from ottla_testing.patience import PATIENCE_S
 
 STORAGE_ERROR = 56
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Broker, Client, running
 
 from ottla.broker import message_parts
 from ottla.broker.faults import Faults
@@ -21,6 +19,8 @@ from ottla.broker.releases.profiles import own_profile
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.primitives import ZERO_UUID, Array, Blob
 from ottla.protocol.schema import Group, Value, empty_value, struct_of
+from ottla_testing.broker.harness import Broker, Client, running
+from ottla_testing.each import each
 
 SERVED = apis_of(own_profile(), telemetry=True).served
 TELEMETRY = {"ottla.client.telemetry": "true"}

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 import structlog
-from harness import Closed, fetch, frame, only, ping, produce, read_answer, records, running, values
-from values import random_value  # pyright: ignore[reportMissingImports]
 
 from ottla.broker import message_parts
 from ottla.broker.faults import Faults, Rule, actions
@@ -27,6 +25,19 @@ from ottla.broker.network.router import ROUTES, apis_of
 from ottla.broker.releases.profiles import own_profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.schema import Value, struct_of
+from ottla_testing.broker.harness import (
+    Closed,
+    fetch,
+    frame,
+    only,
+    ping,
+    produce,
+    read_answer,
+    records,
+    running,
+    values,
+)
+from ottla_testing.protocol.values import random_value
 
 SERVED = apis_of(own_profile()).served
 CASES = [(ROUTES[key], version) for key, versions in SERVED.items() for version in versions.range()]

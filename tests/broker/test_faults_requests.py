@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
-from patience import PATIENCE_S, patiently
 
 from ottla.broker.faults import Faults
 from ottla.broker.network import fault_injection
@@ -23,6 +21,8 @@ from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch
+from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
+from ottla_testing.patience import PATIENCE_S, patiently
 
 NOT_LEADER = 6
 

@@ -6,17 +6,17 @@ import inspect
 import json
 import re
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.faults import ACTIONS, Faults, Rule, StandingRule, UnknownFault, actions
 from ottla.broker.message_parts import Place
 from ottla.broker.testing.faults import FaultsView
+from ottla_testing import ROOT
+from ottla_testing.each import each
 
 GOOD: list[dict[str, Any]] = [
     {"action": "error", "code": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "topic": "t", "partition": 1, "nth": 2},
@@ -245,7 +245,7 @@ def test_a_thread_can_wait_for_a_rule_to_fire() -> None:
 
 
 def test_the_readme_has_each_kind_with_its_parameters() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     table = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", readme.split("### Faults\n")[1].split("\n### ")[0], re.M))
     assert set(table) == set(ACTIONS)
     for name, told in table.items():

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, fetch, only, produce, records, running, values
 
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch
+from ottla_testing.broker.harness import Broker, Client, fetch, only, produce, records, running, values
 
 T0 = 1_700_000_000_000
 

@@ -11,14 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import fetch, only, produce, running
-from stored_logs import T0, ask, entries, marker, message, offsets, place, plain, rows, stored, wrapper
 
 from ottla.broker.config.values import Config
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.harness import fetch, only, produce, running
+from ottla_testing.broker.stored_logs import (
+    T0,
+    ask,
+    entries,
+    marker,
+    message,
+    offsets,
+    place,
+    plain,
+    rows,
+    stored,
+    wrapper,
+)
 
 # What Fetch v0-v2 get of an entry that is larger than they ask for: its beginning, as the file has it (by KIP-74 they
 # report that it is too large), or nothing, where the bytes went through conversion; we do the first by default.

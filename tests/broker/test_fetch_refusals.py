@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Broker, Client, fetch, only, produce, records, running
-from stored_logs import ask, is_waiting, offsets, place, plain, rows, stored, wrapper
 
 from ottla.broker.errors import ConfigError
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import formats
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.harness import Broker, Client, fetch, only, produce, records, running
+from ottla_testing.broker.stored_logs import ask, is_waiting, offsets, place, plain, rows, stored, wrapper
+from ottla_testing.each import each
 
 UNSUPPORTED_VERSION = 35
 UNSUPPORTED_COMPRESSION_TYPE = 76

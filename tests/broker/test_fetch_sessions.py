@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, fetch, produce, records, running
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -16,6 +15,7 @@ from ottla.broker.replica.fetch_sessions import EPOCH_MAX, EVICTABLE_AFTER_MS, F
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
 from ottla.protocol.primitives import ZERO_UUID
+from ottla_testing.broker.harness import Broker, Client, fetch, produce, records, running
 
 Answer = FetchResponse.FetchableTopicResponse.PartitionData
 NOT_FOUND, BAD_EPOCH, TOPIC_IDS = 70, 71, 106

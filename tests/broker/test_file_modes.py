@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
-from test_serve import serving
 
 from ottla.broker import Embedded
 from ottla.storage.format.file_names import META_PROPERTIES
@@ -23,6 +21,8 @@ from ottla.storage.io.files import DiskFiles, SharedFiles, write_atomically
 from ottla.tools.disk.import_dir import import_dir
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
+from ottla_testing.broker.serving import serving
+from ottla_testing.patience import PATIENCE_S
 
 ROOT = os.geteuid() == 0
 OTHER = 12345 if ROOT else os.geteuid()

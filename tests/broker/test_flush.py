@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, fetch, frame, only, ping, produce, records, running, values
-from held_syncs import begun, holding, set_config, still_waits
-from patience import PATIENCE_S
 
 from ottla.broker.replica.flush import RETRY_MS, SYNC_THREADS
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
+from ottla_testing.broker.harness import Client, fetch, frame, only, ping, produce, records, running, values
+from ottla_testing.broker.held_syncs import begun, holding, set_config, still_waits
+from ottla_testing.patience import PATIENCE_S
 
 STORAGE_ERROR = 56
 T0 = 1_700_000_000_000

@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness import Broker, only, produce, records, running
-from held_syncs import FailingFiles, begun
-from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
+from ottla_testing.broker.harness import Broker, only, produce, records, running
+from ottla_testing.broker.held_syncs import FailingFiles, begun
+from ottla_testing.patience import PATIENCE_S
 
 T0 = 1_700_000_000_000
 POINTS, STARTS, WATERMARKS = (

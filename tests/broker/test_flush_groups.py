@@ -8,10 +8,6 @@ import errno
 from pathlib import Path
 from typing import Any
 
-from harness import Broker, Client, only, running
-from held_syncs import begun, holding, still_waits
-from patience import PATIENCE_S
-
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.replica.flush import RETRY_MS
 from ottla.protocol.errors import ErrorCode
@@ -22,6 +18,9 @@ from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
+from ottla_testing.broker.harness import Broker, Client, only, running
+from ottla_testing.broker.held_syncs import begun, holding, still_waits
+from ottla_testing.patience import PATIENCE_S
 
 OVERRIDES = {
     "log.flush.interval.messages": "1",

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
 
 from ottla.broker.replica.flush import Durability, LogSync
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.log.results import Appended
+from ottla_testing.patience import PATIENCE_S
 
 NEVER = 2**63 - 1
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from harness import Broker, Client, Closed, fetch, only, produce, records, running, values
 
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.replica.flush import LogSync
@@ -25,10 +23,8 @@ from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch
 from ottla.storage.partition_log import Appended
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from simulated_files import SimulatedFile, SimulatedFiles  # type: ignore[import-not-found]
+from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, produce, records, running, values
+from ottla_testing.storage.simulated_files import SimulatedFile, SimulatedFiles
 
 FOLDER = Path("/data")
 OVERRIDES = {"log.flush.interval.messages": "1", "offsets.topic.num.partitions": "1", "log.roll.ms": "3"}
@@ -75,9 +71,9 @@ class SharedDisk(SimulatedFiles):
 
         return one_at_a_time
 
-    def open(self, path: str, *, create: bool = False) -> SharedFile:
+    def open(self, path: str, *, create: bool = False) -> SimulatedFile:
         with self.turn:
-            return SharedFile(self, super().open(path, create=create))
+            return cast(SimulatedFile, SharedFile(self, super().open(path, create=create)))
 
     def cut(self) -> SimulatedFiles:
         """The disk at this moment."""

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker
-from held_syncs import Syncs, begun, holding, still_waits
-from patience import PATIENCE_S
-from transacting import IMPLICIT_PRODUCE, Owner, committed, described, read_committed
 
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.harness import Broker
+from ottla_testing.broker.held_syncs import Syncs, begun, holding, still_waits
+from ottla_testing.broker.transacting import IMPLICIT_PRODUCE, Owner, committed, described, read_committed
+from ottla_testing.patience import PATIENCE_S
 
 OVERRIDES = {
     "log.flush.interval.messages": "1",

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import COMMAND, Client, fetch, only, process, produce, records, running
-from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
@@ -18,46 +16,11 @@ from ottla.broker.config.serve_options import StartupError
 from ottla.broker.logs import get_logger
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.replica.forced_upgrade import REPORT_MS, ForcedUpgrade
-from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
-from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch, formats, legacy
 from ottla.storage.log.upgrade import UpgradeProgress
-
-FORCED = {"log.record.version.force.upgrade": "2"}
-Row = tuple[int, bytes | None, bytes | None, int]
-
-
-def old_log() -> tuple[bytes, list[Row]]:
-    """A segment in all formats, written when the topic was younger: plain and compressed, with gaps and null values."""
-    data = b""
-    rows: list[Row] = []
-    offset = 0
-    for magic, codec in ((0, 0), (0, 1), (0, 3), (1, 0), (1, 2), (1, 1), (2, 0), (1, 0), (2, 4)):
-        times = [-1 if magic == 0 else 1_600_000_000_000 + 10 * offset + n for n in (0, 2, 1)]
-        made = [
-            batch.Record(offset + n + (n == 2), time, b"k%d" % n if n else None, b"v%d" % offset if n < 2 else None)
-            for n, time in enumerate(times)
-        ]
-        if magic == 2:
-            data += batch.build(made, base_offset=offset, codec=codec)
-        else:
-            data += legacy.build(made, magic=magic, codec=codec)
-        rows += [(record.offset, record.key, record.value, record.timestamp) for record in made]
-        offset += 4
-    return data, rows
-
-
-def put_log(folder: Path, data: bytes) -> None:
-    """Replaces what a closed broker left of a partition by one segment."""
-    for path in folder.iterdir():
-        if path.suffix in (".log", ".index", ".timeindex"):
-            path.unlink()
-    (folder / f"{0:020d}.log").write_bytes(data)
-
-
-def magics(*folders: Path) -> set[int]:
-    paths = [path for folder in folders for path in folder.glob("*/*.log")]
-    return {header.magic for path in paths for _, header in formats.headers(path.read_bytes())}
+from ottla_testing.broker.forced_upgrades import FORCED, Row, committed, committing_to, magics, old_log, put_log
+from ottla_testing.broker.harness import COMMAND, Client, fetch, only, process, produce, records, running
+from ottla_testing.patience import PATIENCE_S
 
 
 async def all_rows(client: Client, topic: str, end: int, version: int) -> list[Row]:
@@ -92,18 +55,6 @@ async def old_directory(folder: Path) -> list[Row]:
         put_log(path.parent, bytes(legacy.build(found, magic=1)))
     (folder / ".ottla-closed").unlink()  # as another owner leaves the directory
     return rows
-
-
-def committing_to(name: str) -> OffsetCommitRequest:
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
-    return OffsetCommitRequest(group_id="g", topics=[topic(name=name, partitions=[asked])])
-
-
-async def committed(client: Client) -> int:
-    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-    (topic,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[asked]), 5)).topics
-    return topic.partitions[0].committed_offset
 
 
 async def test_a_start_leaves_v2_only_with_the_same_records_offsets_and_groups(tmp_path: Path) -> None:

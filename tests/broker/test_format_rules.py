@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import structlog
-from each import each
-from harness import Broker, only, running
 
 from ottla.broker.config.log_config import log_config
 from ottla.broker.config.message_format import (
@@ -30,6 +28,9 @@ from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import formats
 from ottla.protocol.records.validate import Rules
 from ottla.tools import serve
+from ottla_testing import ROOT
+from ottla_testing.broker.harness import Broker, only, running
+from ottla_testing.each import each
 
 UNLIMITED = 2**63 - 1
 PROTOCOL = "inter.broker.protocol.version"
@@ -313,7 +314,7 @@ def test_the_rules_of_a_release_reach_the_logs(
 
 def test_every_rule_is_set_from_the_configs() -> None:
     """But for what has a value of its own with each call, or no config at all."""
-    tree = ast.parse((Path(__file__).parents[2] / "broker" / "config" / "log_config.py").read_text())
+    tree = ast.parse((ROOT / "broker" / "config" / "log_config.py").read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     (call,) = (node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Rules")
     fields = {field.name for field in dataclasses.fields(Rules)}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import only, produce, records, running
 
 from ottla.broker.metadata.log import encode
 from ottla.protocol.internal_records.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
@@ -17,9 +16,10 @@ from ottla.protocol.records.batch import Record
 from ottla.storage.log_dir import readiness
 from ottla.storage.log_dir.readiness import Amount
 from ottla.tools.disk.formats import NOTES_MAX, formats
+from ottla_testing import GOLDEN
+from ottla_testing.broker.harness import only, produce, records, running
 
 NOW = 1_700_000_000_000
-GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 
 
 def entry(magic: int, codec: int, offset: int, count: int) -> bytes:

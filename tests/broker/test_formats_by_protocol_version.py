@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Broker, Client, only, options, produce, records, running
-from stored_logs import T0, ask, offsets, plain, rows
 from structlog.testing import capture_logs
 
 from ottla.broker.errors import ConfigError
@@ -26,6 +23,9 @@ from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 from ottla.protocol.records import formats
+from ottla_testing.broker.harness import Broker, Client, only, options, produce, records, running
+from ottla_testing.broker.stored_logs import T0, ask, offsets, plain, rows
+from ottla_testing.each import each
 
 PROTOCOL = "inter.broker.protocol.version"
 BROKER_FORMAT = "log.message.format.version"

@@ -15,12 +15,25 @@ from typing import Any
 
 import pytest
 import structlog
-from harness import Broker, Client, Closed, fetch, frame, only, ping, produce, read_answer, records, running, values
-from values import random_value  # pyright: ignore[reportMissingImports]
 
 from ottla.broker.logs import get_logger
 from ottla.broker.network.router import ROUTES
 from ottla.protocol.schema import Value, struct_of
+from ottla_testing.broker.harness import (
+    Broker,
+    Client,
+    Closed,
+    fetch,
+    frame,
+    only,
+    ping,
+    produce,
+    read_answer,
+    records,
+    running,
+    values,
+)
+from ottla_testing.protocol.values import random_value
 
 TOPICS = ["t", "u", "t", "new", "__consumer_offsets", "__cluster_metadata", "no.such"]
 CONFIGS = ["retention.ms", "segment.bytes", "cleanup.policy", "max.message.bytes", "compression.type", "no.such"]

@@ -9,14 +9,23 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from each import each
-from harness import only
-from idempotence import MAX, T0, Sent, Writer, batch_time, numbered, produce_versions, restarted, writing
-from stored_logs import put_log
-
 from ottla.protocol.messages.records.delete_records import DeleteRecordsRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.broker.harness import only
+from ottla_testing.broker.idempotence import (
+    MAX,
+    T0,
+    Sent,
+    Writer,
+    batch_time,
+    numbered,
+    produce_versions,
+    restarted,
+    writing,
+)
+from ottla_testing.broker.stored_logs import put_log
+from ottla_testing.each import each
 
 COLUMNS = ("0.11", "1.0.1", "1.0", "2.0.0", "2.0", "2.4", "2.5", "2.6", "2.7", "2.8", "3.9", "4.0", "4.3", "ottla")
 TABLE = """

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from harness import running
-from patience import PATIENCE_S
 
 from ottla.broker.config.serve_options import ServeOptions
 from ottla.tools import image
 from ottla.tools.serve import parse_serve
+from ottla_testing import ROOT
+from ottla_testing.broker.harness import running
+from ottla_testing.patience import PATIENCE_S
 
-ROOT = Path(__file__).parents[2]
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 ADVERTISED = "PLAINTEXT://localhost:32768,BROKER://b1:9093"
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adopting import GOLDEN, begin, copy_golden, copy_in, finish, told
-from harness import fetch, only, produce, records, running, values
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.broker.metadata.adoption import PRODUCER_IDS_SKIPPED
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.errors import StorageError
 from ottla.storage.format.partition_metadata import encode_id
 from ottla.tools.disk.import_dir import import_dir, run_import
+from ottla_testing.broker.adopting import GOLDEN, begin, copy_golden, copy_in, finish, told
+from ottla_testing.broker.harness import fetch, only, produce, records, running, values
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 ID = bytes(range(16))
 Run = Callable[..., tuple[int, list[str], str]]

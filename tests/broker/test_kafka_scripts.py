@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from harness import Broker, running
 
 from ottla.broker.metadata.topics import Topic
 from ottla.broker.releases.profiles import NEWEST, api_names, profile
@@ -18,6 +17,7 @@ from ottla.storage.format.partition_metadata import encode_id
 from ottla.tools.kafka import broker_api_versions, kafka_topics
 from ottla.tools.kafka import topics as topics_command
 from ottla.tools.kafka.admin_command import CannotDo
+from ottla_testing.broker.harness import Broker, running
 
 Tool = Callable[..., Awaitable[tuple[int, str, str]]]
 

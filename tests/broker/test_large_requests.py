@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from administering_broker import AUTHORIZER
-from harness import Closed, create_topics, frame, ping, running
-from quota_cases import altering, entry
 
 from ottla.broker.context import STEP_ENTRIES
 from ottla.broker.cooperative import FewerCollections, Turns
@@ -41,6 +38,9 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.primitives import request_items_max
 from ottla.protocol.records.steps import run
+from ottla_testing.broker.administering_broker import AUTHORIZER
+from ottla_testing.broker.harness import Closed, create_topics, frame, ping, running
+from ottla_testing.broker.quota_cases import altering, entry
 
 ENTRIES = 12_000
 TOPIC = 2

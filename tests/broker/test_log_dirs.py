@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 import structlog
-from failing_files import CHANGES, FailingFiles
-from harness import Broker, Client, create_topics, fetch, only, options, produce, records, values
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.serve_options import StartupError
@@ -30,6 +28,8 @@ from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
+from ottla_testing.broker.harness import Broker, Client, create_topics, fetch, only, options, produce, records, values
+from ottla_testing.storage.failing_files import CHANGES, FailingFiles
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 

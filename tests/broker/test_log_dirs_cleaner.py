@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, fetch, only, produce, records, running
-from patience import PATIENCE_S
 
 from ottla.broker.background import cleaner
 from ottla.broker.background.cleaner_process import CleanerHere, CleanerProcess, CleaningFailed
 from ottla.protocol.records import batch
 from ottla.storage.compaction.compaction import Clean, SegmentFacts
 from ottla.storage.io.files import DiskFiles
+from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running
+from ottla_testing.patience import PATIENCE_S
 
 BACKOFF_MS = 15_000
 

@@ -14,8 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import COMMAND, Client, create_topics, fetch, only, process, produce, records, running, values
-from patience import PATIENCE_S
+
+from ottla_testing.broker.harness import (
+    COMMAND,
+    Client,
+    create_topics,
+    fetch,
+    only,
+    process,
+    produce,
+    records,
+    running,
+    values,
+)
+from ottla_testing.patience import PATIENCE_S
 
 # What a read-only file system says to whoever would lock, write or change anything below a folder.
 READ_ONLY = """

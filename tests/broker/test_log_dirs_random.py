@@ -16,9 +16,6 @@ from pathlib import Path
 
 import pytest
 import structlog
-from failing_files import CHANGES, FailingFiles
-from harness import Broker, Client, create_topics, fetch, options, produce
-from idempotence import numbered
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.serve_options import StartupError
@@ -27,6 +24,9 @@ from ottla.broker.network import server
 from ottla.protocol.records import formats
 from ottla.storage.check.directory import Verification
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.harness import Broker, Client, create_topics, fetch, options, produce
+from ottla_testing.broker.idempotence import numbered
+from ottla_testing.storage.failing_files import CHANGES, FailingFiles
 
 PARTITIONS = 5
 OVERRIDES = {"log.index.size.max.bytes": "60", "log.index.interval.bytes": "0", "log.cleaner.enable": "false"}

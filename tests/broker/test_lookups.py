@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import running
 from structlog.testing import capture_logs
 
 from ottla.broker.groups.lookups import WAIT_MS
@@ -16,6 +15,7 @@ from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorReque
 from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.records.fetch import FetchRequest
+from ottla_testing.broker.harness import running
 
 JAVA = ("apache-kafka-java", "4.3.1")
 RDKAFKA = ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0")

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adopting import begin, finish
-from failing_files import FailingFiles
-from harness import Broker, fetch, only, produce, records, running, values
 from structlog.testing import capture_logs
 
 from ottla.broker.logs import get_logger
 from ottla.protocol.records import formats
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.adopting import begin, finish
+from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running, values
+from ottla_testing.storage.failing_files import FailingFiles
 
 Event = Mapping[str, Any]
 Damage = Callable[[Path], None]

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, frame, read_answer, running
 
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.compiler import build
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.primitives import varint_bytes
 from ottla.protocol.schema import field
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocol"))
-from independent import KafkaPython3  # pyright: ignore[reportMissingImports]
+from ottla_testing.broker.harness import Broker, Client, frame, read_answer, running
+from ottla_testing.protocol.independent import KafkaPython3
 
 VERSIONS = range(14)
 SINCE = 9

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controlling import Api, controlled
-from harness import Broker, Client, fetch, frame, ping, produce, records
-from metering import OPENMETRICS, Told, scraped
 
 from ottla.broker.metrics.counters import BOUNDS, RequestMetrics
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.controlling import Api, controlled
+from ottla_testing.broker.harness import Broker, Client, fetch, frame, ping, produce, records
+from ottla_testing.broker.metering import OPENMETRICS, Told, scraped
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
 ERRORS = "kafka_network_requestmetrics_errors_total"
@@ -390,7 +390,7 @@ async def test_both_formats_say_the_same(tmp_path: Path) -> None:
 
 
 async def test_without_a_control_plane_nothing_is_counted(tmp_path: Path) -> None:
-    import harness
+    from ottla_testing.broker import harness
 
     async with harness.running(tmp_path) as broker:
         connections = broker.running.connections

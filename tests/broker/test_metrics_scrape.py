@@ -11,10 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from controlling import controlled
-from each import each
-from harness import fetch, ping, response_class
-from metering import Told, scraped
 
 from ottla.broker.admin_api import metrics as gathering
 from ottla.broker.admin_api.metrics import Buckets, Rows, gather
@@ -28,6 +24,10 @@ from ottla.broker.network.router import ROUTES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Value, empty_value, types_of
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.harness import fetch, ping, response_class
+from ottla_testing.broker.metering import Told, scraped
+from ottla_testing.each import each
 
 
 async def asked(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import Broker, running
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.metadata.topics import Topic
@@ -18,6 +17,7 @@ from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.tools import mirror as tool
 from ottla.tools.mirror import Cannot, Progress, has_gap, mirror, run_mirror
+from ottla_testing.broker.harness import Broker, running
 
 T0 = 1_700_000_000_000
 GZIP = 1

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Broker, only, produce, running
-from idempotence import numbered
 
 from ottla.broker.faults import Faults
 from ottla.broker.replica import refused_batches
@@ -17,6 +15,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch, legacy
 from ottla.storage.errors import OutOfOrderSequence
+from ottla_testing.broker.harness import Broker, only, produce, running
+from ottla_testing.broker.idempotence import numbered
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

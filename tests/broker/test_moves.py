@@ -3,103 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import shutil
 import threading
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from failing_files import CHANGES, FailingFiles
-from harness import Broker, fetch, only, options, produce, values
-from patience import PATIENCE_S
-from replica_cases import codes, moving
 
-from ottla.broker.clock import ManualClock
-from ottla.broker.config.values import ConfigSource
-from ottla.broker.network import server
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
-from ottla.protocol.records import batch
-from ottla.storage.check.directory import Verification
-from ottla.storage.io.files import DiskFiles, Files
-
-SMALL = {"segment.bytes": "1024", "index.interval.bytes": "100", "retention.ms": "-1"}
-RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-
-
-@contextlib.asynccontextmanager
-async def running(
-    *folders: Path, files: Files | None = None, overrides: Mapping[str, str] | None = None, brokers: int = 1
-) -> AsyncIterator[Broker]:
-    clock = ManualClock()
-    asked = options(folders, overrides, "3.9", brokers)  # which allows small segments
-    started = await server.start(asked, asyncio.get_running_loop(), clock, files=files or DiskFiles())
-    broker = Broker(started, clock)
-    try:
-        yield broker
-    finally:
-        await broker.stop()
+from ottla_testing.broker.harness import only, produce
+from ottla_testing.broker.moving import (
+    SMALL,
+    ask,
+    begun,
+    described,
+    faults,
+    finished,
+    numbered,
+    other,
+    read,
+    running,
+    sent,
+    slow,
+)
+from ottla_testing.broker.replica_cases import codes, moving
+from ottla_testing.storage.failing_files import CHANGES, FailingFiles
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "one", tmp_path / "two"
-
-
-def numbered(sequence: int, *found: bytes, producer_id: int = 7, epoch: int = 0) -> bytearray:
-    """A batch of an idempotent producer."""
-    made = [batch.Record(index, 1000 + index, None, value, ()) for index, value in enumerate(found)]
-    return batch.build(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-
-
-async def sent(broker: Broker, first: int, count: int, topic: str = "t") -> None:
-    """As many records, each in a batch of its own: their number, in some bytes."""
-    client = await broker.client()
-    for number in range(first, first + count):
-        answer = only(await client.call(produce(numbered(number, b"%050d" % number), topic), 9))
-        assert (answer.error_code, answer.base_offset) == (0, number)
-    client.close()
-
-
-async def read(broker: Broker, topic: str = "t") -> list[int]:
-    client, found = await broker.client(), []
-    while True:
-        answer = only(await client.call(fetch((topic, 0, len(found)), max_wait_ms=0), 11))
-        assert answer.error_code == 0
-        here = values(answer.records)
-        if not here:
-            client.close()
-            return found
-        found += [int(value or b"") for value in here]
-
-
-def other(broker: Broker, folders: tuple[Path, Path], topic: str = "t") -> Path:
-    """The directory in which a partition does not lie."""
-    here = Path(broker.log(topic).directory).parent
-    return next(folder for folder in folders if folder != here)
-
-
-async def ask(broker: Broker, folder: Path, topic: str = "t", index: int = 0) -> int:
-    client = await broker.client()
-    answer = await client.call(moving((str(folder), topic, index)), 2)
-    client.close()
-    return codes(answer)[topic, index]
-
-
-async def described(broker: Broker) -> dict[str, list[tuple[int, bool]]]:
-    """Of each directory (lag, is it a copy) of t-0."""
-    client = await broker.client()
-    answer = await client.call(DescribeLogDirsRequest(topics=None), 4)
-    client.close()
-    return {
-        Path(one.log_dir).name: [
-            (p.offset_lag, p.is_future_key) for topic in one.topics if topic.name == "t" for p in topic.partitions
-        ]
-        for one in answer.results
-    }
 
 
 def names(folder: Path, topic: str = "t") -> list[str]:
@@ -108,19 +42,6 @@ def names(folder: Path, topic: str = "t") -> list[str]:
         path.name.split(".")[0] + ("-" + path.name.rpartition("-")[2] if "." in path.name else "")
         for path in folder.glob(f"{topic}-*")
     )
-
-
-def faults(*folders: Path) -> list[str]:
-    """What is wrong with closed directories."""
-    found = [(folder.name, finding) for folder in folders for finding in Verification(folder).findings()]
-    return [f"{name}: {finding}" for name, finding in found if finding.wrong]
-
-
-async def finished(broker: Broker) -> None:
-    """Waits until no partition moves."""
-    async with asyncio.timeout(PATIENCE_S):
-        while broker.state.logs.moving:
-            await asyncio.sleep(0.002)
 
 
 async def test_a_partition_moves_while_it_is_written_and_read(folders: tuple[Path, Path]) -> None:
@@ -153,20 +74,6 @@ async def test_a_partition_moves_while_it_is_written_and_read(folders: tuple[Pat
 
 
 # Asked again, deleted, stopped
-
-
-async def slow(broker: Broker, rate: int = 1) -> None:
-    """From here on as many bytes a second are copied, by a clock that stands still."""
-    broker.state.config.set_dynamic(RATE, str(rate), ConfigSource.DYNAMIC_DEFAULT_BROKER)
-
-
-async def begun(broker: Broker, folder: Path) -> None:
-    """A move to a folder that has copied a little and waits for its turn."""
-    await slow(broker, 100)
-    assert await ask(broker, folder) == 0
-    await broker.state.settle()
-    ((lag, is_future),) = (await described(broker))[folder.name]
-    assert lag > 0 and is_future
 
 
 async def test_how_fast_it_is_copied(folders: tuple[Path, Path]) -> None:

@@ -7,15 +7,15 @@ import errno
 from pathlib import Path
 
 import pytest
-from failing_files import FailingFiles
-from patience import PATIENCE_S
-from test_forced_upgrade import FORCED, magics, old_log, put_log
-from test_moves import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
 
 from ottla.broker.background.log_dir_moves import BEGINNINGS
 from ottla.broker.config.values import ConfigSource
 from ottla.protocol.records import formats
 from ottla.storage.future_log import FutureLog
+from ottla_testing.broker.forced_upgrades import FORCED, magics, old_log, put_log
+from ottla_testing.broker.moving import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.failing_files import FailingFiles
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, fetch, only, ping, process, produce, records, running
-from test_control_ctl import run
 
 from ottla.broker import Embedded
 from ottla.broker.admin_api.views import OperationError
@@ -20,6 +18,8 @@ from ottla.client.admin.types import ConfigResource, ElectionType, NewPartitions
 from ottla.protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.ctl_runs import run
+from ottla_testing.broker.harness import Client, fetch, only, ping, process, produce, records, running
 
 IDS = [(0, 1, 2), (5, 7, 1001), (2, 0, 1)]
 MAX = (1 << 31) - 1

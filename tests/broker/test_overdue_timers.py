@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, options
 
 from ottla.broker.clock import Clock, SystemClock
 from ottla.broker.network import server
 from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.messages.groups.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
+from ottla_testing.broker.harness import Broker, Client, options
 
 SESSION_MS = 60_000
 

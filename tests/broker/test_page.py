@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from paged import HURTFUL, NAMED, SECURE, START_MS, Visitor, full
 
 from ottla.broker import Embedded
 from ottla.broker.control.web import site
 from ottla.broker.control.web.render import Renderer
+from ottla_testing.broker.paged import HURTFUL, NAMED, SECURE, START_MS, Visitor, full
 
 PARTS = "/ /topics /messages /groups /producers /transactions /requests /broker /acls /faults /clock".split()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 import pytest
-from administering_broker import AUTHORIZER
-from paged import HURTFUL, Document, Element, Visitor
-from test_page_forms import done, refused
 
 from ottla.broker import Embedded
 from ottla.broker.testing.embedded import AclEntry
+from ottla_testing.broker.administering_broker import AUTHORIZER
+from ottla_testing.broker.page_forms import done, refused
+from ottla_testing.broker.paged import HURTFUL, Document, Element, Visitor
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
-from paged import HURTFUL, Visitor
 
 from ottla.broker import Embedded
+from ottla_testing.broker.page_forms import done, refused
+from ottla_testing.broker.paged import HURTFUL, Visitor
 
 
 @pytest.fixture
@@ -22,30 +22,6 @@ def broker() -> Iterator[Embedded]:
 def visitor(broker: Embedded) -> Visitor:
     assert broker.control_url
     return Visitor(broker.control_url)
-
-
-def done(visitor: Visitor, path: str, **form: object) -> str:
-    """What the page that a form ends with says was done."""
-    where = visitor.post(path, 303, **form).headers["Location"]
-    assert where.startswith("/")
-    (text,) = [one.text for one in visitor.page(where).all("p") if one.attributes.get("role") == "status"][:1]
-    assert unquote(where.partition("done=")[2]) in text
-    return " ".join(text.split())
-
-
-def refused(visitor: Visitor, path: str, status: int, **form: object) -> str:
-    """Why a form is refused; it is there once more with what was typed."""
-    page = visitor.post(path, status, **form).document
-    fields = [one for one in page.all() if one.name in ("input", "textarea") or "selected" in one.attributes]
-    typed = {one.attributes.get("value") or one.text for one in fields}
-    alerts = [one.text for one in page.all("p") if one.attributes.get("role") == "alert"]
-    if alerts:
-        assert {
-            str(value)
-            for name, value in form.items()
-            if name not in ("do", "action") and str(value).isprintable() and value
-        } <= typed
-    return " ".join((alerts or [page.one("main").text])[0].split())
 
 
 def test_topics(visitor: Visitor, broker: Embedded) -> None:

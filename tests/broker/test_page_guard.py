@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from each import each
-from paged import HURTFUL, Seen, Visitor
-from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.control import browsers
 from ottla.broker.errors import ConfigError
 from ottla.tools.serve import parse_serve
+from ottla_testing.broker.paged import HURTFUL, Seen, Visitor
+from ottla_testing.each import each
+from ottla_testing.patience import PATIENCE_S
 
 CHROME = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/140", "Accept-Language": "en"}
 # As these send them, asked for http://HOST/.

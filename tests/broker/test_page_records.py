@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, produce, records, running
 from hypothesis import given
 from hypothesis import strategies as st
-from paged import START_MS, Visitor
 
 from ottla.broker import Embedded
 from ottla.broker.control.web import records as looking
@@ -23,6 +21,8 @@ from ottla.broker.control.web.records import Wanted, look, look_back
 from ottla.broker.control.web.values import HEX_COLUMNS, as_hex, as_json, as_text, shown
 from ottla.protocol.records import batch
 from ottla.protocol.records.validate import Prepared
+from ottla_testing.broker.harness import Broker, produce, records, running
+from ottla_testing.broker.paged import START_MS, Visitor
 
 EACH, BATCHES = 10_000, 1000  # records of a batch, and batches: ten million records
 

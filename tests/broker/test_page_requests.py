@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness import frame, produce
-from paged import Visitor, sent
-from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.control.web import side_by_side
 from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import frame, produce
+from ottla_testing.broker.paged import Visitor, sent
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture

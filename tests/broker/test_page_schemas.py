@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from paged import HURTFUL, Visitor
-from test_page_streams import Tail, lines_of
-from test_schema_files import ORDER, descriptor_set, encoded, message_class, order
 
 from ottla.broker import Embedded
 from ottla.broker.control.web import decoded
 from ottla.broker.errors import ConfigError
 from ottla.broker.record_schemas.schemas import DECODED_IN_LIST
 from ottla.tools.serve import parse_serve
+from ottla_testing.broker.page_streams import Tail, lines_of
+from ottla_testing.broker.paged import HURTFUL, Visitor
+from ottla_testing.broker.schema_samples import ORDER, descriptor_set, encoded, message_class, order
 
 GOOD, CONFLUENT, BAD = 0, 1, 2
 KEY = message_class("shop.Other")(flag=True).SerializeToString()

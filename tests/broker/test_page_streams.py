@@ -14,14 +14,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from harness import Client, produce
-from paged import HURTFUL, Visitor, sent
-from patience import PATIENCE_S
-from transacting import Owner
 
 from ottla.broker import Embedded
 from ottla.broker.control.web import downloads, site, tail
 from ottla.broker.testing.embedded import OperationError
+from ottla_testing.broker.harness import Client, produce
+from ottla_testing.broker.page_streams import Tail, lines_of
+from ottla_testing.broker.paged import HURTFUL, Visitor, sent
+from ottla_testing.broker.transacting import Owner
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -34,30 +35,6 @@ def broker() -> Iterator[Embedded]:
 def visitor(broker: Embedded) -> Visitor:
     assert broker.control_url
     return Visitor(broker.control_url)
-
-
-class Tail:
-    """One open stream of events."""
-
-    def __init__(self, visitor: Visitor, path: str, **headers: str) -> None:
-        self.connection = http.client.HTTPConnection(visitor.address, timeout=PATIENCE_S)
-        self.connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        self.answer = self.connection.getresponse()
-
-    def event(self) -> tuple[str, str, Any]:
-        """The next event: its name, its id, its data."""
-        found: dict[str, str] = {}
-        while True:
-            line = self.answer.readline().decode().rstrip("\n")
-            if not line and "data" in found:
-                return found["event"], found.get("id", ""), json.loads(found["data"])
-            name, colon, text = line.partition(": ")
-            if name and colon:
-                found[name] = text
-
-    def close(self) -> None:
-        self.answer.close()
-        self.connection.close()
 
 
 def test_a_tail_sends_the_records_that_come(visitor: Visitor, broker: Embedded) -> None:
@@ -197,10 +174,6 @@ async def _transactions(broker: Embedded) -> None:
     answer = await client.call(produce(sent(b"\xff\0", b"=1+1", None, key=b"-k", headers=headers), "paid"), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
     client.close()
-
-
-def lines_of(seen: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in seen.body.decode().split("\n") if line]
 
 
 def test_messages_are_downloaded_as_json_lines(visitor: Visitor, broker: Embedded) -> None:

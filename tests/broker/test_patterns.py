@@ -6,11 +6,11 @@ import re
 import time
 
 import pytest
-from each import each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.broker.patterns import BadPattern, Pattern
+from ottla_testing.each import each
 
 ATOMS = st.sampled_from(
     [

@@ -19,10 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import test_apis  # makes the cases
-from api_cases import CASES, World
-from harness import Broker, Client, fetch, frame, produce, read_answer, records, running
-from patience import PATIENCE_S
 
 from ottla.broker import broker_state
 from ottla.broker.groups import coordinator
@@ -30,6 +26,10 @@ from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsReq
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import spec
+from ottla_testing.broker import core_cases
+from ottla_testing.broker.api_cases import CASES, World
+from ottla_testing.broker.harness import Broker, Client, fetch, frame, produce, read_answer, records, running
+from ottla_testing.patience import PATIENCE_S
 
 WAIT_MS = 500
 CLOCKED = {"Fetch", "JoinGroup"}
@@ -193,7 +193,7 @@ async def test_pipelined_requests_every_pair_answered_as_one_by_one(
 ) -> None:
     """All pairs whose first request waits; of the others a sample, which is all of them from a scale of 6 on."""
     letters = await captured(tmp_path / "cases", ids)
-    assert len(letters) == len(test_apis.ADVERTISED)
+    assert len(letters) == len(core_cases.ADVERTISED)
     pairs = list(itertools.product(letters, letters))
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, fetch, new_topic, only, process, produce, records, running, values
 
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.records import batch
+from ottla_testing.broker.harness import Client, fetch, new_topic, only, process, produce, records, running, values
 
 HOUR_MS = 3_600_000
 

@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Client, Closed, new_topic, produce
-from producing import (
+
+from ottla.broker.config.values import Config
+from ottla.broker.errors import ConfigError
+from ottla.broker.releases.profiles import profile
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+from ottla.protocol.schema import spec
+from ottla_testing.broker.harness import Client, Closed, new_topic, produce
+from ottla_testing.broker.producing import (
     FAMILIES,
     HOUR,
     NOW,
@@ -35,15 +43,7 @@ from producing import (
     since,
     wrapper,
 )
-
-from ottla.broker.config.values import Config
-from ottla.broker.errors import ConfigError
-from ottla.broker.releases.profiles import profile
-from ottla.protocol.messages.records.produce import ProduceRequest
-from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
-from ottla.protocol.records import batch
-from ottla.protocol.records.batch import Record
-from ottla.protocol.schema import spec
+from ottla_testing.each import each
 
 CORRUPT, TOO_LARGE, LIST_TOO_LARGE, TIMES, FORMAT, CODEC = 2, 10, 18, 32, 43, 76
 INVALID_CONFIG = 40

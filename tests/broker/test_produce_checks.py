@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Closed
-from producing import (
+
+from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.records import batch
+from ottla_testing.broker.harness import Closed
+from ottla_testing.broker.producing import (
     SAMPLE,
     Played,
     broken,
@@ -24,9 +26,7 @@ from producing import (
     playing,
     since,
 )
-
-from ottla.protocol.messages.records.produce import ProduceRequest
-from ottla.protocol.records import batch
+from ottla_testing.each import each
 
 RELEASES = ("0.8.2", "0.10.2", "0.11", "2.0", "2.1", "2.3", "2.7", "2.8", "3.7", "3.8", "3.9", "4.3", "ottla")
 WITH_BATCHES = tuple(name for name in RELEASES if since(name, "0.11"))

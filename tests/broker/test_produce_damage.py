@@ -16,7 +16,9 @@ import crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from producing import (
+
+from ottla.protocol.records import batch, compression
+from ottla_testing.broker.producing import (
     NOW,
     SAMPLE,
     Played,
@@ -33,8 +35,6 @@ from producing import (
     since,
     wrapper,
 )
-
-from ottla.protocol.records import batch, compression
 
 UNKNOWN, CORRUPT, ZSTD = -1, 2, 76
 RELEASES = ["0.9", "0.10.2", "2.1", "2.3", "2.4", "2.8", "3.9", "4.3", "ottla"]

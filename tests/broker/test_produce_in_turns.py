@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, only, ping, produce, running
-from patience import PATIENCE_S
-from producing import NOW, broken, made, message, wrapper
 
 from ottla.broker.replica.partition import Partition
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import batch, rows, validate_legacy
 from ottla.protocol.records.batch import Record
+from ottla_testing.broker.harness import Broker, Client, only, ping, produce, running
+from ottla_testing.broker.producing import NOW, broken, made, message, wrapper
+from ottla_testing.patience import PATIENCE_S
 
 STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000  # for as long as that the loop may be kept from others
 MANY = 20_000

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from producing import (
+
+from ottla.broker.releases.profiles import profile
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.records.batch import Header, Record
+from ottla_testing.broker.producing import (
     BEFORE_3,
     FAMILIES,
     HOUR,
@@ -32,10 +35,7 @@ from producing import (
     since,
     wrapper,
 )
-
-from ottla.broker.releases.profiles import profile
-from ottla.protocol.records import batch, legacy
-from ottla.protocol.records.batch import Header, Record
+from ottla_testing.each import each
 
 TIMES, CODEC, SERVER = 32, 76, -1
 APPEND_TIME_BIT = 8

@@ -8,11 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from each import each
-from harness import only, running
-from idempotence import MAX, T0, Sent, Writer, killed, numbered, writing
-from stored_logs import put_log
-from transacting import Owner
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.metadata.producer_ids import COMPARING_MAX, ComparingProducers
@@ -23,6 +18,11 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.broker.harness import only, running
+from ottla_testing.broker.idempotence import MAX, T0, Sent, Writer, killed, numbered, writing
+from ottla_testing.broker.stored_logs import put_log
+from ottla_testing.broker.transacting import Owner
+from ottla_testing.each import each
 
 CHECK_MS = 600_000
 DAY_MS = 24 * 3600 * 1000

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Client, process, running
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.broker.metadata import producer_ids
 from ottla.broker.metadata.log import TOPIC, TOPIC_ID, MetadataLog
@@ -23,6 +17,8 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.broker.harness import Client, process, running
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 NO_ID = (-1, -1)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import produce, records, running
-from producer_logs import NOW, Log, Run, contents, report, runner
 
 from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
 from ottla.tools.kafka.producers import producers
+from ottla_testing.broker.harness import produce, records, running
+from ottla_testing.broker.producer_logs import NOW, Log, Run, contents, report, runner
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Broker, Closed, frame, options, ping, read_answer, running
 
 from ottla.broker.config.definitions import OWN_FACTS, facts
 from ottla.broker.config.log_config import log_config
@@ -26,6 +24,8 @@ from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schema import Versions, empty_value, spec
 from ottla.storage.producers.producer_state import Answer
+from ottla_testing.broker.harness import Broker, Closed, frame, options, ping, read_answer, running
+from ottla_testing.each import each
 
 UNLIMITED = 2**63 - 1
 API_VERSIONS = 18

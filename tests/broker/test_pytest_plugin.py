@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+
+from ottla_testing.patience import PATIENCE_S
 
 Run = Callable[..., "Outcome"]
 BROUGHT = ("ottla", "uvloop", "construct", "structlog", "crc32c", "cramjam")

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from denying import OnlyAllowed
-from each import each
-from harness import Client, running
 
 from ottla.broker.metadata.topology import TopologyNote
 from ottla.broker.network.router import apis_of
@@ -20,6 +17,9 @@ from ottla.protocol.messages.cluster.describe_quorum import DescribeQuorumReques
 from ottla.protocol.messages.cluster.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.messages.security.create_delegation_token import CreateDelegationTokenRequest
+from ottla_testing.broker.denying import OnlyAllowed
+from ottla_testing.broker.harness import Client, running
+from ottla_testing.each import each
 
 METADATA = "__cluster_metadata"
 UNKNOWN = "This server does not host this topic-partition."

@@ -6,13 +6,12 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from harness import response_class, running
-from quota_cases import set_quotas
-
 from ottla.broker.network.router import ROUTES
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla.protocol.schema import empty_value
+from ottla_testing.broker.harness import response_class, running
+from ottla_testing.broker.quota_cases import set_quotas
 
 # Whose answers have none.
 WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adopting import kraft, metadata_batch, values_of
-from harness import Broker, running
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import PATIENCE_S
-from quota_cases import ANY, DEFAULT, EXACT, altering, described, describing, entry, set_quotas
 
 from ottla.broker.admin_api import snapshots
 from ottla.broker.metadata.log import CHANGES_MAX
@@ -22,6 +18,10 @@ from ottla.broker.quotas.stored import literal_address
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_records.metadata_records import ClientQuotaRecord
 from ottla.tools.disk.dump import dump
+from ottla_testing.broker.adopting import kraft, metadata_batch, values_of
+from ottla_testing.broker.harness import Broker, running
+from ottla_testing.broker.quota_cases import ANY, DEFAULT, EXACT, altering, described, describing, entry, set_quotas
+from ottla_testing.patience import PATIENCE_S
 
 BOTH: dict[str, str | None] = {"user": "ann", "client-id": "app"}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Closed, create_topics, ping, running
-from quota_cases import set_quotas
-from quota_world import HELD, TURNS, held, is_heard, limited
 
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import Closed, create_topics, ping, running
+from ottla_testing.broker.quota_cases import set_quotas
+from ottla_testing.broker.quota_world import HELD, TURNS, held, is_heard, limited
 
 # Partitions created and deleted
 

@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, create_topics, fetch, frame, only, ping, produce, records, running
-from quota_cases import set_quotas
-from quota_world import (
+
+from ottla.broker.faults import Faults
+from ottla.broker.faults.actions import throttle as throttle_fault
+from ottla.broker.faults.rules import Rule
+from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
+from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.steps import STEP_RECORDS
+from ottla_testing.broker.harness import Broker, create_topics, fetch, frame, only, ping, produce, records, running
+from ottla_testing.broker.quota_cases import set_quotas
+from ottla_testing.broker.quota_world import (
     EVERY_CLIENT,
     HELD,
     MB,
@@ -25,15 +34,6 @@ from quota_world import (
     size_of,
     wait_after,
 )
-
-from ottla.broker.faults import Faults
-from ottla.broker.faults.actions import throttle as throttle_fault
-from ottla.broker.faults.rules import Rule
-from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
-from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
-from ottla.protocol.records import batch, legacy
-from ottla.protocol.records.compression import Codec
-from ottla.protocol.records.steps import STEP_RECORDS
 
 
 async def test_nothing_is_measured_without_a_quota(tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, fetch, only, records, running
 
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.records import batch, formats
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.producers.txn_index import ABORT, COMMIT
+from ottla_testing import GOLDEN
+from ottla_testing.broker.harness import Broker, Client, fetch, only, records, running
 
-DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
+DIRECTORIES = GOLDEN / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 COMMITTED = 1
 LATEST, MAX_TIMESTAMP = -1, -3

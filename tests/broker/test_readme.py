@@ -12,8 +12,8 @@ import pytest
 
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
 from ottla.broker.config.values import ACTED_ON
+from ottla_testing import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BROKER = ROOT / "broker"
 HERE = (
     *(f"config/{name}.py" for name in ("values", "docs", "definitions", "sources", "dynamic", "named_rules")),

@@ -10,10 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from harness import Broker, fetch, options, produce, records, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replica_cases import outcomes, reassigning
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.metadata.log import MetadataLog
@@ -27,6 +25,8 @@ from ottla.protocol.internal_records.metadata_records import PartitionChangeReco
 from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.cluster.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import Broker, fetch, options, produce, records, values
+from ottla_testing.broker.replica_cases import outcomes, reassigning
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -10,22 +10,17 @@ import os
 import resource
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from controlling import controlled
-from harness import Broker, create_topics, fetch, ping, process, produce, records, running
-from patience import PATIENCE_S
-from test_control_ctl import refused, told
 
 from ottla.broker import Embedded
 from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.config.serve_options import StartupError
 from ottla.broker.faults import Faults, Rule, actions
 from ottla.broker.recording import recorder as recorder_module
-from ottla.broker.recording.exchange import Ending, Exchange
+from ottla.broker.recording.exchange import Ending
 from ottla.broker.recording.files import read_recording
 from ottla.broker.recording.raw_files import RawFiles
 from ottla.broker.recording.recorded import NoRecording, Recording
@@ -33,40 +28,10 @@ from ottla.broker.recording.ring import Ring
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles
-
-FOLDER = Path("/recorded")
-FORMATS = ["jsonl", "pcapng"]
-SECRET = b"geheim"
-
-
-def memory(**more: Any) -> Any:
-    return running(FOLDER, files=MemoryFiles(lambda: 0), **more)
-
-
-def facts(exchange: Exchange) -> tuple[Any, ...]:
-    """What both kinds of files have, to the last bit."""
-    return (
-        *(exchange.number, exchange.peer.number, exchange.api_key, exchange.api_version, exchange.correlation_id),
-        *(exchange.client_id, exchange.request, exchange.response, exchange.ending, exchange.time_ms),
-        *(exchange.request_bytes, exchange.response_bytes, exchange.fault, exchange.reason),
-        *(exchange.software_name, exchange.software_version, exchange.peer.client_port, exchange.peer.listener),
-    )
-
-
-class Sink:
-    """What a recording is held against."""
-
-    def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-
-    def opened(self, peer: Any) -> None: ...
-
-    def begun(self, exchange: Exchange) -> None:
-        self.exchanges.append(exchange)
-
-    def ended(self, exchange: Exchange) -> None: ...
-
-    def closed(self, peer: Any) -> None: ...
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import refused, told
+from ottla_testing.broker.harness import Broker, create_topics, fetch, ping, process, produce, records
+from ottla_testing.broker.recorders import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
 
 async def talk(broker: Broker) -> None:
@@ -188,18 +153,6 @@ async def test_without_contents(kind: str, tmp_path: Path) -> None:
         assert '"value_size":180' in path.read_text()
 
 
-async def settled(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not done():
-            await asyncio.sleep(0.01)
-
-
-async def calls(broker: Broker, count: int, size: int) -> None:
-    client = await broker.client()
-    for _ in range(count):
-        await client.call(produce(records(os.urandom(size))), 9)
-
-
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_it_ends_when_it_is_full(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"full.{kind}"
@@ -258,7 +211,7 @@ def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None
         assert read_recording(path).exchanges == []  # it is there as soon as the broker is
 
         async def talk_and_wait() -> None:
-            from harness import Client
+            from ottla_testing.broker.harness import Client
 
             client = await Client.connect(broker.ports[0])
             for _ in range(20):

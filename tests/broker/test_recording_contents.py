@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from harness import produce
 
 from ottla.broker.recording.contents import without_contents, zeroed
 from ottla.protocol.compiler import build, parse
@@ -15,6 +14,7 @@ from ottla.protocol.messages.records.fetch import FetchResponse
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Header, Record
+from ottla_testing.broker.harness import produce
 
 SECRET = b"s3cret"
 RECORDS = [

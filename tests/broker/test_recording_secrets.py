@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from each import each
 
 from ottla.broker.recording.recorded import exchange_of
 from ottla.broker.recording.secrets import KEYS, blanked, is_secret, may_carry
@@ -18,6 +17,7 @@ from ottla.protocol.messages.configs.incremental_alter_configs import Incrementa
 from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Scram
 from ottla.protocol.primitives import Array, Blob, Fixed, Mark, Nullable, UuidLeaf
 from ottla.protocol.schema import Group, spec, struct_of
+from ottla_testing.each import each
 
 # What is a secret, by message and path. A config's value is one here, since no release knows the config's name.
 SECRET = {

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, fetch, ping, produce, records
 from structlog.testing import capture_logs
-from test_recording import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
 from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.recording import files as files_module
@@ -23,6 +21,8 @@ from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending
 from ottla.broker.recording.files import claim, read_recording
 from ottla.broker.recording.raw_files import RawFiles
+from ottla_testing.broker.harness import Broker, fetch, ping, produce, records
+from ottla_testing.broker.recorders import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
 
 def waiting_of(broker: Broker) -> int:

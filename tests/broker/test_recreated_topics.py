@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, only, produce, records, running
 
 from ottla.protocol.messages.topics.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
+from ottla_testing.broker.harness import Broker, only, produce, records, running
 
 CHECKPOINTS = (
     checkpoint.RECOVERY_POINT,

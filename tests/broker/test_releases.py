@@ -9,11 +9,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from pathlib import Path
 
 import pytest
-from each import each
-from release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
 
 from ottla.broker.network.router import ROUTES, apis_of
 from ottla.broker.network.unserved import why_not_served
@@ -34,8 +31,9 @@ from ottla.broker.releases.profiles import (
 from ottla.protocol.schema import Versions, spec
 from ottla.tools import serve
 from ottla.tools.release_table import markdown
-
-ROOT = Path(__file__).resolve().parents[2]
+from ottla_testing import ROOT
+from ottla_testing.broker.release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
+from ottla_testing.each import each
 
 # What Apache's definitions call valid: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1.
 SIX = ("2.8", "3.0", "3.9", "4.0.0", "4.1", "4.3")

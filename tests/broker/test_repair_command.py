@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, only, produce, records, running
 
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
+from ottla_testing.broker.harness import Broker, only, produce, records, running
 
 LOG = "orders-0/00000000000000000000.log"
 

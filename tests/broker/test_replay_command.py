@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
 
 from ottla.broker import Embedded
 from ottla.broker.network.router import apis_of
@@ -34,6 +33,7 @@ from ottla.tools.replay.expected_differences import SIGNS, Foretelling, guessed_
 from ottla.tools.replay.name_mapping import Ids
 from ottla.tools.replay.value_comparison import Difference
 from ottla.tools.replay.versions import Untold, in_version
+from ottla_testing.each import each
 
 LEFT_ID, RIGHT_ID = b"l" * 16, b"r" * 16
 

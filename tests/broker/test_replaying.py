@@ -8,11 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import harness
 import pytest
-from frame_recordings import in_front_of, played, recorded, unexplained
-from harness import Broker, fetch, only, produce, records
-from patience import PATIENCE_S
 
 from ottla.broker.recording.decoding import request_value, response_value
 from ottla.broker.recording.exchange import Ending, Exchange
@@ -26,6 +22,10 @@ from ottla.protocol.records import batch
 from ottla.tools.replay.comparison import Why
 from ottla.tools.replay.player import node_map
 from ottla.tools.replay.target import Unreachable
+from ottla_testing.broker import harness
+from ottla_testing.broker.frame_recordings import in_front_of, played, recorded, unexplained
+from ottla_testing.broker.harness import Broker, fetch, only, produce, records
+from ottla_testing.patience import PATIENCE_S
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP, SYNC_GROUP = 0, 1, 3, 11, 14
 LATEST = -1

@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 import structlog
-from controlling import controlled
-from harness import Broker, ping, process, produce, records, running
-from test_control_ctl import refused, told
 
 from ottla.broker import logs
 from ottla.broker.errors import ConfigError
@@ -25,6 +22,9 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.tools.serve import parse_serve, serve
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import refused, told
+from ottla_testing.broker.harness import Broker, ping, process, produce, records, running
 
 METADATA = 3
 
@@ -223,7 +223,7 @@ def test_a_broker_begins_with_the_levels_that_are_asked_for(tmp_path: Path) -> N
 
 
 async def ask_once(port: int) -> None:
-    from harness import Client
+    from ottla_testing.broker.harness import Client
 
     client = await Client.connect(port)
     await client.call(ping(), 3)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from harness import Client
-from transacting import Owner
 
 from ottla.broker import Embedded
 from ottla.protocol.messages.records.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla_testing.broker.harness import Client
+from ottla_testing.broker.transacting import Owner
 
 
 async def client_of(broker: Embedded) -> Client:

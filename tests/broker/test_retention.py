@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import Broker, running
 
 from ottla.broker.clock import ManualClock
 from ottla.protocol.records import batch
+from ottla_testing.broker.harness import Broker, running
 
 T0 = 1_700_000_000_000
 CHECK_MS = 300_000

@@ -12,8 +12,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from each import each
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,23 +20,9 @@ from ottla.broker.record_schemas.avro import AvroDecoder
 from ottla.broker.record_schemas.decoder import DECODED_BYTES, DecodeError, SchemaError
 from ottla.broker.record_schemas.protobuf import ProtobufDecoder
 from ottla.broker.record_schemas.schemas import FILE_BYTES_MAX, Schemas, pair_of
+from ottla_testing.broker.schema_samples import ORDER, descriptor_set, encoded, message_class, order
+from ottla_testing.each import each
 
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "namespace": "shop",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "PAID"]}},
-        {"name": "note", "type": ["null", "string"]},
-        {"name": "parts", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
-        {"name": "raw", "type": {"type": "fixed", "name": "Raw", "size": 2}},
-        {"name": "previous", "type": ["null", "Order"]},
-    ],
-}
 SIMPLE: list[tuple[Any, st.SearchStrategy[Any]]] = [
     ("null", st.none()),
     ("boolean", st.booleans()),
@@ -78,12 +62,6 @@ def schemas(draw: st.DrawFn, depth: int = 0) -> tuple[Any, Any]:
     return schema, {f"f{n}": value for n, (_, value) in enumerate(fields)}
 
 
-def encoded(schema: Any, value: Any) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return out.getvalue()
-
-
 @given(schemas())
 def test_avro_values_are_as_fastavro_reads_them(case: tuple[Any, Any]) -> None:
     schema, value = case
@@ -102,15 +80,6 @@ def test_avro_of_any_bytes_is_a_value_or_a_reason(data: bytes) -> None:
         json.dumps(AvroDecoder(json.dumps(ORDER)).decode(data).value, allow_nan=False)
     except DecodeError as error:
         assert "\n" not in str(error)
-
-
-def order(previous: Any = None) -> dict[str, Any]:
-    from decimal import Decimal
-
-    return {
-        "id": 1, "price": Decimal("-1.05"), "at": 1_700_000_000_000, "day": 1, "state": "PAID", "note": "é",
-        "parts": [{"a": 0.5}, {}], "raw": b"\xff\0", "previous": previous,
-    }  # fmt: skip
 
 
 def test_avro_logical_types_and_names_are_shown() -> None:
@@ -166,30 +135,6 @@ def test_avro_bombs_are_refused_before_they_take_memory(schema: Any, data: bytes
         assert tracemalloc.get_traced_memory()[1] < 20 * len(data) + (1 << 24)
     finally:
         tracemalloc.stop()
-
-
-def descriptor_set(*, package: str = "shop", imports: tuple[str, ...] = ()) -> bytes:
-    """A file with the messages Order (with a nested Line, and itself in itself) and Other."""
-    field = descriptor_pb2.FieldDescriptorProto
-    one = descriptor_pb2.FileDescriptorProto(name="orders.proto", package=package, syntax="proto3", dependency=imports)
-    message = one.message_type.add(name="Order")
-    message.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
-    message.field.add(name="note_text", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    line = message.nested_type.add(name="Line")
-    line.field.add(name="sku", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    at = {"type": field.TYPE_MESSAGE, "label": field.LABEL_REPEATED}
-    message.field.add(name="lines", number=3, type_name=f".{package}.Order.Line", **at)
-    message.field.add(name="orders", number=4, type_name=f".{package}.Order", **at)
-    other = one.message_type.add(name="Other")
-    other.field.add(name="flag", number=1, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
-    return descriptor_pb2.FileDescriptorSet(file=[one]).SerializeToString()
-
-
-def message_class(name: str) -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    for one in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set()).file:
-        pool.AddSerializedFile(one.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
 def test_protobuf_values_are_decoded_plain_and_in_confluents_format() -> None:

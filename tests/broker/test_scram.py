@@ -11,11 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adopting import kraft, metadata_batch, values_of
-from denying import OnlyAllowed
-from dumping import Run, runner
-from each import each
-from harness import Client, frame, read_answer, running
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +25,11 @@ from ottla.protocol.messages.security.alter_user_scram_credentials import AlterU
 from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.records import steps
 from ottla.protocol.records.steps import Steps
+from ottla_testing.broker.adopting import kraft, metadata_batch, values_of
+from ottla_testing.broker.denying import OnlyAllowed
+from ottla_testing.broker.dumping import Run, runner
+from ottla_testing.broker.harness import Client, frame, read_answer, running
+from ottla_testing.each import each
 
 SHA_256, SHA_512 = 1, 2
 TWICE = (92, "A user credential cannot be altered twice in the same request")

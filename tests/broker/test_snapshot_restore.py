@@ -16,10 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from failing_files import CHANGES, FailingFiles
-from patience import PATIENCE_S
-from restore_child import BEFORE, SINCE, change, contents, fill
-from test_serve import serving
 
 from ottla.broker import Embedded
 from ottla.broker.admin_api import operations, snapshot_folders
@@ -31,8 +27,13 @@ from ottla.tools.disk.formats import formats
 from ottla.tools.disk.import_dir import import_dir
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
+from ottla_testing import SUPPORT
+from ottla_testing.broker.restore_child import BEFORE, SINCE, change, contents, fill
+from ottla_testing.broker.serving import serving
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.failing_files import CHANGES, FailingFiles
 
-CHILD = Path(__file__).with_name("restore_child.py")
+CHILD = SUPPORT / "broker" / "restore_child.py"
 KEPT = {"t": BEFORE, "early": []}
 CHANGED = {"t": sorted([*BEFORE, *SINCE]), "late": []}
 

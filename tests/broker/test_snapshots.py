@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configuring import GROUP, LOGGER, SET, change, listed, shown
-from harness import Client, Closed, fetch, produce, records
 from hypothesis import given
 from hypothesis import strategies as st
-from transacting import Owner
 
 from ottla.broker import Embedded
 from ottla.broker.admin_api import operations
@@ -29,6 +26,9 @@ from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.configuring import GROUP, LOGGER, SET, change, listed, shown
+from ottla_testing.broker.harness import Client, Closed, fetch, produce, records
+from ottla_testing.broker.transacting import Owner
 
 DAY_MS = 86_400_000
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adopting import OWN, CountingFiles, begin, finish, told
-from harness import Broker, fetch, only, produce, records, running, values
 from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
@@ -15,6 +13,8 @@ from ottla.broker.logs import get_logger
 from ottla.broker.replica.start_progress import EACH_MS, QUIET_MS, Opening
 from ottla.protocol.records import batch
 from ottla.storage.log import recovery
+from ottla_testing.broker.adopting import OWN, CountingFiles, begin, finish, told
+from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running, values
 
 
 class TickingClock(ManualClock):

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from harness import Broker, Client, fetch, only, running
 from kafka.record import MemoryRecords
 
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec
+from ottla_testing.broker.harness import Broker, Client, fetch, only, running
 
 T0 = 1_700_000_000_000
 FETCH = 1

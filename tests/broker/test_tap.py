@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, frame, produce, records, running
-from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker.admin_api.seen_requests import SeenRequest
@@ -24,6 +22,8 @@ from ottla.protocol.messages.records.fetch import FetchRequest
 from ottla.protocol.messages.security.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Alter
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.harness import Broker, frame, produce, records, running
+from ottla_testing.patience import PATIENCE_S
 
 FOLDER = Path("/tapped")
 

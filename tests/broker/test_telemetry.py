@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, ping, running
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.cluster.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from ottla.protocol.messages.cluster.push_telemetry import PushTelemetryRequest
 from ottla.protocol.records.compression import compress
+from ottla_testing.broker.harness import Broker, Client, ping, running
 
 ON = {"ottla.client.telemetry": "true"}
 ID = bytes(range(1, 17))

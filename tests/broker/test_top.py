@@ -13,17 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controlling import controlled
-from each import each
-from harness import produce, records
-from test_control_ctl import told
-from top_world import HOSTILE, SHOWN_HOSTILE, client, group, overview, producer, slow, topic, waiting
 
 from ottla.storage.io.memory import MemoryFiles
 from ottla.tools.top.command import top
 from ottla.tools.top.plain import page
 from ottla.tools.top.rates import History
 from ottla.tools.top.tables import TABS, details, trend
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.ctl_runs import told
+from ottla_testing.broker.harness import produce, records
+from ottla_testing.broker.top_world import (
+    HOSTILE,
+    SHOWN_HOSTILE,
+    client,
+    group,
+    overview,
+    producer,
+    slow,
+    topic,
+    waiting,
+)
+from ottla_testing.each import each
 
 
 def rates(told: dict[str, Any], kind: str, number: int = 0) -> dict[str, float | None]:

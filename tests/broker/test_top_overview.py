@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controlling import controlled
-from harness import fetch, frame, produce, records
 
 from ottla.broker.admin_api.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, TEXT_MAX, Activity
 from ottla.broker.admin_api.overview import Asked, Overviews, _waiting
@@ -19,6 +17,8 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.storage.io.memory import MemoryFiles
+from ottla_testing.broker.controlling import controlled
+from ottla_testing.broker.harness import fetch, frame, produce, records
 
 SECOND = 1_000_000_000
 METADATA, FETCH, JOIN_GROUP = 3, 1, 11

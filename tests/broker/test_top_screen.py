@@ -9,15 +9,25 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
-from top_world import HOSTILE, SHOWN_HOSTILE, client, group, overview, producer, slow, topic, waiting
 
 from ottla.tools.ctl.http_client import Unreachable
 from ottla.tools.top.app import HELP, Top
 from ottla.tools.top.widgets import Rows, TabBar, Words
+from ottla_testing.broker.top_world import (
+    HOSTILE,
+    SHOWN_HOSTILE,
+    client,
+    group,
+    overview,
+    producer,
+    slow,
+    topic,
+    waiting,
+)
+from ottla_testing.patience import PATIENCE_S
 
 NARROW, WIDE = (80, 24), (160, 50)
 

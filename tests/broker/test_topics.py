@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
-from harness import Broker, Client, create_topics, fetch, new_topic, only, produce, records, running
 
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
@@ -24,6 +22,18 @@ from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTop
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.primitives import ZERO_UUID
+from ottla_testing.broker.harness import (
+    Broker,
+    Client,
+    create_topics,
+    fetch,
+    new_topic,
+    only,
+    produce,
+    records,
+    running,
+)
+from ottla_testing.each import each
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)

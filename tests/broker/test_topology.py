@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, fetch, new_topic, only, produce, records, running, values
-from patience import PATIENCE_S
 
 from ottla.broker.metadata.nodes import Nodes
 from ottla.broker.metadata.topology import TopologyError
@@ -19,6 +17,8 @@ from ottla.protocol.messages.topics.create_partitions import CreatePartitionsReq
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import Broker, fetch, new_topic, only, produce, records, running, values
+from ottla_testing.patience import PATIENCE_S
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, ping, running
-from patience import PATIENCE_S
-from transacting import Owner
 
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
@@ -27,6 +24,9 @@ from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
+from ottla_testing.broker.harness import Broker, Client, ping, running
+from ottla_testing.broker.transacting import Owner
+from ottla_testing.patience import PATIENCE_S
 
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 GROUP, TRANSACTION = 0, 1

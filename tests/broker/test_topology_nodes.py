@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from harness import Closed, ping, running
 
 from ottla.broker.config.serve_options import StartupError, serve_options
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
+from ottla_testing.broker.harness import Closed, ping, running
 
 
 def made(brokers: int, **configs: str):  # type: ignore[no-untyped-def]

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Broker, fetch, only, produce, records, running, values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from ottla.broker.metadata.topology import TopologyError
 from ottla.broker.replica.assignment import NO_LEADER, Assignment
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import Broker, fetch, only, produce, records, running, values
 
 NODES = 3
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, fetch, new_topic, only, process, produce, records, running
-from transacting import Owner, described
 
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
@@ -26,6 +24,8 @@ from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTop
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.protocol.records import batch, legacy
+from ottla_testing.broker.harness import Client, fetch, new_topic, only, process, produce, records, running
+from ottla_testing.broker.transacting import Owner, described
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 BROKER = 4  # a ConfigResource type

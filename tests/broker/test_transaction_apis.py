@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, running
-from transacting import TIMEOUT_MS, Owner, committed, described, errors_of, read_committed
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
@@ -18,6 +16,8 @@ from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartit
 from ottla.protocol.messages.transactions.describe_transactions import DescribeTransactionsRequest
 from ottla.protocol.messages.transactions.list_transactions import ListTransactionsRequest
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.harness import Broker, running
+from ottla_testing.broker.transacting import TIMEOUT_MS, Owner, committed, described, errors_of, read_committed
 
 T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)
 FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from each import each
-from harness import running
-from transacting import Owner, committed, described, read_committed
 
 from ottla.broker.releases.profiles import PROFILE_NAMES, profile
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.harness import running
+from ottla_testing.broker.transacting import Owner, committed, described, read_committed
+from ottla_testing.each import each
 
 INIT, ADD, ADD_OFFSETS, END, COMMIT, PRODUCE, FETCH, DESCRIBE = 22, 24, 25, 26, 28, 0, 1, 65
 WITH_TRANSACTIONS = [name for name in PROFILE_NAMES if END in profile(name).served]

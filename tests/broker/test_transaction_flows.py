@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import Broker, fetch, only, records, running, values
-from transacting import IMPLICIT_PRODUCE, PRODUCE, READ_COMMITTED, Owner, committed, described, read_committed
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
+from ottla_testing.broker.harness import Broker, fetch, only, records, running, values
+from ottla_testing.broker.transacting import (
+    IMPLICIT_PRODUCE,
+    PRODUCE,
+    READ_COMMITTED,
+    Owner,
+    committed,
+    described,
+    read_committed,
+)
 
 T0, T1 = ("t", 0), ("t", 1)
 GENERATIONS = pytest.mark.parametrize("implicit", [False, True], ids=["version 0", "version 2"])

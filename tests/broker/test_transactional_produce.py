@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, fetch, only, produce, records, running
-from held_syncs import holding, set_config, still_waits
-from patience import PATIENCE_S
 
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
+from ottla_testing.broker.harness import Broker, Client, fetch, only, produce, records, running
+from ottla_testing.broker.held_syncs import holding, set_config, still_waits
+from ottla_testing.patience import PATIENCE_S
 
 NOW = 1_700_000_000_000
 UNKNOWN = 49

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from denying import OnlyAllowed
-from dumping import Run, runner
-from each import each
-from harness import Client, produce, records, running
 
 from ottla.broker import Embedded
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
+from ottla_testing.broker.denying import OnlyAllowed
+from ottla_testing.broker.dumping import Run, runner
+from ottla_testing.broker.harness import Client, produce, records, running
+from ottla_testing.each import each
 
 TV = "transaction.version"
 UP, SAFE, UNSAFE = 1, 2, 3

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, only, produce, records, running
 
 from ottla.protocol.records import batch
 from ottla.storage import inspect
 from ottla.tools.disk.dump import dump
 from ottla.tools.disk.formats import formats
 from ottla.tools.disk.verify import verify
+from ottla_testing.broker.harness import Broker, only, produce, records, running
 
 LOG = "orders-0/00000000000000000000.log"
 

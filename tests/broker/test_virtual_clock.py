@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock, SystemClock
 from ottla.broker.virtual_clock import VirtualClock
+from ottla_testing.patience import PATIENCE_S
 
 T0 = 1_795_000_000_000
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import running
-from transacting import Owner, committed, described, marked, marking, read_committed
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.protocol.messages.transactions.write_txn_markers import WriteTxnMarkersRequest
+from ottla_testing.broker.harness import running
+from ottla_testing.broker.transacting import Owner, committed, described, marked, marking, read_committed
 
 T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)
 

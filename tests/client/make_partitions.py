@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -18,8 +17,6 @@ TABLE = HERE / "partitions.json"
 COUNTS = [1, 2, 3, 7, 64, 1000]
 JAVA_RELEASES = ("4.3.1", "2.8.2")
 LIBRDKAFKA = ("consistent_random", "murmur2_random")
-
-sys.path.insert(0, str(HERE.parent / "interop"))
 
 
 def keys() -> list[bytes]:
@@ -31,7 +28,7 @@ def keys() -> list[bytes]:
 
 
 def of_java(release: str, chosen: list[bytes]) -> list[list[int | None]]:
-    from checks import jars, java  # type: ignore[import-not-found]
+    from ottla_testing.interop.checks import jars, java
 
     folder = jars(f"kafka-clients-{release}", [f"org.apache.kafka:kafka-clients:{release}"])
     arguments = [",".join(map(str, COUNTS)), *(f"x{key.hex()}" for key in chosen)]
@@ -61,9 +58,10 @@ def of_librdkafka(address: str, partitioner: str, chosen: list[bytes]) -> list[l
 
 
 def main() -> None:
-    from checks import broker  # type: ignore[import-not-found]
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
+
+    from ottla_testing.interop.checks import broker
 
     chosen = keys()
     columns = {f"java {release}": of_java(release, chosen) for release in JAVA_RELEASES}

@@ -7,12 +7,12 @@ import itertools
 from random import Random
 
 import pytest
-from simulated_loop import SimulatedLoop
 
 from ottla.client.net.errors import BufferFull, ClientClosed, InvalidRequest, UnsupportedVersion
 from ottla.client.producer.accumulator import BATCH_OVERHEAD, Accumulator, Batch, PartitionQueue, RecordMetadata
 from ottla.client.producer.batches import encode, magic_of
 from ottla.protocol.records import batch, formats
+from ottla_testing.client.simulated_loop import SimulatedLoop
 
 
 def made(buffer_bytes: int = 1000) -> tuple[Accumulator, list[Batch]]:

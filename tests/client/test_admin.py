@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from administering import RELEASES, administering, code, codes, since, unsupported
-from harness import produce, records, running  # type: ignore[import-not-found]
-from reading import NOW_MS, write
 
 from ottla.client import Admin
 from ottla.client.admin.admin import (
@@ -36,6 +33,9 @@ from ottla.client.net.errors import (
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import ZERO_UUID
+from ottla_testing.broker.harness import produce, records, running
+from ottla_testing.client.administering import RELEASES, administering, code, codes, since, unsupported
+from ottla_testing.client.reading import NOW_MS, write
 
 T = ConfigResource.topic("t")
 

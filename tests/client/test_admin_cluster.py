@@ -6,11 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from administering import RELEASES, administering, code, codes, since, unsupported
-from harness import running  # type: ignore[import-not-found]
-from reading import NOW_MS
-from scripted import ScriptedNetwork, metadata
-from test_admin_retries import TWO, in_turn, run
 
 from ottla.client import Producer
 from ottla.client.admin.admin import (
@@ -27,6 +22,11 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from ottla.protocol.messages.cluster.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import running
+from ottla_testing.client.admin_calls import TWO, in_turn, run
+from ottla_testing.client.administering import RELEASES, administering, code, codes, since, unsupported
+from ottla_testing.client.reading import NOW_MS
+from ottla_testing.client.scripted import ScriptedNetwork, metadata
 
 
 @pytest.mark.parametrize("release", RELEASES)

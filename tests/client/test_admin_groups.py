@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from administering import RELEASES, administering, since, time_going_on
-from harness import running  # type: ignore[import-not-found]
-from reading import consumer_of, read, write
 
 from ottla.client.admin.admin import GroupDescription, OffsetAndMetadata
 from ottla.client.net.errors import KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.harness import running
+from ottla_testing.client.administering import RELEASES, administering, since, time_going_on
+from ottla_testing.client.reading import consumer_of, read, write
 
 QUICK = {"group.initial.rebalance.delay.ms": "0"}
 

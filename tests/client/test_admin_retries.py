@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripted import CLOSE, SILENT, ScriptedBroker, ScriptedNetwork, metadata
 
 from ottla.client.admin.admin import LATEST, Admin, ConfigResource, GroupDescription
 from ottla.client.net.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut
@@ -20,6 +18,8 @@ from ottla.protocol.messages.groups.list_groups import ListGroupsRequest, ListGr
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.client.admin_calls import TWO, in_turn, run
+from ottla_testing.client.scripted import CLOSE, SILENT, ScriptedBroker, ScriptedNetwork, metadata
 
 VERSIONS = {
     MetadataRequest: "0-13",
@@ -29,38 +29,11 @@ VERSIONS = {
     DescribeGroupsRequest: "0-6",
     ListGroupsRequest: "0-5",
 }
-TWO = {1: ("one", 9092), 2: ("two", 9092)}
 
 
 @pytest.fixture
 def network() -> ScriptedNetwork:
     return ScriptedNetwork()
-
-
-def run(network: ScriptedNetwork, call: Callable[[Admin], Any], **options: Any) -> tuple[Any, float]:
-    """What a call answers or raises, and how many seconds it took."""
-
-    async def main() -> tuple[Any, float]:
-        async with Admin("one", random=random.Random(1), **options) as admin:
-            since = network.loop.time()
-            try:
-                answer = await call(admin)
-            except Exception as error:
-                answer = error
-            return answer, network.loop.time() - since
-
-    return network.run(main())
-
-
-def in_turn(*answers: Any) -> Callable[..., Any]:
-    """Each answer once, the last for ever; functions are asked."""
-    left = list(answers)
-
-    def answer(request: Any, version: int, link: Any) -> Any:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        return found(request) if callable(found) else found
-
-    return answer
 
 
 def brokers(network: ScriptedNetwork, *answers: Any) -> tuple[ScriptedBroker, ScriptedBroker]:

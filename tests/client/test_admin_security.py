@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from administering import RELEASES, administering, code, codes, since
-from harness import running  # type: ignore[import-not-found]
-from scripted import ScriptedNetwork, metadata
-from test_admin_retries import in_turn, run
 
 from ottla.client.admin.admin import (
     ANY_NAME,
@@ -32,6 +28,10 @@ from ottla.protocol.messages.security.create_acls import CreateAclsRequest, Crea
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker.harness import running
+from ottla_testing.client.admin_calls import in_turn, run
+from ottla_testing.client.administering import RELEASES, administering, code, codes, since
+from ottla_testing.client.scripted import ScriptedNetwork, metadata
 
 SUPER = {"super.users": "User:ANONYMOUS"}
 KRAFT = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import harness  # type: ignore[import-not-found]
 import pytest
 from aiokafka import AIOKafkaConsumer
-from patience import PATIENCE_S
-from reading import consumer_of, read, values, write
 
 from ottla.client import Consumer
 from ottla.client.consumer.consumer import OffsetAndMetadata
 from ottla.client.net.errors import ClientClosed, ClientError, KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.leave_group import LeaveGroupRequest
+from ottla_testing.broker import harness
+from ottla_testing.client.reading import consumer_of, read, values, write
+from ottla_testing.patience import PATIENCE_S
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1"}
 WITH_GROUPS = ("0.9", "0.10.2", "0.11", "2.8", "3.9", "4.3", "ottla")

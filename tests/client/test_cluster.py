@@ -8,9 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-import harness  # type: ignore[import-not-found]
 import pytest
-from scripted import CLOSE, SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 
 from ottla.client.net.cluster import TRANSACTION, Cluster
 from ottla.client.net.errors import ClientClosed, ConnectionLost, KafkaError, NoSuchTopic, UnsupportedVersion
@@ -19,6 +17,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.broker import harness
+from ottla_testing.client.scripted import CLOSE, SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 
 MODERN = {MetadataRequest: "0-13", FindCoordinatorRequest: "0-6"}
 ONE = {1: ("one", 9092)}

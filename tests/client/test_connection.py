@@ -8,11 +8,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import harness  # type: ignore[import-not-found]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted import CLOSE, SILENT, Heard, Later, ScriptedNetwork, bytes_of, metadata
 
 from ottla.client.net.connection import OLD_VERSIONS, Connection, connect
 from ottla.client.net.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
@@ -22,6 +20,8 @@ from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import Versions
+from ottla_testing.broker import harness
+from ottla_testing.client.scripted import CLOSE, SILENT, Heard, Later, ScriptedNetwork, bytes_of, metadata
 
 MODERN = {MetadataRequest: "0-13", ListOffsetsRequest: "0-11"}
 ONE = {1: ("one", 9092)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import harness  # type: ignore[import-not-found]
 import pytest
-from reading import NOW_MS, RELEASES, consumer_of, read, values, write
+
+from ottla_testing.broker import harness
+from ottla_testing.client.reading import NOW_MS, RELEASES, consumer_of, read, values, write
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import harness  # type: ignore[import-not-found]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import NOW_MS, consumer_of, read, values, write
 
 from ottla.client.consumer.records import Chunk
 from ottla.client.net.errors import ClientError, ConfigError, KafkaError, MessageTooLarge
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Header, Record
+from ottla_testing.broker import harness
+from ottla_testing.client.reading import NOW_MS, consumer_of, read, values, write
 
 
 def records(*offsets: int) -> list[Record]:

@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Set
 
 import pytest
-from model_history import (
+
+from ottla.broker.releases.profiles import OWN
+from ottla_testing.client.model_history import (
     DOUBLED,
     FATAL_WITHOUT_LOSS,
     LOST_AT_NEW_START,
@@ -30,9 +32,7 @@ from model_history import (
     Failed,
     Note,
 )
-from model_run import Kind, Outcome, run
-
-from ottla.broker.releases.profiles import OWN
+from ottla_testing.client.model_run import Kind, Outcome, run
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_MODEL_SEED")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from each import each
-from model_history import (
+from ottla_testing.client.model_history import (
     DOUBLED,
     FAILED_WITHOUT_REASON,
     FATAL_WITHOUT_LOSS,
@@ -30,6 +29,7 @@ from model_history import (
     Started,
     check,
 )
+from ottla_testing.each import each
 
 
 def sent(*records: int, producer: int = 1, partition: int = 0) -> list[Event]:

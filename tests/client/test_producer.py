@@ -9,14 +9,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from each import each
-from produced_logs import headers_of, idempotent, producing, records_of, running  # type: ignore[attr-defined]
 
 from ottla.client.net import errors
 from ottla.client.producer.partitioners import java_partition
 from ottla.client.producer.producer import Producer, RecordMetadata
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
+from ottla_testing.client.produced_logs import headers_of, idempotent, producing, records_of, running  # type: ignore[attr-defined]
+from ottla_testing.each import each
 
 BEFORE_3 = {"inter.broker.protocol.version": "2.8"}
 MANY = [(f"key {n % 7}".encode(), f"value {n}".encode()) for n in range(300)]

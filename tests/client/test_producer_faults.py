@@ -8,14 +8,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from model_history import Event
-from simulated_broker import HOST, PORT, TOPIC, SimulatedBroker
-from simulated_network import NO_FAULTS, SimulatedNetwork
 
 from ottla.client.net import errors
 from ottla.client.producer.producer import Producer, RecordMetadata
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import formats
+from ottla_testing.client.model_history import Event
+from ottla_testing.client.simulated_broker import HOST, PORT, TOPIC, SimulatedBroker
+from ottla_testing.client.simulated_network import NO_FAULTS, SimulatedNetwork
 
 FIRST_EPOCH = 32767
 

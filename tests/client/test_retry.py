@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulated_loop import STARTED_AT_S, SimulatedLoop
 
 from ottla.client.net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, RequestTimedOut
 from ottla.client.net.retry import retry
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.client.simulated_loop import STARTED_AT_S, SimulatedLoop
 
 MOVED = KafkaError(ErrorCode.NOT_COORDINATOR)
 REFUSED = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)

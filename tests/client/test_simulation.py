@@ -9,10 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from model_history import Appended, Cut, Event, FinalLog, Started
-from simulated_broker import HOST, PORT, SERVED, TOPIC, SimulatedBroker, shown, value_of
-from simulated_loop import STARTED_AT_S, NothingLeft, SimulatedLoop
-from simulated_network import Faults, SimulatedNetwork
 
 from ottla.protocol.compiler import builder, parse
 from ottla.protocol.errors import ErrorCode
@@ -22,6 +18,10 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
+from ottla_testing.client.model_history import Appended, Cut, Event, FinalLog, Started
+from ottla_testing.client.simulated_broker import HOST, PORT, SERVED, TOPIC, SimulatedBroker, shown, value_of
+from ottla_testing.client.simulated_loop import STARTED_AT_S, NothingLeft, SimulatedLoop
+from ottla_testing.client.simulated_network import Faults, SimulatedNetwork
 
 Asked = ProduceRequest.TopicProduceData
 

@@ -9,8 +9,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from each import each
-from scripted import SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 
 from ottla.client.net.connection import THROTTLED_SINCE, Connection, connect, response_class
 from ottla.client.net.errors import RequestTimedOut
@@ -18,6 +16,8 @@ from ottla.protocol import messages
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import spec
+from ottla_testing.client.scripted import SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
+from ottla_testing.each import each
 
 ONE = {1: ("one", 9092)}
 ASKED = MetadataRequest(topics=[])

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import BEFORE, BEHIND, Door
-from patience import PATIENCE_S
-from produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
 
 from ottla.client import Consumer, GroupMetadata, Producer
 from ottla.client.net import errors
@@ -26,6 +23,9 @@ from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.schema import spec
+from ottla_testing.client.door import BEFORE, BEHIND, Door
+from ottla_testing.client.produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
+from ottla_testing.patience import PATIENCE_S
 
 RELEASES = ("0.11", "1.0", "2.0", "2.4", "2.5", "2.8", "3.0", "3.5", "3.6", "3.9", "4.0", "4.3", "ottla")
 FEW = ("0.11", "2.4", "2.8", "3.9", "4.3", "ottla")

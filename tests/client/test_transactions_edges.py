@@ -9,9 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from door import BEHIND, Door
-from patience import PATIENCE_S
-from produced_logs import producing, running  # type: ignore[attr-defined]
 
 from ottla.client import Consumer, GroupMetadata, Producer
 from ottla.client.net import errors
@@ -24,6 +21,9 @@ from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.records import formats
 from ottla.protocol.schema import Versions, spec
+from ottla_testing.client.door import BEHIND, Door
+from ottla_testing.client.produced_logs import producing, running  # type: ignore[attr-defined]
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("how", ["in time", "cancelled"])

@@ -14,9 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from each import each
-from simulated_network import Faults
-from transactional_world import PARTITIONS, World
 
 from ottla.client.net import errors
 from ottla.client.producer.sender import Sender
@@ -25,6 +22,9 @@ from ottla.client.producer.transactions.manager import Transactions
 from ottla.client.producer.transactions.state_machine import Added, Standing, State, Take
 from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.schema import spec
+from ottla_testing.client.simulated_network import Faults
+from ottla_testing.client.transactional_world import PARTITIONS, World
+from ottla_testing.each import each
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 COUNT = max(1, int(3 * SCALE))

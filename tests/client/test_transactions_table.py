@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from each import each
 
 from ottla.client.net import errors
 from ottla.client.producer.transactions.state_machine import (
@@ -44,6 +43,7 @@ from ottla.client.producer.transactions.state_machine import (
     judge,
 )
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.each import each
 
 ONE, TWO = ("t", 0), ("t", 1)
 REFUSED = errors.KafkaError(ErrorCode.MESSAGE_TOO_LARGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,17 +13,14 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 with warnings.catch_warnings():
     # kafka-python causes a warning while it is imported, attributed to the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.admin
     import kafka.net.inet
 
-from running_broker import RunningBroker
-
 from ottla.broker import Embedded
+from ottla_testing.clients.running_broker import RunningBroker
 
 NUMBERS = count()
 
@@ -73,7 +71,7 @@ def topic(name: str, broker: RunningBroker, create: Callable[..., str]) -> str:
 @pytest.fixture(scope="session")
 def create() -> Callable[..., str]:
     """`create(address, topic, partitions=1, **configs)` makes a topic, config names with _ for the dots."""
-    from four_clients import create_topic
+    from ottla_testing.clients.four_clients import create_topic
 
     return create_topic
 
@@ -93,3 +91,16 @@ def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iter
     yield
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def readme_broker(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker process for one program of the README."""
+    command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+    assert process.returncode == 0

@@ -30,10 +30,10 @@ from kafka.errors import (
     SecurityDisabledError,
     TopicAuthorizationFailedError,
 )
-from patience import PATIENCE_MS, PATIENCE_S
-from running_broker import RunningBroker
 
 from ottla.broker import Embedded
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_MS, PATIENCE_S
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 READ, WRITE, ALL, DESCRIBE = ACLOperation.READ, ACLOperation.WRITE, ACLOperation.ALL, ACLOperation.DESCRIBE

@@ -25,16 +25,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
-from four_clients import READERS, WRITERS, run_kcat
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import ConfigResource as PyConfigResource
 from kafka.admin import ConfigResourceType as PyConfigResourceType
 from kafka.errors import GroupIdNotFoundError, InvalidConfigurationError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PyTopicPartition
-from mixed_records import mixed
-from patience import PATIENCE_S
-from running_broker import RunningBroker
+
+from ottla_testing.clients.four_clients import READERS, WRITERS, run_kcat
+from ottla_testing.clients.mixed_records import mixed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture

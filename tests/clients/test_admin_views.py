@@ -11,15 +11,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
-from four_clients import WRITERS
 from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition as PyTopicPartition
-from mixed_records import mixed
-from patience import PATIENCE_S
-from running_broker import RunningBroker
 
 from ottla.client import Admin
 from ottla.client.admin import admin as own
+from ottla_testing.clients.four_clients import WRITERS
+from ottla_testing.clients.mixed_records import mixed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture

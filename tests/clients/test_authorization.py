@@ -28,9 +28,9 @@ from kafka.errors import (
     TransactionalIdAuthorizationFailedError,
 )
 from kafka.structs import TopicPartition as PyTopicPartition
-from patience import PATIENCE_MS, PATIENCE_S
 
 from ottla.broker import Embedded
+from ottla_testing.patience import PATIENCE_MS, PATIENCE_S
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CONFIGS = {

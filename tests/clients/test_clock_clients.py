@@ -11,10 +11,10 @@ from aiokafka.errors import CommitFailedError as AioCommitFailedError
 from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import CommitFailedError as PyCommitFailedError
-from patience import PATIENCE_S
-from quick_clients import CLIENTS, consuming, producing
 
 from ottla.broker import Embedded
+from ottla_testing.clients.quick_clients import CLIENTS, consuming, producing
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -21,13 +20,11 @@ from confluent_kafka.admin._scram import (
 )
 from kafka.admin import KafkaAdminClient
 from kafka.admin import _users as kafka_users  # type: ignore[import-untyped]
-from running_broker import RunningBroker
 
 from ottla.broker import Embedded
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
-from harness import Broker, running  # type: ignore[import-not-found]
-from patience import PATIENCE_S
+from ottla_testing.broker.harness import Broker, running
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from four_clients import READERS, WRITERS
-from mixed_records import difference, mixed
-from patience import PATIENCE_S
-from running_broker import RunningBroker
 
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ottla_testing.clients.four_clients import READERS, WRITERS
+from ottla_testing.clients.mixed_records import difference, mixed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 CONNECTIONS = 2_000
 FETCH, METADATA = 1, 3

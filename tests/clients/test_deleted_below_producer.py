@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
-from transactional import PRODUCERS, librdkafka
 
 from ottla.broker import Embedded
+from ottla_testing.clients.transactional import PRODUCERS, librdkafka
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 ROUNDS = 3

@@ -17,11 +17,22 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from copier import Settings, transformed
-from copying import NEVER, Input, Loop, Pipelines, committed_offsets, end_offsets, faults, pipelines, random_death
-from four_clients import create_topic
-from running_broker import RunningBroker
-from transactional import librdkafka
+
+from ottla_testing.clients.copier import Settings, transformed
+from ottla_testing.clients.copying import (
+    NEVER,
+    Input,
+    Loop,
+    Pipelines,
+    committed_offsets,
+    end_offsets,
+    faults,
+    pipelines,
+    random_death,
+)
+from ottla_testing.clients.four_clients import create_topic
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.clients.transactional import librdkafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

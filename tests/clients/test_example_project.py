@@ -1,6 +1,6 @@
 """The example project, run as its user runs it: from Ottla's wheel in an environment of its own, with pytest-xdist.
 
-Every run takes another share of its tests, all of them from OTTLA_TEST_SCALE 5 on; `tests/examples/installed.py` by
+Every run takes another share of its tests, all of them from OTTLA_TEST_SCALE 5 on; `ottla_testing.installed` by
 itself runs all, and says how long they take.
 """
 
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-from installed import build_wheel, install, run_tests
+from ottla_testing.installed import build_wheel, install, run_tests
 
 SHARE = 5  # at scale 1 every fifth test
 TESTS = 200  # there are at least so many

@@ -16,9 +16,9 @@ from aiokafka.errors import CorruptRecordException
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import CommitFailedError as PyCommitFailedError
 from kafka.errors import CorruptRecordError
-from quick_clients import CLIENTS, code_of, consuming
 
 from ottla.broker import Embedded
+from ottla_testing.clients.quick_clients import CLIENTS, code_of, consuming
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

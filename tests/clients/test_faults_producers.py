@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import KafkaConnectionError as PyKafkaConnectionError
 from kafka.errors import KafkaTimeoutError as PyKafkaTimeoutError
 from kafka.errors import RequestTimedOutError as PyRequestTimedOutError
-from quick_clients import CLIENTS, code_of, producing
 
 from ottla.broker import Embedded
+from ottla_testing.clients.quick_clients import CLIENTS, code_of, producing
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
-from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.client import Producer as OttlaProducer
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 

@@ -6,14 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-ADDRESS = "127.0.0.1:9092"  # what the README says; each test puts its own broker's in its place
+from ottla_testing.clients.readme import ADDRESS, README
+from ottla_testing.patience import PATIENCE_S
 
 
 def examples() -> dict[str, str]:
@@ -33,18 +31,6 @@ EXAMPLES = examples()
 RUNNABLE = [name for name in EXAMPLES if name != "kcat" or shutil.which("kcat")]
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.terminate()
-    assert process.returncode == 0
-
-
 def test_there_is_one_for_each_client() -> None:
     assert list(EXAMPLES) == ["kafka-python", "confluent-kafka", "aiokafka", "kcat", "ottla"]
     assert all(ADDRESS in program for program in EXAMPLES.values())
@@ -52,8 +38,8 @@ def test_there_is_one_for_each_client() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", RUNNABLE)
-def test_the_first_use_works_as_written(client: str, address: str, tmp_path: Path) -> None:
-    program = EXAMPLES[client].replace(ADDRESS, address)
+def test_the_first_use_works_as_written(client: str, readme_broker: str, tmp_path: Path) -> None:
+    program = EXAMPLES[client].replace(ADDRESS, readme_broker)
     command = ["sh", "-ec", program] if client == "kcat" else [sys.executable, "-c", program]
     outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert outcome.returncode == 0, outcome.stderr

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
-from test_first_use import ADDRESS, README, address
 
-__all__ = ["address"]
+from ottla_testing.clients.readme import ADDRESS, README
+from ottla_testing.patience import PATIENCE_S
 
 
 def examples() -> dict[str, str]:
@@ -31,8 +30,8 @@ def test_there_is_one_for_each_client_that_has_transactions() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", EXAMPLES)
-def test_transactions_work_as_written(client: str, address: str, tmp_path: Path) -> None:
-    program = EXAMPLES[client].replace(ADDRESS, address)
+def test_transactions_work_as_written(client: str, readme_broker: str, tmp_path: Path) -> None:
+    program = EXAMPLES[client].replace(ADDRESS, readme_broker)
     outcome = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from four_clients import create_topic
-from idempotent_writers import PRODUCERS, Progress, numbers_in
-from patience import PATIENCE_S
-from running_broker import RunningBroker
+
+from ottla_testing.clients.four_clients import create_topic
+from ottla_testing.clients.idempotent_writers import PRODUCERS, Progress, numbers_in
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

@@ -26,11 +26,11 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
-from patience import PATIENCE_S, until
-from running_broker import RunningBroker
 
 from ottla.client.producer.producer import Producer as OttlaProducer
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S, until
 
 VALUE_BYTES = 20_000
 DISK_BYTES = 4 << 20

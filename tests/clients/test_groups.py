@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from four_clients import READERS
-from group_members import Members, members
-from patience import PATIENCE_S
-from running_broker import RunningBroker
+
+from ottla_testing.clients.four_clients import READERS
+from ottla_testing.clients.group_members import Members, members
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

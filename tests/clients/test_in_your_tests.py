@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+from ottla_testing import ROOT
+from ottla_testing.patience import PATIENCE_S
+
+README = (ROOT / "README.md").read_text()
 
 
 def programs() -> dict[str, str]:

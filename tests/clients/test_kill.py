@@ -22,8 +22,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from four_clients import create_topic
-from mixed_load import (
+
+from ottla_testing.clients.four_clients import create_topic
+from ottla_testing.clients.mixed_load import (
     KEYS,
     Churn,
     Ledger,
@@ -40,8 +41,8 @@ from mixed_load import (
     kafka_python_member,
     whole_topics,
 )
-from patience import PATIENCE_S, until
-from running_broker import RunningBroker
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.slow,

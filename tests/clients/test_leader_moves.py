@@ -11,12 +11,12 @@ from itertools import cycle
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from idempotent_writers import PRODUCERS, Progress
-from patience import PATIENCE_S
-from quick_clients import CLIENTS, Reading, consuming, producing
-from transactional import PRODUCERS as TRANSACTIONAL
 
 from ottla.broker import Embedded
+from ottla_testing.clients.idempotent_writers import PRODUCERS, Progress
+from ottla_testing.clients.quick_clients import CLIENTS, Reading, consuming, producing
+from ottla_testing.clients.transactional import PRODUCERS as TRANSACTIONAL
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

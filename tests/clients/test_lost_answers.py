@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from idempotent_writers import PRODUCERS, Progress, numbers_in, ottla
-from losing_proxy import LosingProxy
-from patience import PATIENCE_S
-from running_broker import RunningBroker
+
+from ottla_testing.clients.idempotent_writers import PRODUCERS, Progress, numbers_in, ottla
+from ottla_testing.clients.losing_proxy import LosingProxy
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

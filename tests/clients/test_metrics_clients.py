@@ -6,11 +6,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
-from quick_clients import CLIENTS, consuming, producing
 
 from ottla.broker import Embedded
+from ottla_testing.clients.quick_clients import CLIENTS, consuming, producing
+from ottla_testing.patience import PATIENCE_S
 
 RECORDS, LATER = 7, 4
 SOFTWARE = {"kafka-python": "kafka-python", "confluent-kafka": "confluent-kafka-python", "aiokafka": ""}

@@ -6,21 +6,17 @@ have no headers.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from exchange import compare, expected, rows
-from line_clients import ClientError, Librdkafka, LineClient, kafka_python_2, kafkajs
-from running_broker import RunningBroker
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from old_environment import has_kafkajs
 
 from ottla.protocol.records.compression import Codec
+from ottla_testing.clients.exchange import compare, expected, rows
+from ottla_testing.clients.line_clients import ClientError, Librdkafka, LineClient, kafka_python_2, kafkajs
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.old_environment import has_kafkajs
 
 pytestmark = [pytest.mark.slow]
 

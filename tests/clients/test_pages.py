@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from ottla_testing import ROOT
+
 PAGES = ROOT / "tests" / "interop" / "pages"
 FILES = {"java": "OrdersTest.java", "go": "orders_test.go", "javascript": "orders.test.mjs"}
 

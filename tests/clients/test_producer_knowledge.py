@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from four_clients import (
+from kafka import KafkaAdminClient
+from kafka.structs import TopicPartition
+
+from ottla_testing.clients.four_clients import (
     aiokafka_read,
     aiokafka_write,
     confluent_read,
@@ -17,12 +20,10 @@ from four_clients import (
     kafka_python_read,
     kafka_python_write,
 )
-from kafka import KafkaAdminClient
-from kafka.structs import TopicPartition
-from mixed_records import Message
-from patience import PATIENCE_S
-from rewriting_proxy import RewritingProxy
-from running_broker import RunningBroker
+from ottla_testing.clients.mixed_records import Message
+from ottla_testing.clients.rewriting_proxy import RewritingProxy
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 METADATA = 3
 TAG = bytes.fromhex("01 d04f 00")  # one tagged field: 10192, empty

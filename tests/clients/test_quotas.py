@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from quick_clients import consuming, producing
 
 from ottla.broker import Embedded
 from ottla.broker.network.connections import ClientConnection
 from ottla.client import Admin, Producer
+from ottla_testing.clients.quick_clients import consuming, producing
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 

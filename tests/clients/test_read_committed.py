@@ -7,7 +7,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,12 @@ from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as PyTopicPartition
-from patience import PATIENCE_S
-from running_broker import RunningBroker
 
-DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
+from ottla_testing import GOLDEN
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
+
+DIRECTORIES = GOLDEN / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 Reader = Callable[[str, str, int, int], list[int]]
 

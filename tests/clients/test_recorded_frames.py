@@ -12,10 +12,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from patience import PATIENCE_MS, PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.recording import decoding
+from ottla_testing.patience import PATIENCE_MS, PATIENCE_S
 
 
 def by_confluent(broker: Embedded, topic: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from four_clients import CODECS, KCAT_HEADERS, READERS, WRITERS, delete_topic
-from mixed_records import Message, difference, mixed
-from running_broker import RunningBroker
 
 from ottla.protocol.records.compression import Codec
+from ottla_testing.clients.four_clients import CODECS, KCAT_HEADERS, READERS, WRITERS, delete_topic
+from ottla_testing.clients.mixed_records import Message, difference, mixed
+from ottla_testing.clients.running_broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from four_clients import READERS, WRITERS
-from mixed_records import difference, mixed
-from patience import PATIENCE_S
-from running_broker import RunningBroker
 
 from ottla.storage import inspect
+from ottla_testing.clients.four_clients import READERS, WRITERS
+from ottla_testing.clients.mixed_records import difference, mixed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

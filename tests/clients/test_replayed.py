@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
-from recorded_sessions import PARTITIONS, SESSIONS
 
 from ottla.broker import Embedded
 from ottla.broker.network.router import apis_of
@@ -23,6 +21,8 @@ from ottla.tools.release_table import difference
 from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
 from ottla.tools.replay.expected_differences import Foretelling
 from ottla.tools.replay.player import Playing, PlayOptions, play
+from ottla_testing.clients.recorded_sessions import PARTITIONS, SESSIONS
+from ottla_testing.patience import PATIENCE_S
 
 RECORDED = "4.3"
 

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import NoError
 from kafka.structs import TopicPartition as PyTopicPartition
-from patience import PATIENCE_S, until
-from running_broker import RunningBroker
 
 from ottla.broker.testing.embedded import Embedded
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S, until
 
 MOVES = 6
 

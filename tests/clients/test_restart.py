@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from four_clients import READERS, WRITERS
-from idempotent_writers import PRODUCERS, Progress, numbers_in
-from mixed_records import difference, mixed
-from patience import PATIENCE_S
-from running_broker import RunningBroker
+
+from ottla_testing.clients.four_clients import READERS, WRITERS
+from ottla_testing.clients.idempotent_writers import PRODUCERS, Progress, numbers_in
+from ottla_testing.clients.mixed_records import difference, mixed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 

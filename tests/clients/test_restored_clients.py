@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
-from patience import PATIENCE_MS, PATIENCE_S
 
 from ottla.broker import Embedded
+from ottla_testing.patience import PATIENCE_MS, PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 

@@ -11,15 +11,15 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError as AioTooLarge
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from four_clients import READERS, WRITERS, run_kcat
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import MessageSizeTooLargeError
 from kafka.structs import TopicPartition as PyTopicPartition
-from mixed_records import difference, mixed
-from patience import PATIENCE_S
-from running_broker import RunningBroker
 
 from ottla.protocol.records.compression import Codec
+from ottla_testing.clients.four_clients import READERS, WRITERS, run_kcat
+from ottla_testing.clients.mixed_records import difference, mixed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

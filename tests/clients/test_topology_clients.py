@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
-from patience import PATIENCE_S
 
 from ottla.broker import Embedded
+from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 

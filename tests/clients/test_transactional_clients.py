@@ -11,13 +11,13 @@ import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
-from copying import committed_offsets, end_offsets, read_topic
 from kafka.errors import KafkaError as PyKafkaError
-from patience import PATIENCE_S, until
-from running_broker import RunningBroker
-from transactional import PRODUCERS, ConfluentKafka, Fatal, KafkaPython, MustAbort, librdkafka
 
 from ottla.client import ClientError
+from ottla_testing.clients.copying import committed_offsets, end_offsets, read_topic
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.clients.transactional import PRODUCERS, ConfluentKafka, Fatal, KafkaPython, MustAbort, librdkafka
+from ottla_testing.patience import PATIENCE_S, until
 
 SWEEP_MS = 50
 TIMEOUTS_MS = {"confluent-kafka": 1000, "kafka-python": 200, "aiokafka": 200, "ottla": 200}  # the first grants no less

@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PyTopicPartition
-from patience import PATIENCE_MS, PATIENCE_S
-from running_broker import RunningBroker
+
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import PATIENCE_MS, PATIENCE_S
 
 WRITTEN = [(b"first", True), (b"lost", False), (b"second", True)]
 KEPT = [value for value, decided in WRITTEN if decided]

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+
+from ottla_testing.patience import PATIENCE_S
 
 SCRIPT = Path(__file__).parents[1] / "demo_upgrade.py"
 

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from checks import Check, Failed, Missing  # type: ignore[import-not-found]
 from engine import BASE, ROOT, SPARK_DOCKERFILE, SPARK_IMAGE, Engine
 from image_checks import Figures, free_port
+
+from ottla_testing.interop.checks import Check, Failed, Missing
 
 FILE = ROOT / "docker" / "compose.yml"
 SERVICES = ("broker", "producer", "consumer-1", "consumer-2")

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checks import Check, Failed  # type: ignore[import-not-found]
 from confluent_kafka import Consumer, Producer
 from engine import BASE, Engine
+
+from ottla_testing.interop.checks import Check, Failed
 
 STARTS = 5
 RECORDS = 100

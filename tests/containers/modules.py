@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from checks import OUT, Check, Failed, Missing, jars, java, program  # type: ignore[import-not-found]
 from engine import Engine
 from environment import compose_node, compose_python
 from image_checks import CLUSTER, exchange
+
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java, program
 
 HERE = Path(__file__).parent
 AS_CONFLUENT = "ottla-test:7.9.0"  # the modules for its images look at the tag: 8 has no ZooKeeper any more

@@ -10,17 +10,15 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 
 import compose
 import image_checks
 import modules
-from checks import Check, Failed, Missing  # type: ignore[import-not-found]
 from engine import ROOT, Gone, find, write_json
 from image_checks import Figures
+
+from ottla_testing.interop.checks import Check, Failed, Missing
 
 REPORT = ROOT / "out" / "compose-test.json"
 

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from checker import check
-from history import BadHistory
+from ottla_testing.history.checker import check
+from ottla_testing.history.history import BadHistory
 
 MOST_LINES = 200
 

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
-import facts
 import pytest
-from checker import check, check_events
-from each import each
-from facts import KINDS, Report
-from history import BadHistory, Event, Recorder, dump, read
-from log_model import ALL, Model, Receiver, Sender
-from patience import PATIENCE_S
+
+from ottla_testing.each import each
+from ottla_testing.history import facts
+from ottla_testing.history.checker import check, check_events
+from ottla_testing.history.facts import KINDS, Report
+from ottla_testing.history.history import BadHistory, Event, Recorder, dump, read
+from ottla_testing.history.log_model import ALL, Model, Receiver, Sender
+from ottla_testing.patience import PATIENCE_S
 
 
 def checked(events: list[Event]) -> Report:

@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable
 from copy import deepcopy
 
-import facts
-from checker import check_events
-from facts import Report
-from history import Event
 from hypothesis import given
 from hypothesis import strategies as st
-from log_model import ALL, COMMITTED_ONLY, Model, Receiver, Sender
+
+from ottla_testing.history import facts
+from ottla_testing.history.checker import check_events
+from ottla_testing.history.facts import Report
+from ottla_testing.history.history import Event
+from ottla_testing.history.log_model import ALL, COMMITTED_ONLY, Model, Receiver, Sender
 
 PARTITIONS = ("a-0", "a-1", "b-0")
 ACTIONS = (

@@ -11,15 +11,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import facts
 import pytest
-from checker import check
-from facts import Report
-from workload import FAULTS, LINES, Workload, members, sender, small_crew, terrain, whole_crew, writer
+
+from ottla_testing import ROOT
+from ottla_testing.history import facts
+from ottla_testing.history.checker import check
+from ottla_testing.history.facts import Report
+from ottla_testing.history.workload import (
+    FAULTS,
+    LINES,
+    Workload,
+    members,
+    sender,
+    small_crew,
+    terrain,
+    whole_crew,
+    writer,
+)
 
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
-KEPT = Path(__file__).parents[2] / "out"
+KEPT = ROOT / "out"
 SHORT_S, LONG_S = 4.0, 62.0  # of faults; with the beginning and the end twenty long runs take half an hour
 RUNS = 1
 CUT = f"{LINES}-1"

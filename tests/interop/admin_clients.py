@@ -18,12 +18,12 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from checks import OUT, Check, Failed
 from difference import Difference, Run, differences
 from reasons import CLIENT_REASONS
 from side_by_side import FENCE_NAME, RELEASES, Fence, Pair, Side, both
 
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla_testing.interop.checks import OUT, Check, Failed
 
 ASKED_AGAIN = 4  # times, for what a broker learns a moment later
 SECONDS = 20.0

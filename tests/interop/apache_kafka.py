@@ -11,7 +11,6 @@ import base64
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,17 +20,14 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from checks import OUT, ROOT, Check, Failed, jars, program
-from java_lines import java_client
-
 from ottla.client import Admin, ClientError, Consumer, Producer
 from ottla.client.admin.admin import NewTopic
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-from exchange import compare, expected, rows  # type: ignore[import-not-found]
-from idempotent_writers import Progress, ottla  # type: ignore[import-not-found]
-from line_clients import LineClient, Row, Seen  # type: ignore[import-not-found]
-from losing_proxy import LosingProxy  # type: ignore[import-not-found]
+from ottla_testing.clients.exchange import compare, expected, rows
+from ottla_testing.clients.idempotent_writers import Progress, ottla
+from ottla_testing.clients.line_clients import LineClient, Row, Seen
+from ottla_testing.clients.losing_proxy import LosingProxy
+from ottla_testing.interop.checks import OUT, Check, Failed, jars, program
+from ottla_testing.interop.java_lines import java_client
 
 RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -278,7 +274,7 @@ def run_losing(release: str) -> str:
         if progress.failures:
             raise Failed(f"after {proxy.lost} lost answers: {progress.failures[0]!r}")
         count = len(progress.offsets)
-        found = [int(one.value) for one in asyncio.run(read(running.address, "t", count))]
+        found = [int(one.value or b"") for one in asyncio.run(read(running.address, "t", count))]
     if found != list(range(count)):
         raise Failed(f"{count} records acknowledged, {len(set(found))} of the first {count} differ")
     return f"{count} records, each once and in order, over {proxy.lost} lost answers"

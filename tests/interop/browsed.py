@@ -6,25 +6,21 @@ from __future__ import annotations
 import asyncio
 import functools
 import html
-import importlib
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
 from urllib.parse import quote
 
 from browser import Page, chromium
-from checks import OUT, ROOT, Check, Failed, Missing, program
 
 from ottla.broker import Embedded
+from ottla_testing.broker import paged
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing, program
 
-sys.path.append(str(ROOT / "tests" / "broker"))  # behind: names of its modules are also names of ours
-paged: Any = importlib.import_module("paged")
 HURTFUL, START_MS = paged.HURTFUL, paged.START_MS
 
 SHOTS = OUT / "page"

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from checks import Failed, Missing
+
+from ottla_testing.interop.checks import Failed, Missing
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE_SECONDS = 30

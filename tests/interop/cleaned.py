@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import random
-import sys
 from functools import partial
 
-from checks import ROOT, Check, Failed
-
-sys.path.insert(0, str(ROOT / "tests" / "storage"))
+from ottla_testing.interop.checks import Check, Failed
 
 LOGS = 3
 
 
 def compare(release: str) -> str:
-    from make_compacted import ours, recorded  # type: ignore[import-not-found]
+    from ottla_testing.storage.compacted_logs import ours, recorded
 
     seed, compared, refused = random.randrange(1 << 32), 0, 0
     for number in range(LOGS):

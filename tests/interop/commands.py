@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
-from checks import Check, Failed, broker
 from tool_process import RELEASE, Told, tools
 
 from ottla.client import Consumer, Producer
 from ottla.tools.main import main
+from ottla_testing.interop.checks import Check, Failed, broker
 
 TIME_MS = 1_700_000_000_000
 # Ours by the names of Kafka's scripts.

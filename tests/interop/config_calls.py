@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from checks import ROOT
-
 from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.configs.list_config_resources import ListConfigResourcesRequest
-
-sys.path.insert(0, str(ROOT / "tests" / "broker"))
-from configuring import (  # type: ignore[import-not-found]
+from ottla_testing.broker.configuring import (
     APPEND,
     BROKER,
     CLIENT_METRICS,

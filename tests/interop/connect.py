@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from apache_kafka import free_port
-from checks import OUT, Check, Failed, jars, program
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from java_transactions import running
+
+from ottla_testing.interop.checks import OUT, Check, Failed, jars, program
 
 VERSION = "4.3.1"
 ARTIFACTS = [f"org.apache.kafka:connect-{part}:{VERSION}" for part in ("runtime", "file", "json")]

@@ -7,19 +7,16 @@ no partitions in it, so that the error is lost.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
-from checks import ROOT, Check, Failed
 from side_by_side import PATIENCE_SECONDS, RELEASES, Pair, Side, both
 
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-
-sys.path.insert(0, str(ROOT / "tests" / "broker"))
-from test_coordinator_topics import ASKED, GROUP, TRANSACTION  # type: ignore[import-not-found]
+from ottla_testing.broker.coordinator_requests import ASKED, GROUP, TRANSACTION
+from ottla_testing.interop.checks import Check, Failed
 
 OFFSET_FETCH_V1 = ("OffsetFetchRequest", 1)
 FIRST_CODE = 15

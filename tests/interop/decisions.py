@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from checks import Check, Failed, jars, java
-
 from ottla.broker.config.authorizer import AuthorizerSettings
 from ottla.broker.security.acls import Acl, Acls
 from ottla.broker.security.standard import StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.records.steps import Steps
+from ottla_testing.interop.checks import Check, Failed, jars, java
 
 RELEASES = ("3.9.1", "4.3.1")
 WORLDS, ENTRIES_MAX, QUESTIONS = 1000, 14, 20

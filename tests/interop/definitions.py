@@ -10,15 +10,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from checks import Check, Failed, jars, java
-
 from ottla.protocol import schema
 from ottla.protocol.compiler import build
-
-import apache  # type: ignore[import-not-found]  # isort: skip  # of tests/protocol, as the next three
-import make_versions  # type: ignore[import-not-found]  # isort: skip
-from messages import MESSAGES  # type: ignore[import-not-found]  # isort: skip
-from values import random_value  # type: ignore[import-not-found]  # isort: skip
+from ottla_testing.interop.checks import Check, Failed, jars, java
+from ottla_testing.protocol import apache, apache_definitions
+from ottla_testing.protocol.messages import MESSAGES
+from ottla_testing.protocol.values import random_value
 
 NEWEST, LAST_OF_3 = "4.3.1", "3.9.1"
 # Jars whose records we write into logs; their classes hold the definitions, compiled.
@@ -38,7 +35,7 @@ def compare_definitions(version: str) -> str:
     compared = 0
     lacks: list[str] = []
     with zipfile.ZipFile(jar) as archive:
-        for name in sorted(api + kind for api in make_versions.APIS for kind in ("Request", "Response")):
+        for name in sorted(api + kind for api in apache_definitions.APIS for kind in ("Request", "Response")):
             try:
                 text = archive.read(f"common/message/{name}.json").decode()
             except KeyError:
@@ -46,9 +43,9 @@ def compare_definitions(version: str) -> str:
                     raise Failed(f"{jar.name} has no {name}.json") from None
                 lacks.append(name)
                 continue
-            found = make_versions.definition(json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M)))
+            found = apache_definitions.definition(json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M)))
             compared += compare_one(name, found)
-    messages = 2 * len(make_versions.APIS) - len(lacks)
+    messages = 2 * len(apache_definitions.APIS) - len(lacks)
     has_not = f"; it has not: {', '.join(lacks)}" if lacks else ""
     return f"{compared} versions of {messages} messages are declared as in {jar.name}{has_not}"
 

@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from checks import Check, Failed
 from config_calls import Call, described, of_brokers, of_lists, of_others, of_topics
-from configuring import BROKER, TOPIC  # type: ignore[import-not-found]
-from harness import create_topics  # type: ignore[import-not-found]
 from side_by_side import RELEASES, WITH_ZOOKEEPER, Fence, Pair, RawClient, both
+
+from ottla_testing.broker.configuring import BROKER, TOPIC
+from ottla_testing.broker.harness import create_topics
+from ottla_testing.interop.checks import Check, Failed
 
 FIELDS = ("value", "read_only", "config_source", "is_sensitive", "config_type", "synonyms")
 SETTLING_SECONDS = 1.0

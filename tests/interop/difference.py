@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 from call_values import CLUSTER, DIR, World, topic_sign
-from checks import OUT, Check, Failed
 from random_calls import MUTATING, Call, Calls
 from reasons import REASONS
 from side_by_side import FENCE_NAME, PATIENCE_SECONDS, RELEASES, Fence, Pair, Side, both
@@ -35,6 +34,7 @@ from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.schema import Value
+from ottla_testing.interop.checks import OUT, Check, Failed
 
 # Ours makes the coordinators' topics when there is something to write to them, Kafka when it is asked for them.
 _COMMITTED = OffsetCommitRequest.OffsetCommitRequestTopic

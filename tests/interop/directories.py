@@ -22,25 +22,22 @@ from pathlib import Path
 
 import dumped
 import our_directories
-from checks import ROOT, Check, Failed
-from java_lines import java_client
 from our_directories import Log, Stage, read
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-sys.path.insert(0, str(ROOT / "tests" / "oracle"))
-import make_directories  # type: ignore[import-not-found]
-from exchange import rows  # type: ignore[import-not-found]
-from kafka_directories import Writer  # type: ignore[import-not-found]
-from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
-from line_clients import Librdkafka, LineClient, Row, Seen  # type: ignore[import-not-found]
-from running_broker import RunningBroker  # type: ignore[import-not-found]
-from stored_directories import Told, differences, parsed  # type: ignore[import-not-found]
 
 from ottla.storage.check.directory import Verification
 from ottla.storage.config import LogConfig
 from ottla.storage.format.checkpoint import read_offsets, write_offsets
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing.clients.exchange import rows
+from ottla_testing.clients.line_clients import Librdkafka, LineClient, Row, Seen
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Check, Failed
+from ottla_testing.interop.java_lines import java_client
+from ottla_testing.oracle import released_directories
+from ottla_testing.oracle.kafka_directories import Writer
+from ottla_testing.oracle.kafka_process import Kafka, Kraft
+from ottla_testing.oracle.stored_directories import Told, differences, parsed
 
 WITH_ZOOKEEPER = "3.9.1"
 # Kafka 4.x refuses the small segment.bytes of the other stages, as it does in directories of Kafka 3.9.
@@ -116,7 +113,7 @@ def compare(root: Path, told: dict[str, Told]) -> int:
     return count
 
 
-def committed(told: Told) -> list[Seen]:
+def committed(told: Told) -> list[tuple]:
     """What a client is given that reads committed records only, as librdkafka does unless told."""
     offsets = set(told.committed)
     return [record for record in told.records if record[0] in offsets]
@@ -127,7 +124,7 @@ def run_reading(release: str) -> str:
     client = Librdkafka()
     with folder() as place:
         (place / "kafka").mkdir()
-        found = json.loads(json.dumps(make_directories.make(release, place / "kafka", place)))
+        found = json.loads(json.dumps(released_directories.make(release, place / "kafka", place)))
         told = {topic: parsed(one) for topic, one in found.items()}
         killed = {"killed": told.pop("killed")}
         verified(place / release, "compacted")
@@ -299,7 +296,7 @@ def run_whole(release: str, name: str) -> str:
 def run_lock_of_kafka(release: str) -> str:
     """Kafka runs: a broker of ours is refused in one line, and changes nothing."""
     with folder() as place:
-        kafka = make_directories.start(release, place)
+        kafka = released_directories.start(release, place)
         try:
             Writer(kafka, java(release)).wait_until_ready()
             before = (kafka.logs / "meta.properties").read_bytes()
@@ -364,7 +361,7 @@ CHECKS = [
     ),
     *(
         Check(f"our directories: what Kafka {release} wrote", lambda r=release: run_reading(r))
-        for release in make_directories.RELEASES
+        for release in released_directories.RELEASES
     ),
     *(
         Check(f"our directories: partitions in Kafka {WITH_ZOOKEEPER}, {name}", lambda n=name: run_transplant(n))
@@ -376,7 +373,7 @@ CHECKS = [
     ),
     *(
         Check(f"our directories: locked by Kafka {release}", lambda r=release: run_lock_of_kafka(r))
-        for release in make_directories.RELEASES
+        for release in released_directories.RELEASES
     ),
     Check(f"our directories: locked against Kafka {WITH_ZOOKEEPER}", run_lock_of_ours),
 ]

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from checks import Failed, jars, program
-
 from ottla.protocol.records import formats
+from ottla_testing.interop.checks import Failed, jars, program
 
 # The class moved with 4.0.
 TOOLS = {

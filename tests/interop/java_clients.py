@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from checks import Check, Failed, broker, jars, java
+from ottla_testing.interop.checks import Check, Failed, broker, jars, java
 
 # The newest; the last of 3.x, with the versions that 4.0 dropped (KIP-896); one from before idempotence by default.
 RELEASES = ("4.3.1", "3.9.1", "2.8.2")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from checks import Check, Failed, jars, java
-from java_lines import RELEASES
-
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
+from ottla_testing.interop.checks import Check, Failed, jars, java
+from ottla_testing.interop.java_lines import RELEASES
 
 HERE = Path(__file__).parent
 TIME_MS = 1_400_000_000_000

@@ -8,20 +8,18 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import ROOT, Check, Failed, jars, java, program
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from running_broker import RunningBroker  # type: ignore[import-not-found]
+
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Check, Failed, jars, java, program
 
 PROFILES = ("ottla", "3.9", "4.3")
 # The profile 4.3 does not serve all that clients from before KIP-896 ask for: 0.11 to 2.0.

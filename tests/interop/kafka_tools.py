@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from checks import Check, Failed
 from side_by_side import Pair, Side, both
 from tool_process import Told, ToolProcess, tools
+
+from ottla_testing.interop.checks import Check, Failed
 
 RELEASES = ("3.9", "4.3")
 PATIENCE_SECONDS = 10

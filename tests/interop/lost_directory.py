@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from apache_kafka import RELEASES, Kafka
-from checks import ROOT, Check, Failed
-
-sys.path.insert(0, str(ROOT / "tests" / "broker"))
-from harness import Client, create_topics, fetch, only, produce, records  # type: ignore[import-not-found]
 
 from ottla.broker.groups.records import partition_for
 from ottla.protocol.messages.cluster.describe_log_dirs import DescribeLogDirsRequest
@@ -33,6 +29,8 @@ from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.topics.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
+from ottla_testing.broker.harness import Client, create_topics, fetch, only, produce, records
+from ottla_testing.interop.checks import Check, Failed
 
 PARTITIONS, GROUP_PARTITIONS = 6, 6
 PATIENCE_S = 60

@@ -7,16 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import kafka_directories  # type: ignore[import-not-found]
-import make_directories  # type: ignore[import-not-found]
-from checks import Check, Failed
 from directories import committed, folder, java, same, verified
-from line_clients import Librdkafka  # type: ignore[import-not-found]
 from our_directories import read
-from running_broker import RunningBroker  # type: ignore[import-not-found]
-from stored_directories import parsed  # type: ignore[import-not-found]
 
 from ottla.protocol.records import formats
+from ottla_testing.clients.line_clients import Librdkafka
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Check, Failed
+from ottla_testing.oracle import kafka_directories, released_directories
+from ottla_testing.oracle.stored_directories import parsed
 
 
 def mirror(address: str, topics: list[str], target: Path) -> str:
@@ -51,7 +50,7 @@ def run(release: str) -> str:
     client = Librdkafka()
     with folder() as place:
         (place / "kafka").mkdir()
-        kafka = make_directories.start(release, place / "kafka")
+        kafka = released_directories.start(release, place / "kafka")
         try:
             found = json.loads(json.dumps(kafka_directories.write(kafka, java(release), makers)))
             told = {topic: parsed(one) for topic, one in found.items()}
@@ -81,4 +80,6 @@ def run(release: str) -> str:
     )
 
 
-CHECKS = [Check(f"ottla mirror of Kafka {release}", lambda r=release: run(r)) for release in make_directories.RELEASES]
+CHECKS = [
+    Check(f"ottla mirror of Kafka {release}", lambda r=release: run(r)) for release in released_directories.RELEASES
+]

@@ -13,21 +13,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
-
-from checks import OUT, ROOT, Check, Failed, Missing
 
 from ottla.broker import Embedded
 from ottla.broker.recording.decoding import request_value, response_value
 from ottla.broker.recording.exchange import Exchange
 from ottla.broker.recording.files import read_recording
 from ottla.protocol.apis import api_keys, name_of
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-from recorded_sessions import SESSIONS  # type: ignore[import-not-found]
+from ottla_testing.clients.recorded_sessions import SESSIONS
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing
 
 # Of 2.4 tshark 4.0 knows all that clients use; of the newest hardly anything but what old clients ask.
 RELEASES = ("2.4", "3.9", "4.3")

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import atexit
 import re
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from checks import ROOT, Check, Failed, Missing
-from java_lines import java_client
-
-sys.path.insert(0, str(ROOT / "tests"))
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-from exchange import compare, expected, rows  # type: ignore[import-not-found]
-from four_clients import create_topic  # type: ignore[import-not-found]
-from line_clients import ClientError, LineClient, kafkajs  # type: ignore[import-not-found]
-from old_environment import install_kafkajs  # type: ignore[import-not-found]
-from running_broker import RunningBroker  # type: ignore[import-not-found]
+from ottla_testing.clients.exchange import compare, expected, rows
+from ottla_testing.clients.four_clients import create_topic
+from ottla_testing.clients.line_clients import ClientError, LineClient, kafkajs
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Check, Failed, Missing
+from ottla_testing.interop.java_lines import java_client
+from ottla_testing.old_environment import install_kafkajs
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NEWEST = "4.3"
@@ -36,7 +32,7 @@ class Setting(NamedTuple):
     """A release to play, a topic's configs, the format that it stores, and the clients for it."""
 
     release: str
-    configs: Mapping[str, str]
+    configs: Mapping[str, Any]
     magic: int
     clients: Sequence[str]
 

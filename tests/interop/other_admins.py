@@ -12,17 +12,15 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from checks import OUT, ROOT, Check, Failed, Missing, program
 from kafka_tools import in_order
 from side_by_side import both
 
-sys.path.insert(0, str(ROOT / "tests"))
-from old_environment import NODE_MODULES, install_kafkajs  # type: ignore[import-not-found]
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing, program
+from ottla_testing.old_environment import NODE_MODULES, install_kafkajs
 
 HERE = Path(__file__).parent
 RELEASES = ("2.8", "3.9", "4.3")

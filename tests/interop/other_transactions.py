@@ -9,14 +9,12 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from checks import OUT, ROOT, Check, Failed, Missing, program
 from java_transactions import create, read, running, write
 
-sys.path.insert(0, str(ROOT / "tests"))
-from old_environment import NODE_MODULES, install_kafkajs  # type: ignore[import-not-found]
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing, program
+from ottla_testing.old_environment import NODE_MODULES, install_kafkajs
 
 HERE = Path(__file__).parent
 RECORDS = 9000

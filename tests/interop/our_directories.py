@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,19 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from checks import ROOT, Failed
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-sys.path.insert(0, str(ROOT / "tests" / "oracle"))
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
-from exchange import rows  # type: ignore[import-not-found]
-from kafka_directories import COMPACTED, count_records, keyed, offsets_by_time, wait_until_cleaned  # type: ignore[import-not-found]
-from line_clients import Librdkafka, Row, Seen  # type: ignore[import-not-found]
-from running_broker import RunningBroker  # type: ignore[import-not-found]
+
+from ottla_testing.clients.exchange import rows
+from ottla_testing.clients.line_clients import Librdkafka, Row, Seen
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Failed
+from ottla_testing.oracle.kafka_directories import COMPACTED, count_records, keyed, offsets_by_time, wait_until_cleaned
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS = {"old-v0": "0.9.0", "old-v1": "0.10.2", "mixed": "0.9.0"}

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from apache_kafka import RELEASES, Kafka
-from checks import Check, Failed
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.admin.admin import (
@@ -40,6 +39,7 @@ from ottla.client.admin.admin import (
     checked,
     quota_entity,
 )
+from ottla_testing.interop.checks import Check, Failed
 
 PATIENCE_SECONDS = 20
 AUTHORIZED = {

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from apache_kafka import RELEASES, Kafka
-from checks import ROOT, Check, Failed
 from java_transactions import create, read
 
 from ottla.client import ClientError, Consumer, Producer
 from ottla.client.net import errors
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-from losing_proxy import LosingProxy  # type: ignore[import-not-found]
+from ottla_testing.clients.losing_proxy import LosingProxy
+from ottla_testing.interop.checks import Check, Failed
 
 SETTINGS: dict[str, Any] = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 # Produce, InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import OUT, ROOT, Check, Failed, Missing, jars, java, program
-
-sys.path.insert(0, str(ROOT / "tests"))
-from old_environment import NODE_MODULES, install_kafkajs  # type: ignore[import-not-found]
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java, program
+from ottla_testing.old_environment import NODE_MODULES, install_kafkajs
 
 PAGES = Path(__file__).parent / "pages"
 FRANZ = Path(__file__).parent / "franz"  # its go.mod and go.sum serve this program, too

@@ -7,19 +7,15 @@ field without one is an error, so that nothing new stays out by accident.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
 from call_values import ALWAYS_TOUCHES, GROUP_TOUCHES, NEVER_NULL, POOLS, TOUCHES, World
-from checks import ROOT
-
-sys.path.insert(0, str(ROOT / "tests" / "protocol"))
-from messages import MESSAGES  # type: ignore[import-not-found]
 
 from ottla.protocol.primitives import Array, Nullable
 from ottla.protocol.schema import Group, spec, struct_of
+from ottla_testing.protocol.messages import MESSAGES
 
 # How often a wrong value is taken where there is one, for a whole call.
 CARELESS = (0.0, 0.0, 0.0, 0.1, 0.3)

@@ -23,13 +23,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from checks import OUT, ROOT, Check, Failed
 from coordinators import find
-from mutated_batches import TOPICS, Case, cases, sound  # type: ignore[import-not-found]
 from side_by_side import PATIENCE_SECONDS, VERSIONS, RawClient, Side, both
 
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
+from ottla_testing.interop.checks import OUT, ROOT, Check, Failed
+from ottla_testing.protocol.mutated_batches import TOPICS, Case, cases, sound
 
 COUNT = int(os.environ.get("OTTLA_BATCHES", "100000"))
 KEEP = int(os.environ.get("OTTLA_BATCHES_KEEP", "0"))

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 import tempfile
 from pathlib import Path
 
 import dumped
-from checks import ROOT, Check, Failed
 from directories import java, same
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-sys.path.insert(0, str(ROOT / "tests" / "oracle"))
-from exchange import rows  # type: ignore[import-not-found]
-from kafka_directories import Writer  # type: ignore[import-not-found]
-from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
-from line_clients import Seen  # type: ignore[import-not-found]
 
 from ottla.storage import inspect
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
+from ottla_testing.clients.exchange import rows
+from ottla_testing.clients.line_clients import Seen
+from ottla_testing.interop.checks import Check, Failed
+from ottla_testing.oracle.kafka_directories import Writer
+from ottla_testing.oracle.kafka_process import Kafka, Kraft
 
 RELEASES = ("3.9.1", "4.3.1")
 TOPIC, SETS = "repaired", 12

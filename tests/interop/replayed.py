@@ -7,11 +7,9 @@ out/interop/replayed-X-Y.txt.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Callable
 
-from checks import OUT, ROOT, Check, Failed
 from reasons import UNANNOUNCED, Reason, Reasons
 from side_by_side import RELEASES, SETTINGS, apache
 
@@ -20,9 +18,8 @@ from ottla.tools.replay.comparison import Finding, Why
 from ottla.tools.replay.output import text
 from ottla.tools.replay.player import PlayOptions
 from ottla.tools.replay.runner import Result, replay
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-from recorded_sessions import SESSIONS  # type: ignore[import-not-found]
+from ottla_testing.clients.recorded_sessions import SESSIONS
+from ottla_testing.interop.checks import OUT, Check, Failed
 
 PATIENCE_SECONDS = 30.0
 # (recorded as, played to): the same release, and an older one.

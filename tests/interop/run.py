@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import Any
 
-from checks import OUT, Check, Failed, Missing
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing
 
 MODULES = [
     "definitions",

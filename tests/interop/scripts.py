@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from checks import Check, Failed, broker, jars, program
+from ottla_testing.interop.checks import Check, Failed, broker, jars, program
 
 RELEASE = "4.3.1"  # whose layout ours is
 TOPICS = ("org.apache.kafka.tools.TopicCommand", "ottla.tools.kafka.kafka_topics")

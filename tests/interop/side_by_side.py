@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_kafka
-from checks import OUT, ROOT, Failed, jars, java
 
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
-
-sys.path.insert(0, str(ROOT / "tests" / "broker"))
-from harness import frame, read_answer  # type: ignore[import-not-found]
+from ottla_testing.broker.harness import frame, read_answer
+from ottla_testing.interop.checks import OUT, ROOT, Failed, jars, java
 
 RELEASES = {"2.8": "2.8.2", "3.9": "3.9.1", "4.3": "4.3.1"}
 OLDER = {"2.1": "2.1.1", "2.3": "2.3.1", "2.4": "2.4.1", "2.5": "2.5.1", "2.7": "2.7.2"}  # for checks that name them

@@ -14,12 +14,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import spark_session
 from apache_kafka import RELEASES, Kafka, kafka
-from checks import Check, Failed
 from confluent_kafka import Consumer, Producer, TopicPartition
-from running_broker import RunningBroker  # type: ignore[import-not-found]
-from spark_session import BASE_MS, SECONDS, STEP_MS, Sent, broker, collected, consumed, create, mixed, session, write
+
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop import spark_session
+from ottla_testing.interop.checks import Check, Failed
+from ottla_testing.interop.spark_session import (
+    BASE_MS,
+    SECONDS,
+    STEP_MS,
+    Sent,
+    broker,
+    collected,
+    consumed,
+    create,
+    mixed,
+    session,
+    write,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

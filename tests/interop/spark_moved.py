@@ -10,17 +10,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import dumped
-import spark_session
 from apache_kafka import RELEASES, Kafka
-from checks import Check, Failed
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from directories import folder, same, transplant, verified
-from kafka_directories import Writer  # type: ignore[import-not-found]
-from line_clients import Row  # type: ignore[import-not-found]
 from spark import transacted
 from spark_rewritten import client, command, partitions, running
-from spark_session import SECONDS, Sent, consumed, mixed, write
+
+from ottla_testing.clients.line_clients import Row
+from ottla_testing.interop import spark_session
+from ottla_testing.interop.checks import Check, Failed
+from ottla_testing.interop.spark_session import SECONDS, Sent, consumed, mixed, write
+from ottla_testing.oracle.kafka_directories import Writer
 
 SOURCE, TARGET = "3.9", "4.3"  # the two brokers
 TOPICS = {"mixed": 3, "single": 1, "transacted": 1, "begins-later": 1}  # with their partitions

@@ -20,21 +20,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dumped
-from checks import Check, Failed, Missing
 from directories import compare, folder, same, transplant, verified
-from java_lines import java_client
 from our_directories import alter
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "clients"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
-import kafka_directories  # type: ignore[import-not-found]
-from exchange import comparable  # type: ignore[import-not-found]
-from kafka_directories import COMPACTED, QUICK, Writer, keyed, rows, send  # type: ignore[import-not-found]
-from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
-from line_clients import LineClient, Seen  # type: ignore[import-not-found]
-from stored_directories import Told, parsed  # type: ignore[import-not-found]
-
 from ottla.protocol.records import formats
+from ottla_testing.clients.exchange import comparable
+from ottla_testing.clients.line_clients import LineClient, Seen
+from ottla_testing.interop.checks import Check, Failed, Missing
+from ottla_testing.interop.java_lines import java_client
+from ottla_testing.oracle import kafka_directories
+from ottla_testing.oracle.kafka_directories import COMPACTED, QUICK, Writer, keyed, rows, send
+from ottla_testing.oracle.kafka_process import Kafka, Kraft
+from ottla_testing.oracle.stored_directories import Told, parsed
 
 OLDEST = "2.8.2"  # the newest that writes the old formats
 SECONDS = 300

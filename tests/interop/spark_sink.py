@@ -21,12 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import spark_session
 from apache_kafka import RELEASES, Kafka
-from checks import Check, Failed, Missing, jars, program
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.protocol.murmur2 import java_partition
+from ottla_testing.interop import spark_session
+from ottla_testing.interop.checks import Check, Failed, Missing, jars, program
 
 CHILD = Path(__file__).with_name("spark_sink_child.py")
 TOPIC, PARTITIONS = "orders", 3

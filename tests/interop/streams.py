@@ -9,23 +9,21 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from checks import ROOT, Check, Failed, jars, java
-
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from java_transactions import running
-from running_broker import RunningBroker  # type: ignore[import-not-found]
+
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Check, Failed, jars, java
 
 PARTITIONS = 2
 LINES, WORDS_OF_LINE, VOCABULARY = 2400, 3, 40

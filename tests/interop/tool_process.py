@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from checks import OUT, ROOT, Failed, jars, java
+from ottla_testing.interop.checks import OUT, ROOT, Failed, jars, java
 
 RELEASE = "4.3.1"
 ARTIFACTS = [f"org.apache.kafka:{name}:{RELEASE}" for name in ("kafka-tools", "kafka_2.13")]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from checks import OUT, Check, Failed, Missing
+from ottla_testing.interop.checks import OUT, Check, Failed, Missing
 
 PATIENCE_SECONDS = 60.0
 NARROW, WIDE = (80, 24), (160, 50)

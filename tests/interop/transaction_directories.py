@@ -9,24 +9,20 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import dumped
-from checks import ROOT, Check, Failed, jars, program
 from directories import folder, verified
 from java_transactions import read, running
 
-sys.path.insert(0, str(ROOT / "tests" / "clients"))
-sys.path.insert(0, str(ROOT / "tests" / "oracle"))
-from kafka_process import Kraft  # type: ignore[import-not-found]
-from running_broker import RunningBroker  # type: ignore[import-not-found]
-from transaction_script import SETTINGS, Stage  # type: ignore[import-not-found]
-from transaction_wire import Wire  # type: ignore[import-not-found]
-
 from ottla.protocol.records import formats
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.interop.checks import Check, Failed, jars, program
+from ottla_testing.oracle.kafka_process import Kraft
+from ottla_testing.oracle.transaction_script import SETTINGS, Stage
+from ottla_testing.oracle.transaction_wire import Wire
 
 RELEASES = ("3.9.1", "4.3.1")
 TOPIC, GROUP = "t", "g"

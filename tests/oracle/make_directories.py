@@ -10,64 +10,14 @@ base64). Kafka 2.8.2 and 3.9.1 run with ZooKeeper, 4.3.1 has a `__cluster_metada
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "interop"))
+from ottla_testing import GOLDEN
+from ottla_testing.oracle.released_directories import RELEASES, make
 
-import kafka_directories  # type: ignore[import-not-found]
-from java_lines import java_client  # type: ignore[import-not-found]
-from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
-
-TARGET = Path(__file__).parent / "golden" / "directories"
-RELEASES = ("2.8.2", "3.9.1", "4.3.1")
-
-
-def start(release: str, folder: Path) -> Kafka | Kraft:
-    """4.x has no ZooKeeper."""
-    broker = Kraft if release.startswith("4.") else Kafka
-    return broker(release, folder, **kafka_directories.QUICK)
-
-
-def copy(source: Path, target: Path, only: str | None = None) -> None:
-    """A directory as it lies there; with `only`, one topic and the files beside it."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for path in sorted(source.iterdir()):
-        if path.is_file() and path.name != ".lock":
-            shutil.copy(path, target)
-        elif path.is_dir() and (only is None or path.name == f"{only}-0"):
-            shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns("*.deleted"))
-
-
-def make(release: str, folder: Path, target: Path) -> dict[str, Any]:
-    """Both directories of a release, in `target`; what its clients read."""
-    topics = kafka_directories.TOPICS
-    if release.startswith("2."):
-        topics = (kafka_directories.old_formats, *topics)
-    java = java_client(release.rpartition(".")[0])
-    try:
-        kafka = start(release, folder)
-        try:
-            found = kafka_directories.write(kafka, java, topics)
-        finally:
-            kafka.stop()
-        copy(kafka.logs, target / release)
-        kafka = start(release, folder)
-        try:
-            found |= kafka_directories.write(kafka, java, (kafka_directories.killed,))
-            time.sleep(6)  # until the high watermark is written down
-        finally:
-            kafka.kill()
-        copy(kafka.logs, target / f"{release}-killed", "killed")
-    finally:
-        java.close()
-    return found
+TARGET = GOLDEN / "directories"
 
 
 def main(releases: list[str]) -> None:

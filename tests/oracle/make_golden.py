@@ -16,31 +16,28 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "clients"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "interop"))
-
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
-from java_lines import java_client  # type: ignore[import-not-found]
-from kafka_process import Kafka  # type: ignore[import-not-found]
-from line_clients import ClientError, Librdkafka, Row, kafka_python_2  # type: ignore[import-not-found]
+
+from ottla_testing.clients.line_clients import ClientError, Librdkafka, Row, kafka_python_2
+from ottla_testing.interop.java_lines import java_client
+from ottla_testing.oracle.kafka_process import Kafka
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
 OLD, LAST = "2.8.2", "3.9.1"
 BASE_MS = 1_600_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PLAIN = {"enable.idempotence": "false"}  # numbered batches are refused where v0 or v1 is written
+PLAIN: dict[str, Any] = {"enable.idempotence": "false"}  # numbered batches are refused where v0 or v1 is written
 SENTENCE = b"an offset is the place of a record in its partition, and no other record ever has it. "
 
 

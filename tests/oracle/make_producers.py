@@ -6,20 +6,19 @@ Run by hand, where Maven and Java are: `python tests/oracle/make_producers.py`.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafka_process import Kafka  # type: ignore[import-not-found]
+
+from ottla_testing import GOLDEN
+from ottla_testing.oracle.kafka_process import Kafka
 
 RELEASES = ("2.8.2", "3.9.1")
 PRODUCERS, ROUNDS = 5, 20
-TARGET = Path(__file__).parent / "golden" / "producers"
+TARGET = GOLDEN / "producers"
 
 
 def write(address: str) -> None:

@@ -16,19 +16,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "interop"))
+from ottla_testing import GOLDEN
+from ottla_testing.interop.checks import jars, program
+from ottla_testing.oracle.kafka_process import Kraft, free_port, write_properties
+from ottla_testing.oracle.transaction_plays import BOTH
+from ottla_testing.oracle.transaction_plays_2 import NEW
+from ottla_testing.oracle.transaction_plays_held import HELD, HELD_NEW, HeldPlay
+from ottla_testing.oracle.transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs
+from ottla_testing.oracle.transaction_script import SETTINGS, Line, Play, Stage, played, written
+from ottla_testing.oracle.transaction_wire import Wire
 
-from checks import jars, program  # type: ignore[import-not-found]
-from kafka_process import Kraft, free_port, write_properties  # type: ignore[import-not-found]
-from transaction_plays import BOTH  # type: ignore[import-not-found]
-from transaction_plays_2 import NEW  # type: ignore[import-not-found]
-from transaction_plays_held import HELD, HELD_NEW, HeldPlay  # type: ignore[import-not-found]
-from transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs  # type: ignore[import-not-found]
-from transaction_script import SETTINGS, Line, Play, Stage, played, written  # type: ignore[import-not-found]
-from transaction_wire import Wire  # type: ignore[import-not-found]
-
-TARGET = Path(__file__).parent / "golden"
+TARGET = GOLDEN
 RELEASES = ("3.9.1", "4.3.1")
 
 

@@ -8,19 +8,13 @@ control batch they answer with the first converted batch twice; we send it once.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import golden  # type: ignore[import-not-found]
 
 from ottla.protocol.records import convert, formats
 from ottla.protocol.records.errors import UnsupportedCodec
 from ottla.protocol.records.steps import run
+from ottla_testing.each import each
+from ottla_testing.oracle import golden
 
 WHOLE = 1 << 20
 FULL = [answer for answer in golden.answers() if answer.max_bytes == WHOLE and answer.fetch_version < 4]

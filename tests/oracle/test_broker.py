@@ -6,22 +6,17 @@ Where an answer was converted, Kafka fills or cuts it to a size that it declared
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
-
-import golden  # type: ignore[import-not-found]
-import harness  # type: ignore[import-not-found]
-
 from ottla.broker.clock import ManualClock
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.records import formats
+from ottla_testing.broker import harness
+from ottla_testing.oracle import golden
 
 TOPICS = golden.topics()
 # What needs a cleaner or transactions is not written here.

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from stored_directories import (  # type: ignore[import-not-found]
-    DIRECTORIES,
-    INTERNAL,
-    RELEASES,
-    committed,
-    committed_answers,
-    differences,
-    stored,
-)
 
 from ottla.protocol.records import batch, formats
 from ottla.storage.check.directory import Verification
@@ -28,6 +14,16 @@ from ottla.storage.format.checkpoint import read_offsets
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.each import each
+from ottla_testing.oracle.stored_directories import (
+    DIRECTORIES,
+    INTERNAL,
+    RELEASES,
+    committed,
+    committed_answers,
+    differences,
+    stored,
+)
 
 NOW_MS = 1_800_000_000_000
 CONFIG = LogConfig(index_interval_bytes=200, segment_ms=2500, retention_ms=-1)

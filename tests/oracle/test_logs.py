@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
-
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import golden  # type: ignore[import-not-found]
 
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import Record
@@ -19,6 +12,8 @@ from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log.upgrade import OnUpgrade
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.each import each
+from ottla_testing.oracle import golden
 
 TOPICS = golden.topics()
 NOW_MS = 1_900_000_000_000

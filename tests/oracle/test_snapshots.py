@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import golden  # type: ignore[import-not-found]
 
 from ottla.protocol.records import formats
 from ottla.storage.config import LogConfig
@@ -20,6 +14,8 @@ from ottla.storage.partition_log import PartitionLog
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import Producer, advance
 from ottla.storage.producers.txn_index import read_marker
+from ottla_testing.each import each
+from ottla_testing.oracle import golden
 
 SNAPSHOTS = sorted(golden.LOGS.glob("*/*.snapshot"))
 EMPTY = snapshot.dump({})

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import golden  # type: ignore[import-not-found]
-
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
+from ottla_testing.each import each
+from ottla_testing.oracle import golden
 
 TOPICS = golden.topics()
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from each import each
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "clients"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
-
-from failing_files import FailingFiles  # type: ignore[import-not-found]
-from harness import running  # type: ignore[import-not-found]
-from patience import PATIENCE_S
-from running_broker import RunningBroker  # type: ignore[import-not-found]
-from transaction_plays import BOTH  # type: ignore[import-not-found]
-from transaction_plays_2 import NEW  # type: ignore[import-not-found]
-from transaction_plays_held import HELD, HELD_NEW, HeldPlay  # type: ignore[import-not-found]
-from transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs  # type: ignore[import-not-found]
-from transaction_script import SETTINGS, Line, Play, Stage, played  # type: ignore[import-not-found]
-from transaction_wire import Wire  # type: ignore[import-not-found]
+from ottla_testing.broker.harness import running
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.each import each
+from ottla_testing.oracle.transaction_plays import BOTH
+from ottla_testing.oracle.transaction_plays_2 import NEW
+from ottla_testing.oracle.transaction_plays_held import HELD, HELD_NEW, HeldPlay
+from ottla_testing.oracle.transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs
+from ottla_testing.oracle.transaction_script import SETTINGS, Line, Play, Stage, played
+from ottla_testing.oracle.transaction_wire import Wire
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.failing_files import FailingFiles
 
 HERE = Path(__file__).parent
 RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1"}

@@ -6,20 +6,14 @@ and the records are compared.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import golden  # type: ignore[import-not-found]
 
 from ottla.protocol.records import formats, validate
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.errors import UnsupportedForFormat, Unwritable
 from ottla.protocol.records.rules import Rules
+from ottla_testing.each import each
+from ottla_testing.oracle import golden
 
 TOPICS = golden.topics()
 WRITES = [write for write in golden.writes() if not write.topic.startswith("gaps-")]  # those were compacted afterwards

@@ -1,11 +1,10 @@
-"""Makes the modules beside the tests importable by their names; imports kafka-python quietly, for it warns.
+"""The directory of `read_samples`, and a broker on it.
 
-Has the directory of `read_samples`, and a broker on it.
+kafka-python causes a warning while it is imported, attributed to the standard library: it is imported quietly here.
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 from ottla.broker import Embedded
 
-sys.path.insert(0, str(Path(__file__).parent))
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.record.default_records  # noqa: F401
@@ -23,7 +21,7 @@ with warnings.catch_warnings():
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `read_samples` writes it."""
-    from read_samples import write_directory
+    from ottla_testing.pipeline.read_samples import write_directory
 
     found = tmp_path_factory.mktemp("read") / "data"
     write_directory(found)

@@ -8,7 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from audit_samples import (
+
+from ottla.pipeline.jobs.audit import steps
+from ottla.pipeline.jobs.audit import tasks as by_segment
+from ottla.storage.check.facts import Finding
+from ottla.storage.producers import txn_index
+from ottla_testing.each import each
+from ottla_testing.pipeline.audit_samples import (
     FAULTS,
     Fault,
     Planted,
@@ -24,12 +30,6 @@ from audit_samples import (
     verified,
     write,
 )
-from each import each
-
-from ottla.pipeline.jobs.audit import steps
-from ottla.pipeline.jobs.audit import tasks as by_segment
-from ottla.storage.check.facts import Finding
-from ottla.storage.producers import txn_index
 
 
 @pytest.fixture(scope="module")

@@ -7,28 +7,23 @@ import json
 import random
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "storage"))
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.jobs.audit import report as report_module
+from ottla.pipeline.jobs.audit.steps import Audit, one_after_the_other
+from ottla.protocol.records import batch
+from ottla.storage.follower_log import FollowerLog
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla_testing import GOLDEN
+from ottla_testing.pipeline.audit_samples import CONFIG, Story, audited, segments, shown, verified, write
+from ottla_testing.storage.crash_world import Stop, World
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
-from audit_samples import CONFIG, Story, audited, segments, shown, verified, write  # noqa: E402
-from crash_world import Stop, World  # type: ignore[import-not-found]  # noqa: E402
-from simulated_files import SimulatedFiles  # type: ignore[import-not-found]  # noqa: E402
-
-from ottla.pipeline.backend import ReadError  # noqa: E402
-from ottla.pipeline.jobs.audit import report as report_module  # noqa: E402
-from ottla.pipeline.jobs.audit.steps import Audit, one_after_the_other  # noqa: E402
-from ottla.protocol.records import batch  # noqa: E402
-from ottla.storage.follower_log import FollowerLog  # noqa: E402
-from ottla.storage.io.files import DiskFiles  # noqa: E402
-from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
-
-GOLDEN = TESTS / "oracle" / "golden"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 WRITTEN_BY_KAFKA = (
     *(f"directories/{release}{how}" for release in RELEASES for how in ("", "-killed")),

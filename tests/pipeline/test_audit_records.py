@@ -9,7 +9,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from columnar_samples import FORMATS, entries, some_records
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from ottla.protocol.records import batch, formats
 from ottla.storage import inspect
 from ottla.storage.check.facts import Run, SegmentTask
 from ottla.storage.check.segment import one_by_one
+from ottla_testing.pipeline.columnar_samples import FORMATS, entries, some_records
 
 Said = list[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
 

@@ -8,8 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from census_samples import a_log, piece, plain_facts, written
-from columnar_samples import FORMATS, NOW, entries, some_records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +18,8 @@ from ottla.pipeline.jobs.census.tasks import count
 from ottla.pipeline.readers.columnar import batches
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.census_samples import a_log, piece, plain_facts, written
+from ottla_testing.pipeline.columnar_samples import FORMATS, NOW, entries, some_records
 
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from columnar_samples import (
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ottla.pipeline.readers.columnar import ALL_COLUMNS, Damage, Options, chunks, decode
+from ottla.protocol.records import batch, compression, formats, legacy
+from ottla.protocol.records.batch import Header, Record
+from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
+from ottla_testing.each import each
+from ottla_testing.pipeline.columnar_samples import (
     FORMATS,
     INT64_MAX,
     NOW,
@@ -22,14 +30,6 @@ from columnar_samples import (
     some_records,
     told,
 )
-from each import each
-from hypothesis import example, given
-from hypothesis import strategies as st
-
-from ottla.pipeline.readers.columnar import ALL_COLUMNS, Damage, Options, chunks, decode
-from ottla.protocol.records import batch, compression, formats, legacy
-from ottla.protocol.records.batch import Header, Record
-from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
 
 SMALL = [
     Record(5, NOW, b"k", b"v" * 70, (Header("h", b"x"), Header("\u00fc", None))),

@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 from aiokafka.record import default_records as aiokafka
 from aiokafka.record import legacy_records as old_aiokafka
-from columnar_samples import FORMATS, NOW, entries, in_columns, plainly, shown, some_records, told
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
@@ -22,6 +20,17 @@ from ottla.pipeline.readers.columnar import ALL_COLUMNS, COLUMNS, METADATA, SCHE
 from ottla.pipeline.readers.columnar.columns import record_batch
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
+from ottla_testing.each import each
+from ottla_testing.pipeline.columnar_samples import (
+    FORMATS,
+    NOW,
+    entries,
+    in_columns,
+    plainly,
+    shown,
+    some_records,
+    told,
+)
 
 # As in tests/protocol/records/test_batch.py: "k" -> "v" with header h=x; null key and value 7 ms later.
 GOLDEN = bytes.fromhex(

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from aiokafka.record import default_records as aiokafka
 from aiokafka.record import legacy_records as old_aiokafka
-from columnar_samples import FORMATS, NOW, encoded, entries, in_columns, plainly, rows_of, shown, some_records
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
@@ -19,6 +18,17 @@ from ottla.pipeline.readers.columnar import EncodeOptions, Options, decode, enco
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import InvalidRecords, UnsupportedCodec
+from ottla_testing.pipeline.columnar_samples import (
+    FORMATS,
+    NOW,
+    encoded,
+    entries,
+    in_columns,
+    plainly,
+    rows_of,
+    shown,
+    some_records,
+)
 
 # As in tests/protocol/records/test_batch.py.
 GOLDEN = (

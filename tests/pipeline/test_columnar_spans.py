@@ -6,11 +6,11 @@ import struct
 import zlib
 
 import pytest
-from columnar_samples import FORMATS, NOW, entries, some_records
 
 from ottla.pipeline.readers.columnar import Damage, Options, Rows, batches, decode, spans
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.columnar_samples import FORMATS, NOW, entries, some_records
 
 
 def piece(rows: Rows, start: int, size: int) -> bytes | None:

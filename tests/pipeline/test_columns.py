@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from columnar_samples import FORMATS, NOW, entries, shown, some_records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from ottla.pipeline.readers import columnar
 from ottla.pipeline.readers.columnar import Options, decode
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.columnar_samples import FORMATS, NOW, entries, shown, some_records
 
 ALL = tuple(FIELDS)
 

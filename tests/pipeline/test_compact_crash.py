@@ -7,7 +7,14 @@ import random
 from collections.abc import Callable
 
 import pytest
-from compacting_here import (
+
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.jobs.compact.configs import Settings
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import StorageError
+from ottla.storage.format.checkpoint import read_offsets
+from ottla.storage.partition_log import PartitionLog
+from ottla_testing.pipeline.compacting_here import (
     FOLDER,
     ROOT,
     RandomLog,
@@ -18,13 +25,7 @@ from compacting_here import (
     live,
     rows,
 )
-
-from ottla.pipeline.backend import ReadError
-from ottla.pipeline.jobs.compact.configs import Settings
-from ottla.storage.config import LogConfig
-from ottla.storage.errors import StorageError
-from ottla.storage.format.checkpoint import read_offsets
-from ottla.storage.partition_log import PartitionLog
+from ottla_testing.storage.simulated_files import Step
 
 SETTINGS = Settings(segment_bytes=900, index_interval_bytes=100, delete_retention_ms=500)
 CHECKPOINT = f"{ROOT}/cleaner-offset-checkpoint"
@@ -70,7 +71,7 @@ def test_a_stop_at_any_step(scaled: Callable[[int], int]) -> None:
         wanted, end = live(files), opened(files.fork()).log_end_offset
         left: list[SimulatedFiles] = []
 
-        def fork(step: object, files: SimulatedFiles = files, rng: random.Random = rng, left: list = left) -> None:
+        def fork(step: Step, files: SimulatedFiles = files, rng: random.Random = rng, left: list = left) -> None:
             killed = files.fork(step, rng.randrange(10))
             killed.restart()
             without_power = files.fork(step, rng.randrange(10))

@@ -7,10 +7,20 @@ import random
 from collections.abc import Callable
 
 import pytest
-from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, compact_here, contents, plan_of, run, task
 
 from ottla.pipeline.jobs.compact import thinned_batches
 from ottla.pipeline.readers.columnar import upgrade
+from ottla_testing.pipeline.compacting_here import (
+    FOLDER,
+    ROOT,
+    RandomLog,
+    SimulatedFiles,
+    compact_here,
+    contents,
+    plan_of,
+    run,
+    task,
+)
 
 
 def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:

@@ -8,7 +8,6 @@ import random
 from pathlib import Path
 
 import pytest
-from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, close, compact_here, contents
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.compact.configs import Settings, compacted_topics, settings_of
@@ -22,6 +21,15 @@ from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.pipeline.compacting_here import (
+    FOLDER,
+    ROOT,
+    RandomLog,
+    SimulatedFiles,
+    close,
+    compact_here,
+    contents,
+)
 
 DAY_MS = 24 * 3600 * 1000
 NOW = 10 * DAY_MS

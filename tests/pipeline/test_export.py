@@ -14,9 +14,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from export_samples import DAY_MS, DISK, NOW_MS, a_log, checked, exported, rows, tables, visible
-from read_samples import FORMATS, Row, by_aiokafka, entry, some
-from wire_world import config
 
 from ottla.broker import Embedded
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
@@ -32,6 +29,9 @@ from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
 from ottla.storage.config import LogConfig
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing.pipeline.export_samples import DAY_MS, DISK, NOW_MS, a_log, checked, exported, rows, tables, visible
+from ottla_testing.pipeline.read_samples import FORMATS, Row, by_aiokafka, entry, some
+from ottla_testing.pipeline.wire_world import config
 
 UNCOMMITTED = Settings(isolation="read_uncommitted")
 ID = bytes(range(16))

@@ -15,7 +15,6 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from export_samples import NOW_MS, a_log, checked, exported, tables
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.tasks import Form
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.export_samples import NOW_MS, a_log, checked, exported, tables
 
 COLUMNS = pa.schema(
     [

@@ -17,12 +17,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from export_samples import DISK, NOW_MS, a_log, checked, exported, rows, visible
-from read_samples import Row
-from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
-
 from ottla.pipeline.backend import Selection, Wanted
 from ottla.pipeline.jobs.export import commit as committing
 from ottla.pipeline.jobs.export import layout
@@ -34,6 +28,10 @@ from ottla.pipeline.jobs.export.tasks import Form, write
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
+from ottla_testing import SUPPORT
+from ottla_testing.pipeline.export_samples import DISK, NOW_MS, a_log, checked, exported, rows, visible
+from ottla_testing.pipeline.read_samples import Row
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 ROOT = "/lake/orders"
 DAY_MS = 86_400_000
@@ -267,7 +265,7 @@ def test_a_process_that_is_killed(tmp_path: Path, scaled: Callable[[int], int]) 
     rng = random.Random(8)
     records = [[Record(n, NOW_MS, None, b"%d" % n, ()) for n in range(at, at + 4)] for at in range(0, 200, 4)]
     a_log(tmp_path / "data", "orders", 0, records, segment_bytes=200)
-    child = [sys.executable, str(Path(__file__).parent / "export_child.py"), str(tmp_path / "data")]
+    child = [sys.executable, str(SUPPORT / "pipeline" / "export_child.py"), str(tmp_path / "data")]
     for turn in range(min(scaled(1), 10)):
         out = tmp_path / str(turn)
         with subprocess.Popen([*child, str(out)], stdout=subprocess.PIPE) as process:

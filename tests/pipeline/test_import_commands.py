@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from import_samples import put_records, some
-from logs_samples import written
 
 from ottla.pipeline.backend import TopicPartition
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.replay.cli import JOB
 from ottla.pipeline.offsets import AtOffsets
+from ottla_testing.pipeline.import_samples import put_records, some
+from ottla_testing.pipeline.logs_samples import written
 
 ONE = ["--bootstrap", "127.0.0.1:1"]
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from import_samples import NOW_MS, planned, put, put_records, some
 
 from ottla.pipeline.backend import ReadError, TopicPartition
 from ottla.pipeline.jobs.import_ import files
 from ottla.pipeline.jobs.import_.plan import Plan
 from ottla.pipeline.jobs.import_.produce import BY_KEY
+from ottla_testing.pipeline.import_samples import NOW_MS, planned, put, put_records, some
 
 
 def told(plan: Plan) -> dict[TopicPartition, list[tuple[Any, ...]]]:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from columnar_samples import FORMATS
-from import_samples import NOW_MS, exported, here, planned, put_records, read, seen, some
-from logs_samples import written
-from wire_world import consumed
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError, TopicPartition
@@ -24,9 +19,11 @@ from ottla.protocol.records import formats
 from ottla.storage.check.directory import Verification
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import LOCK
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
-from stored_directories import DIRECTORIES, RELEASES  # type: ignore[import-not-found]
+from ottla_testing.oracle.stored_directories import DIRECTORIES, RELEASES
+from ottla_testing.pipeline.columnar_samples import FORMATS
+from ottla_testing.pipeline.import_samples import NOW_MS, exported, here, planned, put_records, read, seen, some
+from ottla_testing.pipeline.logs_samples import written
+from ottla_testing.pipeline.wire_world import consumed
 
 
 def imported(source: Path, target: Path, layout: Layout | None = None, **options: object) -> ImportReport:

@@ -9,10 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from columnar_samples import FORMATS
-from import_samples import exported, planned, put, put_records, read, some
-from logs_samples import written
-from wire_world import QUICK, consumed
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.client import Admin
@@ -22,6 +18,10 @@ from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.import_.produce import BY_KEY, Delivery, bring, deliver, options_of, transactions
 from ottla.pipeline.jobs.import_.report import ImportReport
 from ottla.pipeline.sink.task_writer import Sent
+from ottla_testing.pipeline.columnar_samples import FORMATS
+from ottla_testing.pipeline.import_samples import exported, planned, put, put_records, read, some
+from ottla_testing.pipeline.logs_samples import written
+from ottla_testing.pipeline.wire_world import QUICK, consumed
 
 HURRY = {name: value for name, value in QUICK.items() if name.startswith(("retry", "reconnect", "request"))}
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from columnar_samples import FORMATS
 from hypothesis import given
 from hypothesis import strategies as st
-from logs_samples import KEY, Folder, rows, wanted, written
 
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.columns import BATCH_COLUMNS, BATCH_FIELDS, batch_schema
@@ -19,6 +17,8 @@ from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.storage import inspect
+from ottla_testing.pipeline.columnar_samples import FORMATS
+from ottla_testing.pipeline.logs_samples import KEY, Folder, rows, wanted, written
 
 Row = dict[str, Any]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from logs_samples import KEY, Folder, as_records, rows, wanted, write, written
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError
 from ottla.pipeline.readers.files import FileBackend, FilePiece, catalog
@@ -20,6 +19,7 @@ from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.pipeline.logs_samples import KEY, Folder, as_records, rows, wanted, write, written
 
 NOW = 1_700_000_000_000
 

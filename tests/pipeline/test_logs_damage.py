@@ -12,13 +12,24 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
-from logs_samples import KEY, Folder, as_records, indexed, read, rows, split, wanted, write, written
 
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.columns import FIELDS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.logs_samples import (
+    KEY,
+    Folder,
+    as_records,
+    indexed,
+    read,
+    rows,
+    split,
+    wanted,
+    write,
+    written,
+)
 
 NOW = 1_700_000_000_000
 # Few headers and small values: a flip is to hit what matters.

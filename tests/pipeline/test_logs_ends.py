@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from logs_samples import KEY, rows, wanted, written
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition
 from ottla.pipeline.readers.files import FileBackend
@@ -22,6 +21,7 @@ from ottla.storage.format.checkpoint import LOG_START_OFFSET, REPLICATION_OFFSET
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.pipeline.logs_samples import KEY, rows, wanted, written
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from each import each
-from logs_samples import as_records, rows, wanted
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
-from stored_directories import DIRECTORIES, INTERNAL, RELEASES, Told, stored  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition
 from ottla.pipeline.readers.files import FileBackend
+from ottla_testing.each import each
+from ottla_testing.oracle.stored_directories import DIRECTORIES, INTERNAL, RELEASES, Told, stored
+from ottla_testing.pipeline.logs_samples import as_records, rows, wanted
 
 KINDS = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")

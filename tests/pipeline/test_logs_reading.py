@@ -8,16 +8,28 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from columnar_samples import FORMATS, some_records
 from hypothesis import given
 from hypothesis import strategies as st
-from logs_samples import KEY, Folder, as_records, indexed, read, rows, split, wanted, write, written
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Wanted
 from ottla.pipeline.columns import FIELDS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.files.pieces import FilePiece
 from ottla.protocol.records import formats
+from ottla_testing.pipeline.columnar_samples import FORMATS, some_records
+from ottla_testing.pipeline.logs_offsets import offsets_of, timed
+from ottla_testing.pipeline.logs_samples import (
+    KEY,
+    Folder,
+    as_records,
+    indexed,
+    read,
+    rows,
+    split,
+    wanted,
+    write,
+    written,
+)
 
 parts = st.lists(
     st.tuples(st.sampled_from(FORMATS), st.integers(1, 12)).map(lambda part: (*part[0], part[1])),
@@ -155,27 +167,6 @@ def test_times_leave_out_nothing_that_matches(data: st.DataObject, kinds: list[t
         backend = FileBackend([root])
         expected = next((record.offset for record in folder.records if record.timestamp >= when), None)
         assert backend.at_times({KEY: when}) == {KEY: expected}
-
-
-def timed(path: Path, times: list[list[int]], **options: bool) -> FileBackend:
-    """A log with a segment for each list, in which a batch has each of the times."""
-    folder = written(path / "orders-3", [(2, 0, 1)])
-    records = some_records(1, 1)
-    folder.entries, folder.bases = [], []
-    offset = 0
-    for of_segment in times:
-        folder.bases.append(offset)
-        folder.entries.append([])
-        for time in of_segment:
-            folder.entries[-1] += split([records[0]._replace(offset=offset, timestamp=time)], 2, 0, **options)
-            offset += 1
-    write(folder)
-    return FileBackend([str(path)])
-
-
-def offsets_of(backend: FileBackend, **options: int) -> list[int]:
-    end = backend.latest([KEY], committed=False)[KEY]
-    return [row["offset"] for row in rows(backend.pieces([OffsetRange(*KEY, 0, end)], wanted(**options)))]
 
 
 def test_whole_segments_are_left_out_by_their_largest_time(tmp_path: Path) -> None:

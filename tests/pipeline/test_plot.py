@@ -6,7 +6,6 @@ import xml.dom.minidom
 from pathlib import Path
 
 import pytest
-from census_samples import a_log, written
 
 from ottla.pipeline.jobs import plot
 from ottla.pipeline.jobs.audit.report import AuditReport, DirectoryAudit
@@ -14,6 +13,7 @@ from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.jobs.census.report import CensusReport, report
 from ottla.pipeline.jobs.census.tasks import count
 from ottla.storage.check.facts import Finding
+from ottla_testing.pipeline.census_samples import a_log, written
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -13,9 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs_samples import Folder as LogFolder
-from logs_samples import split, write
-from wire_world import QUICK, consumed
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.client.producer.partitioners import java_partition
@@ -32,6 +29,9 @@ from ottla.pipeline.readers.wire import WireBackend
 from ottla.pipeline.sink.batches import Batch
 from ottla.pipeline.sink.task_writer import Sent
 from ottla.protocol.records.batch import Header, Record
+from ottla_testing.pipeline.logs_samples import Folder as LogFolder
+from ottla_testing.pipeline.logs_samples import split, write
+from ottla_testing.pipeline.wire_world import QUICK, consumed
 
 NOW_MS = 1_700_000_000_000
 START_S = 5_000.0

@@ -12,9 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from export_samples import a_log, exported, tables, visible
-from import_samples import here, planned, put, put_records, some
-from logs_samples import wanted
 
 from ottla.broker.metadata.adoption import HOLES_MAX
 from ottla.pipeline.backend import OffsetRange, ReadError
@@ -30,6 +27,9 @@ from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.tasks import COLUMNS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.export_samples import a_log, exported, tables, visible
+from ottla_testing.pipeline.import_samples import here, planned, put, put_records, some
+from ottla_testing.pipeline.logs_samples import wanted
 
 NANOSECONDS = 1_700_000_000_000_000_000  # where milliseconds belong, as some producers have it
 TIMES = [NANOSECONDS, NANOSECONDS + 1, -1, 0, 2**62]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "storage"))
-
-from audit_samples import Fault, Segment, Story, audited, flip, missing_batch, missing_segment, segments, shown, write  # noqa: E402  # noqa: E402
-from repairing import repair  # type: ignore[import-not-found]  # noqa: E402
+from ottla_testing.pipeline.audit_samples import (
+    Fault,
+    Segment,
+    Story,
+    audited,
+    flip,
+    missing_batch,
+    missing_segment,
+    segments,
+    shown,
+    write,
+)
+from ottla_testing.storage.repairing import repair
 
 
 @pytest.mark.parametrize("skip", [False, True])

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs_samples import rows, wanted
-from test_logs_reading import offsets_of, timed
-from test_logs_transactions import KEY, NOW, Play, committed, consumed, opened
 
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
+from ottla_testing.pipeline.logs_offsets import offsets_of, timed
+from ottla_testing.pipeline.logs_plays import KEY, NOW, Play, committed, consumed, opened
+from ottla_testing.pipeline.logs_samples import rows, wanted
 
 
 def data_of(producer_id: int, sequence: int = 0, time_ms: int = NOW) -> bytearray:

@@ -5,16 +5,9 @@ from __future__ import annotations
 import os
 import random
 import stat
-import sys
 from pathlib import Path
 
 import pytest
-from each import each
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from old_messages import lay_down, piece, rows_of  # type: ignore[import-not-found]
-from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.in_place.directory_hold import UPGRADED, held, own_suffix, put_in_place, sweep
@@ -28,6 +21,9 @@ from ottla.storage.format.file_names import RESTORE
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.io.undo_journal import Backup
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, LOCK, DataDirectory
+from ottla_testing.each import each
+from ottla_testing.storage.old_messages import lay_down, piece, rows_of
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 ROOT, FOLDER = "/data", "/data/orders-0"
 OLD = [(0, [piece(1, 0, 0, (1, 1, 1, 1, 1), (5,))]), (6, [piece(0, 0, 6, (1,), (0,))])]

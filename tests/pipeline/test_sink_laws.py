@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sink_world as world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.sink import Grant, SinkError, SinkTransaction, send
+from ottla_testing.pipeline import sink_world as world
 
 PARTITIONS, MICRO_BATCHES, ROWS = 2, 3, 26
 STEPS = ("begin", "add", "half", "send", "commit")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import sink_world as world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from ottla.pipeline.sink.batches import cut
 from ottla.pipeline.sink.coordinator_requests import Asker
 from ottla.pipeline.sink.task_writer import Sending
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.pipeline import sink_world as world
 
 BATCHES, ROWS = 9, 4
 ALL = world.values(BATCHES * ROWS)

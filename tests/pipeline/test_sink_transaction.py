@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sink_world as world
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.client import Producer
@@ -24,6 +23,7 @@ from ottla.pipeline.sink import (
     idempotent_grant,
     send,
 )
+from ottla_testing.pipeline import sink_world as world
 
 ROWS = world.values(40)
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stream_fakes import T0, T1, T2, WANTED, Clock, FakeBackend, read, rules, stream
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
 from ottla.pipeline.lag import lag
 from ottla.pipeline.offsets import EARLIEST, LATEST, AtOffset, AtOffsets
 from ottla.pipeline.streams import Limit, offsets_of, share
+from ottla_testing.pipeline.stream_fakes import T0, T1, T2, WANTED, Clock, FakeBackend, read, rules, stream
 
 ALL = Limit()
 LOSSY = replace(WANTED, fail_on_loss=False)

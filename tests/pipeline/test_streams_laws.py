@@ -12,11 +12,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stream_fakes import WANTED, Clock, FakeBackend, read, rules, stream
 
 from ottla.pipeline.backend import TopicPartition
 from ottla.pipeline.offsets import EARLIEST, LATEST, AtOffset
 from ottla.pipeline.streams import Limit, Position
+from ottla_testing.pipeline.stream_fakes import WANTED, Clock, FakeBackend, read, rules, stream
 
 ROUNDS_AT_END = 400  # more than any case has offsets
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from batches import open_log  # type: ignore[import-not-found]
-from old_messages import Piece, Row, lay_down, logs_of, magics_of, piece, rows_of  # type: ignore[import-not-found]
-from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.cli import pipeline
@@ -32,6 +25,9 @@ from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla_testing.storage.batches import open_log
+from ottla_testing.storage.old_messages import Piece, Row, lay_down, logs_of, magics_of, piece, rows_of
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 ROOT, FOLDER, OTHER = "/data", "/data/orders-0", "/data/__consumer_offsets-3"
 Segments = Sequence[tuple[int, Sequence[Piece]]]

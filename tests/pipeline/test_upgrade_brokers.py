@@ -4,28 +4,22 @@ releases that had the old formats, as old clients encode them."""
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-TESTS = Path(__file__).parents[1]
-for beside in ("broker", "oracle", "storage"):
-    sys.path.insert(0, str(TESTS / beside))
+from ottla.pipeline.jobs.in_place.directory_hold import held
+from ottla.pipeline.jobs.upgrade.report import UpgradeReport
+from ottla.pipeline.jobs.upgrade.steps import Upgrade
+from ottla.protocol.records import batch, formats
+from ottla_testing import GOLDEN
+from ottla_testing.broker.forced_upgrades import committed, committing_to
+from ottla_testing.broker.harness import Client, fetch, only, produce, running
+from ottla_testing.oracle.stored_directories import stored
+from ottla_testing.pipeline.audit_samples import audited, shown, verified
+from ottla_testing.pipeline.upgrade_samples import contents, magics, rows
 
-from audit_samples import audited, shown, verified  # noqa: E402
-from harness import Client, fetch, only, produce, running  # type: ignore[import-not-found]  # noqa: E402
-from kafka.record.legacy_records import LegacyRecordBatchBuilder  # noqa: E402
-from stored_directories import stored  # type: ignore[import-not-found]  # noqa: E402
-from test_forced_upgrade import committed, committing_to  # type: ignore[import-not-found]  # noqa: E402
-from upgrade_samples import contents, magics, rows  # noqa: E402
-
-from ottla.pipeline.jobs.in_place.directory_hold import held  # noqa: E402
-from ottla.pipeline.jobs.upgrade.report import UpgradeReport  # noqa: E402
-from ottla.pipeline.jobs.upgrade.steps import Upgrade  # noqa: E402
-from ottla.protocol.records import batch, formats  # noqa: E402
-
-GOLDEN = TESTS / "oracle" / "golden"
 Row = tuple[int, bytes | None, bytes | None, int]
 
 

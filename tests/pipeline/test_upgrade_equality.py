@@ -4,19 +4,12 @@ damage as it."""
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
-
-from old_messages import Piece, lay_down, message, piece, wrapper  # type: ignore[import-not-found]
-from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.jobs.in_place.windows import upgrading
 from ottla.pipeline.readers.columnar import upgrade as columnar
@@ -30,6 +23,8 @@ from ottla.storage.compaction.rewrite import (
 )
 from ottla.storage.compaction.swap import Rewritten
 from ottla.storage.errors import StorageError
+from ottla_testing.storage.old_messages import Piece, lay_down, message, piece, wrapper
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 FOLDER = "/data/orders-0"
 Result = tuple[list[Rewritten], dict[str, bytes]] | str

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from wire_world import NOW_MS, config, delete_below, wanted
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.client import Consumer, Producer
@@ -16,6 +15,7 @@ from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicParti
 from ottla.pipeline.offsets import MAX_PIECES
 from ottla.pipeline.readers.wire import WireBackend, commit_offsets
 from ottla.pipeline.readers.wire import backend as backend_module
+from ottla_testing.pipeline.wire_world import NOW_MS, config, delete_below, wanted
 
 RELEASES = ("0.8.2", "0.9", "0.10.0", "0.10.2", "0.11", "2.4", "3.9", "4.3", "ottla")
 

@@ -7,10 +7,8 @@ import struct
 from typing import Any
 
 import pytest
-from columnar_samples import FORMATS, entries, some_records
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_world import marker, transactional
 
 from ottla.client.consumer.records import Chunk
 from ottla.pipeline.backend import OffsetRange, ReadError, Wanted
@@ -18,6 +16,8 @@ from ottla.pipeline.readers.wire.decoding import Decoder
 from ottla.pipeline.readers.wire.entries import aborted_positions, begins_damaged, extent
 from ottla.pipeline.readers.wire.fetch import Fetched
 from ottla.protocol.records import formats
+from ottla_testing.pipeline.columnar_samples import FORMATS, entries, some_records
+from ottla_testing.pipeline.wire_world import marker, transactional
 
 
 @functools.cache

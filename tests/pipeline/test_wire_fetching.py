@@ -7,11 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from columnar_samples import FORMATS, entries, some_records
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_world import QUICK, plain
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Wanted
 from ottla.pipeline.readers.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
@@ -23,8 +20,10 @@ from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, Lis
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Record
-
-from scripted import CLASSES, SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata  # type: ignore[import-not-found]  # isort: skip
+from ottla_testing.client.scripted import CLASSES, SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
+from ottla_testing.each import each
+from ottla_testing.pipeline.columnar_samples import FORMATS, entries, some_records
+from ottla_testing.pipeline.wire_world import QUICK, plain
 
 if FetchRequest not in CLASSES:
     CLASSES.append(FetchRequest)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
-from wire_world import all_rows, config, wanted
 
 from ottla.pipeline.backend import OffsetRange
 from ottla.pipeline.readers.wire import WireBackend, WirePiece
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.pipeline.wire_world import all_rows, config, wanted
 
 
 @contextlib.contextmanager

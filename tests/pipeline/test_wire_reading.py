@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from columnar_samples import FORMATS, entries, some_records
-from columnar_samples import shown as held
-from wire_world import (
+
+from ottla.broker.testing.embedded import Embedded
+from ottla.client import Producer
+from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
+from ottla.pipeline.readers.wire import WireBackend, WirePiece
+from ottla.pipeline.readers.wire.decoding import Decoder
+from ottla.pipeline.readers.wire.fetch import Fetched
+from ottla_testing.pipeline.columnar_samples import FORMATS, entries, some_records
+from ottla_testing.pipeline.columnar_samples import shown as held
+from ottla_testing.pipeline.wire_world import (
     ALL,
     COLUMNS,
     NOW_MS,
@@ -32,13 +39,6 @@ from wire_world import (
     transactional,
     wanted,
 )
-
-from ottla.broker.testing.embedded import Embedded
-from ottla.client import Producer
-from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
-from ottla.pipeline.readers.wire import WireBackend, WirePiece
-from ottla.pipeline.readers.wire.decoding import Decoder
-from ottla.pipeline.readers.wire.fetch import Fetched
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +19,9 @@ from ottla.protocol.messages.topics.create_partitions import CreatePartitionsReq
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.primitives import ITEMS_MAX, TEXT_BYTES_MAX, varint_bytes
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hostile import bad_texts, crowded, sample, written, wrong_lengths
-from messages import MESSAGES
-from values import random_value
+from ottla_testing.protocol.hostile import bad_texts, crowded, sample, written, wrong_lengths
+from ottla_testing.protocol.messages import MESSAGES
+from ottla_testing.protocol.values import random_value
 
 NAMES = sorted(MESSAGES)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from each import each
-
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.internal_records import transaction_records
 from ottla.protocol.messages.cluster import api_versions
@@ -21,6 +19,7 @@ from ottla.protocol.messages.transactions import (
     list_transactions,
     txn_offset_commit,
 )
+from ottla_testing.each import each
 
 TOPIC_ID = bytes(range(16))
 

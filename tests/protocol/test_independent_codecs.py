@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from ottla.protocol import schema
 from ottla.protocol.compiler import build, parse
-
-sys.path.insert(0, str(Path(__file__).parent))
-from independent import CODECS, Codec, KafkaPython2, neutral
-from messages import MESSAGES
-from values import random_value
+from ottla_testing.protocol.independent import CODECS, Codec, KafkaPython2, neutral
+from ottla_testing.protocol.messages import MESSAGES
+from ottla_testing.protocol.values import random_value
 
 # Which versions are proved: by kafka-python 3, by the hand-written classes that it still carries, by 2.0.2.
 COVERAGE = {

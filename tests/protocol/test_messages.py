@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ import pytest
 from ottla.protocol import schema
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import MalformedMessage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from apache import compare
-from messages import MESSAGES
-from values import random_value
+from ottla_testing.protocol.apache import compare
+from ottla_testing.protocol.messages import MESSAGES
+from ottla_testing.protocol.values import random_value
 
 APACHE: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("versions.json").read_text())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from ottla_testing import ROOT
 
 SOURCE = """\
 from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest

@@ -1,16 +1,14 @@
-"""Makes the modules beside the tests importable by their names; the directory that tests of repair damage."""
+"""The directory that tests of repair damage."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from repairing import make_sound
+from ottla_testing.storage.repairing import make_sound
 
 
 @pytest.fixture(scope="module")

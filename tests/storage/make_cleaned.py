@@ -8,27 +8,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 
-HERE = Path(__file__).parent
-LOGS = HERE.parent / "oracle" / "golden" / "logs"
-CLEANED = HERE / "cleaned_by_kafka.jsonl"
-RULES = ("all", "thirds", "sevenths", "empty")
-
-sys.path.insert(0, str(HERE.parent / "interop"))
-
-
-def shown(data: bytes) -> list[list[int]]:
-    """The header fields of every batch; -1 for the length and CRC of a compressed one."""
-    from ottla.protocol.records import formats
-
-    headers = [header for _, header in formats.headers(data)]
-    return [list(h._replace(batch_length=-1, crc=-1) if h.codec else h) for h in headers]
+from ottla_testing.storage.cleaned_logs import CLEANED, HERE, LOGS, RULES, shown
 
 
 def main() -> None:
-    from checks import jars, java  # type: ignore[import-not-found]
+    from ottla_testing.interop.checks import jars, java
 
     folder = jars("kafka-clients-4.3.1", ["org.apache.kafka:kafka-clients:4.3.1"])
     logs = sorted(path for path in LOGS.glob("*/*.log") if path.stat().st_size)

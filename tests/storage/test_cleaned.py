@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from each import each
-from make_cleaned import CLEANED, LOGS, RULES, shown
-
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.compaction.rewrite import Choose, Source, Verdict, every, rewrite
 from ottla.storage.io.files import DiskFiles
+from ottla_testing.each import each
+from ottla_testing.storage.cleaned_logs import CLEANED, LOGS, RULES, shown
 
 ROWS = [json.loads(line) for line in CLEANED.read_text().splitlines()]
 HORIZON_MS = 1777  # the time and delete.retention.ms that Cleaned.java gives

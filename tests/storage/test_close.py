@@ -8,14 +8,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from batches import TOPIC_ID, make, values
-from simulated_files import SimulatedFiles
 
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFile, DiskFiles, Files
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, FEW_LOGS, DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.storage.batches import TOPIC_ID, make, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 DATA = "/data"
 PARTITIONS = 20

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import pytest
-from batches import FOLDER
-from compacting import Laid, bases, clean_once, data, entries_of, last_values, lay, offsets, old, rows, run, task
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
-from old_messages import wrapper
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.storage.compaction.compaction import Cleaned, Group, clean
 from ottla.storage.errors import StorageError
+from ottla_testing.each import each
+from ottla_testing.storage.batches import FOLDER
+from ottla_testing.storage.compacting import (
+    Laid,
+    bases,
+    clean_once,
+    data,
+    entries_of,
+    last_values,
+    lay,
+    offsets,
+    old,
+    rows,
+    run,
+    task,
+)
+from ottla_testing.storage.old_messages import wrapper
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 A, B, C = b"a", b"b", b"c"
 V, W, X = b"v", b"w", b"x"

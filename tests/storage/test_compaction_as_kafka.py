@@ -7,10 +7,10 @@ import base64
 import json
 
 import pytest
-from each import each
-from make_compacted import COMPACTED, ours
 
 from ottla.protocol.records import formats
+from ottla_testing.each import each
+from ottla_testing.storage.compacted_logs import COMPACTED, ours
 
 LOGS = [json.loads(line) for line in COMPACTED.read_text().splitlines()]
 

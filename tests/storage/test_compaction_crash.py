@@ -6,10 +6,6 @@ import errno
 import random
 from collections.abc import Callable
 
-from batches import FOLDER, open_log
-from compacting import Row, last_values, rows
-from simulated_files import SimulatedFiles, Step
-
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.validate import Rules
@@ -17,6 +13,9 @@ from ottla.storage.compaction.compaction import Clean, Cleaned, Group, SegmentFa
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.storage.batches import FOLDER, open_log
+from ottla_testing.storage.compacting import Row, last_values, rows
+from ottla_testing.storage.simulated_files import SimulatedFiles, Step
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, rules=Rules(compacted=True))
 NOW = 50_000

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "compaction_memory.py"
+from ottla_testing import SUPPORT
+
+SCRIPT = SUPPORT / "storage" / "compaction_memory.py"
 SLOT_BYTES = 24
 
 

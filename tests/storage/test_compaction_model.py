@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from compacting import Laid, bases, clean_once, data, entries_of, last_values, lay, old, rows
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import formats
+from ottla_testing.storage.compacting import Laid, bases, clean_once, data, entries_of, last_values, lay, old, rows
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 RETENTION_MS = 100
 Pair = tuple[bytes | None, bytes | None]

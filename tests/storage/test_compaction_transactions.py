@@ -7,12 +7,12 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from batches import FOLDER
-from compacting import Laid, bases, clean_once, data, entries_of, last_values, lay, marker, rows
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage.errors import StorageError
+from ottla_testing.storage.batches import FOLDER
+from ottla_testing.storage.compacting import Laid, bases, clean_once, data, entries_of, last_values, lay, marker, rows
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 A, B, C = b"a", b"b", b"c"
 V, W = b"v", b"w"

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
-from batches import FOLDER, GZIP, make, old, open_log, sequenced, values
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import Killed, SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.segments.segment import Segment
+from ottla_testing.each import each
+from ottla_testing.storage.batches import FOLDER, GZIP, make, old, open_log, sequenced, values
+from ottla_testing.storage.simulated_files import Killed, SimulatedFile, SimulatedFiles
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
 

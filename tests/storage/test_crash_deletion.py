@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-from batches import make, values
-from crash_world import DATA, open_directory
-from simulated_files import SimulatedFiles, Step
-
 from ottla.storage.config import LogConfig
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing.storage.batches import make, values
+from ottla_testing.storage.crash_world import DATA, open_directory
+from ottla_testing.storage.simulated_files import SimulatedFiles, Step
 
 OLD, NEW = b"\1" * 16, b"\2" * 16
 

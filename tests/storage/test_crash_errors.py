@@ -15,11 +15,11 @@ import random
 from collections.abc import Callable
 
 import pytest
-from crash_check import check, check_log
-from crash_world import Stop, Violation, World
-from simulated_files import SimulatedFile
 
 from ottla.storage.errors import StorageError
+from ottla_testing.storage.crash_check import check, check_log
+from ottla_testing.storage.crash_world import Stop, Violation, World
+from ottla_testing.storage.simulated_files import SimulatedFile
 
 ONLY = os.environ.get("OTTLA_CRASH_SEED")
 

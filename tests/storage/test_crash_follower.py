@@ -11,8 +11,6 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from batches import FOLDER, TOPIC_ID, make, old
-from simulated_files import SimulatedFiles, Step
 
 from ottla.protocol.records import batch, formats
 from ottla.storage.compaction.cleaned_transactions import aborted_transactions
@@ -20,6 +18,8 @@ from ottla.storage.config import LogConfig
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import AbortedTransaction
+from ottla_testing.storage.batches import FOLDER, TOPIC_ID, make, old
+from ottla_testing.storage.simulated_files import SimulatedFiles, Step
 
 ONLY = os.environ.get("OTTLA_CRASH_SEED")
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)

@@ -7,13 +7,13 @@ import struct
 from typing import Any
 
 import pytest
-from batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, values
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers import snapshot
+from ottla_testing.storage.batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 CONFIG = LogConfig(segment_bytes=69 * 3, index_interval_bytes=0)
 

@@ -14,8 +14,9 @@ import random
 from collections.abc import Callable
 
 import pytest
-from crash_check import check
-from crash_world import Violation, World
+
+from ottla_testing.storage.crash_check import check
+from ottla_testing.storage.crash_world import Violation, World
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_CRASH_SEED")

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from crash_check import check
-from crash_world import Violation, World
 
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import Files
@@ -23,6 +21,8 @@ from ottla.storage.log_dir.offset_checkpoints import NotedOffsets
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.store import Producers
 from ottla.storage.segments.segment import Segment
+from ottla_testing.storage.crash_check import check
+from ottla_testing.storage.crash_world import Violation, World
 
 SEEDS = 120  # the rarest shows in one of forty
 Patch = pytest.MonkeyPatch

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from batches import TOPIC_ID, make, sequenced
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -25,6 +23,8 @@ from ottla.storage.errors import StorageError
 from ottla.storage.log.losses import Loss
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.storage.batches import TOPIC_ID, make, sequenced
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 DATA = "/data"

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import TOPIC_ID, make, values
-from each import each
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.io.files import DiskFiles, Files
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.each import each
+from ottla_testing.storage.batches import TOPIC_ID, make, values
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 DATA = "/data"
 

@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from batches import TOPIC_ID, make, values
-from failing_files import FailingFiles
 
 from ottla.storage.errors import DirectoryFailed, DirectoryLocked, StorageError
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.storage.batches import TOPIC_ID, make, values
+from ottla_testing.storage.failing_files import FailingFiles
 
 LASTING = (errno.EIO, errno.EROFS, errno.ENOENT, errno.EACCES)
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)

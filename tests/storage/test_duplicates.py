@@ -6,16 +6,16 @@ import dataclasses
 from typing import Any
 
 import pytest
-from batches import FOLDER, GZIP, make, old, open_log, sequenced
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers import duplicate_scan
 from ottla.storage.producers.producer_state import ProducerRules
+from ottla_testing.storage.batches import FOLDER, GZIP, make, old, open_log, sequenced
+from ottla_testing.storage.simulated_files import SimulatedFile, SimulatedFiles
 
 SMALL = LogConfig(segment_bytes=3000, index_interval_bytes=150)
 

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from batches import make, open_log, values
 
 from ottla.storage.io.files import MAP_BYTES, DiskFiles, write_atomically
 from ottla.storage.partition_log import LogConfig
+from ottla_testing.storage.batches import make, open_log, values
 
 
 def test_long_reads_are_views_that_outlive_growth_and_close(tmp_path: Path):

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from batches import FOLDER, make, open_log, values
-from patience import PATIENCE_S
-from simulated_files import SimulatedFiles
 
 from ottla.storage.errors import StorageError
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.segments.segment import Segment
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.batches import FOLDER, make, open_log, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 
 def appended(log: PartitionLog, value: bytes) -> None:

@@ -6,11 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from batches import FOLDER, GZIP, make, old, open_log, values
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import CorruptRecords
@@ -19,8 +16,12 @@ from ottla.storage.errors import StorageError
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.storage.producers import txn_index
+from ottla_testing import GOLDEN
+from ottla_testing.each import each
+from ottla_testing.storage.batches import FOLDER, GZIP, make, old, open_log, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
-KAFKA = Path(__file__).parent.parent / "oracle" / "golden"
+KAFKA = GOLDEN
 FOLDERS = sorted({path.parent for path in KAFKA.glob("**/*.log")})
 
 

@@ -6,14 +6,14 @@ import errno
 from pathlib import Path
 
 import pytest
-from batches import TOPIC_ID, make, sequenced, values
-from simulated_files import SimulatedFiles
 
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles, write_atomically
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.storage.batches import TOPIC_ID, make, sequenced, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 DATA = "/data"
 

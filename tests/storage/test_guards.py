@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from batches import make, open_log
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.errors import FencedProducer
@@ -20,6 +18,8 @@ from ottla.storage.producers.producer_state import (
     Verdict,
 )
 from ottla.storage.producers.verification_guard import IN_TRANSACTION, KEPT_MS, Guard, Guards, judge_transaction
+from ottla_testing.storage.batches import make, open_log
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 ID, TRANSACTIONAL, PLAIN = 7, 0x10, 0
 COPY = Duplicate(CachedBatch(0, 0, 5, 5, 1000))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from batches import FOLDER, all_batches, make, message, old, open_log
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.storage.batches import FOLDER, all_batches, make, message, old, open_log
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from ottla.storage.format.index import OffsetIndex, TimeIndex
 from ottla.storage.inspect import BatchFacts, BytesSource, Damage, FileSource
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing import GOLDEN
 
 NOW = 1_700_000_000_000
-GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 
 
 def entry(magic: int, codec: int, offset: int, count: int, size: int = 5) -> bytes:

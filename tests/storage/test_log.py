@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from batches import FOLDER, TOPIC_ID, all_batches, make, open_log, sequenced, values
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
@@ -14,6 +12,8 @@ from ottla.protocol.records.validate import Prepared, Rules
 from ottla.storage import errors
 from ottla.storage.partition_log import Appended, LogConfig, PartitionLog, TimestampOffset
 from ottla.storage.producers.producer_state import ProducerRules
+from ottla_testing.storage.batches import FOLDER, TOPIC_ID, all_batches, make, open_log, sequenced, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 ONE = len(make(b"x" * 10))
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from batches import FOLDER, make, open_log
-from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import UnsupportedForFormat
@@ -28,8 +26,11 @@ from ottla.storage.partition_log import PartitionLog
 from ottla.storage.producers import snapshot, txn_index
 from ottla.storage.producers.producer_state import CachedBatch, Producer
 from ottla.storage.producers.txn_index import COMMIT, Marker
+from ottla_testing import GOLDEN
+from ottla_testing.storage.batches import FOLDER, make, open_log
+from ottla_testing.storage.simulated_files import SimulatedFile, SimulatedFiles
 
-KAFKA = Path(__file__).parent.parent / "oracle" / "golden" / "directories"
+KAFKA = GOLDEN / "directories"
 ID = 9
 
 

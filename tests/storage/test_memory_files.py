@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import make, open_log, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.storage.io.files import MAP_BYTES, DiskFiles, Files, write_atomically
 from ottla.storage.io.memory import MemoryFiles
 from ottla.storage.partition_log import LogConfig
+from ottla_testing.storage.batches import make, open_log, values
 
 # Few names, so that operations meet: files, directories, and names below files.
 PATHS = st.sampled_from(["a", "b", "a/a", "a/b", "b/a", "a/a/a", "b/a/b", ""])

@@ -7,16 +7,16 @@ import os
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from batches import FOLDER, GZIP, make, message, old, open_log
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers.producer_state import ProducerRules
+from ottla_testing.storage.batches import FOLDER, GZIP, make, message, old, open_log
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 

@@ -7,14 +7,25 @@ import random
 from itertools import pairwise
 
 import pytest
-from batches import FOLDER, GZIP, all_batches, make, message, offsets, old, open_log, storing, values
-from each import each
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage import errors
 from ottla.storage.partition_log import Appended, LogConfig, PartitionLog, TimestampOffset
+from ottla_testing.each import each
+from ottla_testing.storage.batches import (
+    FOLDER,
+    GZIP,
+    all_batches,
+    make,
+    message,
+    offsets,
+    old,
+    open_log,
+    storing,
+    values,
+)
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 LOG, INDEX, TIMES = (f"{FOLDER}/{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
 SMALLEST = 26

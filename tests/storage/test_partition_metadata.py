@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from simulated_files import SimulatedFiles, Step
 
 from ottla.storage.format.partition_metadata import decode_id, encode_id, read_topic_id, write_topic_id
+from ottla_testing.storage.simulated_files import SimulatedFiles, Step
 
 TOPIC_ID = bytes(range(200, 216))
 FOLDER = "/data/t-0"

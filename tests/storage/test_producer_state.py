@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from ottla.storage.producers.producer_state import (
     remember,
     replay,
 )
+from ottla_testing.each import each
 
 MAX = SEQUENCE_SPACE - 1
 CONTROL = 0x30

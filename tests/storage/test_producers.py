@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from batches import FOLDER, make, old, open_log, sequenced, values
-from each import each
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import Answer, Producer, ProducerRules
+from ottla_testing.each import each
+from ottla_testing.storage.batches import FOLDER, make, old, open_log, sequenced, values
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
 NO_SCAN = dataclasses.replace(CONFIG, producer_rules=ProducerRules(scan_bytes=0))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from batches import FOLDER, make, open_log, values
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.format import checkpoint
 from ottla.storage.partition_log import LogConfig
+from ottla_testing.storage.batches import FOLDER, make, open_log, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 # Two batches of one record each: key null, value "a" at 1000 ms and value "bc" at 1007 ms, leader epoch 0.
 GOLDEN_LOG = bytes.fromhex(

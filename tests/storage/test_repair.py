@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repairing import (
+
+from ottla.protocol.records import batch
+from ottla.storage.check.repair_log import empty_batch
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.io.undo_journal import put_back, read_manifest
+from ottla.storage.log_dir.directory import META_PROPERTIES
+from ottla_testing.storage.repairing import (
     DIRECTORIES,
     RELEASES,
     Unsynced,
@@ -23,13 +30,6 @@ from repairing import (
     tree,
     wrong,
 )
-
-from ottla.protocol.records import batch
-from ottla.storage.check.repair_log import empty_batch
-from ottla.storage.format import checkpoint
-from ottla.storage.io.files import DiskFiles
-from ottla.storage.io.undo_journal import put_back, read_manifest
-from ottla.storage.log_dir.directory import META_PROPERTIES
 
 # -- any damage
 

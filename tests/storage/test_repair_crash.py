@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from batches import make, sequenced
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage.check.directory import Verification
@@ -19,6 +17,8 @@ from ottla.storage.format import checkpoint
 from ottla.storage.io.undo_journal import Backup, put_back
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import LogConfig
+from ottla_testing.storage.batches import make, sequenced
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 ROOT = "/kafka/data"
 TOPIC_ID = bytes(range(16))

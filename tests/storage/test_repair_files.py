@@ -9,8 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from batches import make, sequenced
-from repairing import (
+
+from ottla.storage.check.directory import REPAIRING, Verification
+from ottla.storage.check.repair import Repair, backup_place, place_of
+from ottla.storage.errors import StorageError
+from ottla.storage.format import checkpoint
+from ottla.storage.io.files import DiskFiles
+from ottla.storage.io.undo_journal import MANIFEST, Backup, put_back
+from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla_testing.storage.batches import make, sequenced
+from ottla_testing.storage.repairing import (
     CONFIG,
     DIRECTORIES,
     RELEASES,
@@ -26,14 +34,6 @@ from repairing import (
     tree,
     wrong,
 )
-
-from ottla.storage.check.directory import REPAIRING, Verification
-from ottla.storage.check.repair import Repair, backup_place, place_of
-from ottla.storage.errors import StorageError
-from ottla.storage.format import checkpoint
-from ottla.storage.io.files import DiskFiles
-from ottla.storage.io.undo_journal import MANIFEST, Backup, put_back
-from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
 
 # -- what follows from the log
 

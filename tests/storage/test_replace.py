@@ -7,10 +7,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-from batches import FOLDER, offsets, open_log, sequenced
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.validate import Rules
@@ -18,6 +16,8 @@ from ottla.storage.compaction.rewrite import Limits, Source, Verdict, every, non
 from ottla.storage.errors import StorageError
 from ottla.storage.log.retention import Removed
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.storage.batches import FOLDER, offsets, open_log, sequenced
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=90)
 CLEANED = LogConfig(segment_bytes=300, index_interval_bytes=90, rules=Rules(compacted=True))

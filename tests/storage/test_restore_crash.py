@@ -7,13 +7,13 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from simulated_files import Killed, SimulatedFiles, Step
 
 from ottla.storage import inspect, restore
 from ottla.storage.errors import DirectoryLocked, StorageError
 from ottla.storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, META_PROPERTIES, RESTORE
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.restore import DirectoryCopy, Problem
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles, Step
 
 ONE, TWO = "/one", "/two"
 KEPT = "/snapshot"

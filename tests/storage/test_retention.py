@@ -10,9 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from batches import FOLDER, make, old, open_log, sequenced, storing, values
-from patience import PATIENCE_S
-from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage import errors
@@ -21,6 +18,9 @@ from ottla.storage.io.files import MAP_BYTES, DiskFiles
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import ProducerRules
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.batches import FOLDER, make, old, open_log, sequenced, storing, values
+from ottla_testing.storage.simulated_files import SimulatedFile, SimulatedFiles
 
 EACH = LogConfig(segment_bytes=100, retention_ms=-1)  # so small that each batch of these tests has its own segment
 

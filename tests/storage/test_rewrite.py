@@ -7,10 +7,6 @@ import struct
 from collections.abc import Sequence
 
 import pytest
-from batches import FOLDER, make, open_log
-from each import each
-from old_messages import Piece, Row, lay_down, logs_of, message, piece, rows_of, wrapper
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import BatchHeader, Record
@@ -28,6 +24,10 @@ from ottla.storage.compaction.swap import Rewritten, finish_leftovers, swap_in
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.partition_log import LogConfig
+from ottla_testing.each import each
+from ottla_testing.storage.batches import FOLDER, make, open_log
+from ottla_testing.storage.old_messages import Piece, Row, lay_down, logs_of, message, piece, rows_of, wrapper
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 SOURCE = f"{FOLDER}/{0:020d}.log"
 OUT = "/data/out"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from batches import TOPIC_ID, make, sequenced, values
-from simulated_files import SimulatedFiles
 
 from ottla.storage.errors import DirectoryFailed, OutOfOrderSequence, StorageError
 from ottla.storage.io.files import Files
 from ottla.storage.io.memory import MemoryFiles
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, DataDirectory
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.storage.batches import TOPIC_ID, make, sequenced, values
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 DATA = "/data"
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.storage.errors import StorageError
 from ottla.storage.io.copy_on_write import Overlay
 from ottla.storage.io.files import Files
 from ottla.storage.io.undo_journal import MANIFEST, Backup, SavingFiles, put_back, read_manifest
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 ROOT, BACKUP = "/disk/data", "/disk/kept"
 NAMES = ("a", "b", "folder/c", "d")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import Killed, SimulatedFiles, Step
 
 from ottla.storage.io.files import DiskFiles
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles, Step
 
 ROUNDS = 400
 

@@ -6,15 +6,15 @@ import struct
 from typing import Any
 
 import pytest
-from batches import FOLDER
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFiles
 
 from ottla.storage import errors
 from ottla.storage.format import schemas
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
+from ottla_testing.storage.batches import FOLDER
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 # Producer 9 wrote sequences 3 to 5 at offsets 103 to 105 in a transaction that began at 101; of 4096 a marker is known.
 PRODUCERS = {

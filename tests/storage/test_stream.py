@@ -7,13 +7,13 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from old_messages import piece
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import formats
 from ottla.protocol.records.errors import CorruptRecords
 from ottla.storage.segments import scan
 from ottla.storage.segments.scan import entries
+from ottla_testing.storage.old_messages import piece
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 PATH = "/data/log"
 PIECES = [

@@ -7,12 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from batches import FOLDER, make
-from committed import consumed
-from compacting import task
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage.compaction.compaction import Group, clean
@@ -21,6 +17,10 @@ from ottla.storage.follower_log import FollowerLog
 from ottla.storage.partition_log import LogConfig
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import ABORT, COMMIT
+from ottla_testing.storage.batches import FOLDER, make
+from ottla_testing.storage.committed import consumed
+from ottla_testing.storage.compacting import task
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=150, retention_ms=-1)
 PRODUCERS = 4

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from batches import FOLDER, make, open_log
-from committed import consumed
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, validate
 from ottla.storage.config import LogConfig
@@ -23,6 +20,9 @@ from ottla.storage.errors import FencedCoordinator, FencedProducer, InvalidTrans
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.producers.producer_state import ProducerRules
 from ottla.storage.producers.verification_guard import IN_TRANSACTION, Guard
+from ottla_testing.storage.batches import FOLDER, make, open_log
+from ottla_testing.storage.committed import consumed
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
 PRODUCERS = 4
 EXPIRATION_MS = 500

@@ -7,10 +7,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from batches import FOLDER, open_log
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage.errors import StorageError
@@ -18,8 +16,11 @@ from ottla.storage.io.files import DiskFiles
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import AbortedTransaction
+from ottla_testing import GOLDEN
+from ottla_testing.storage.batches import FOLDER, open_log
+from ottla_testing.storage.simulated_files import SimulatedFiles
 
-KAFKA = Path(__file__).parent.parent / "oracle" / "golden"
+KAFKA = GOLDEN
 FOLDERS = sorted(path.parent for path in KAFKA.glob("**/transactions-0/*.txnindex"))
 OFFSETS = st.integers(0, 2**62)
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import FOLDER, make, open_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from old_messages import Piece, Row, lay_down, logs_of, magics_of, message, piece, rows_of
-from simulated_files import Killed, SimulatedFiles
 
 from ottla.protocol.records import formats
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log.upgrade import UpgradeProgress
 from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla_testing.storage.batches import FOLDER, make, open_log
+from ottla_testing.storage.old_messages import Piece, Row, lay_down, logs_of, magics_of, message, piece, rows_of
+from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 # Indexes of four entries: what is converted does not fit into one segment.
 SPLITTING = LogConfig(index_interval_bytes=60, segment_index_bytes=36)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from batches import make, old, sequenced, storing
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +22,10 @@ from ottla.storage.format.partition_metadata import read_topic_id
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN, DataDirectory
 from ottla.storage.partition_log import LogConfig
+from ottla_testing import GOLDEN
+from ottla_testing.each import each
+from ottla_testing.storage.batches import make, old, sequenced, storing
 
-GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 TOPIC_ID = bytes(range(16))

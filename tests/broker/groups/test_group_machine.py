@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from each import each
 
 from ottla.broker.groups.machine import TABLE, advance
 from ottla.broker.groups.moves import select_protocol
@@ -39,6 +38,7 @@ from ottla.broker.groups.state import (
     SyncDue,
 )
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.each import each
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 NOW = 1_000_000

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from coordinating import NONE, TIMEOUT_MS, World, now
-
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.coordinating import NONE, TIMEOUT_MS, World, now
 
 A, B = ("t", 0), ("t", 1)
 

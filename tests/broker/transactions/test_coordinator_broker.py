@@ -6,19 +6,10 @@ import asyncio
 import errno
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from failing_files import FailingFiles  # type: ignore[import-not-found]
-from harness import Broker, records, running
-from held_syncs import holding
-from patience import PATIENCE_S
-from transaction_world import committed_values
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
@@ -26,8 +17,14 @@ from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_
 from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.transactions.state import Answer, Partition
 from ottla.protocol.errors import ErrorCode
+from ottla_testing import GOLDEN
+from ottla_testing.broker.harness import Broker, records, running
+from ottla_testing.broker.held_syncs import holding
+from ottla_testing.broker.transaction_world import committed_values
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.failing_files import FailingFiles
 
-DIRECTORIES = Path(__file__).parents[2] / "oracle" / "golden" / "directories"
+DIRECTORIES = GOLDEN / "directories"
 NONE = ErrorCode.NONE
 OVERRIDES = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "1"}
 ABORT_MS = 10_000  # the sweep for time-outs

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from coordinating import NONE, TIMEOUT_MS, World, now
 
 from ottla.broker.transactions import records
 from ottla.broker.transactions.coordinator import RETRY_MS, SWEPT_AT_ONCE
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.coordinating import NONE, TIMEOUT_MS, World, now
 
 A, B = ("t", 0), ("t", 1)
 DAY_MS = 86_400_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from coordinating import NONE, TIMEOUT_MS, World, now
 
 from ottla.broker.errors import Refused
 from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import FencedProducer, StorageError
+from ottla_testing.broker.coordinating import NONE, TIMEOUT_MS, World, now
 
 A, B = ("t", 0), ("u", 1)
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS

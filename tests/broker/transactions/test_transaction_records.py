@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,8 +14,9 @@ from ottla.broker.transactions.records import TransactionEntry
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.records import formats
+from ottla_testing import GOLDEN
 
-GOLDEN = Path(__file__).parents[2] / "oracle" / "golden" / "directories"
+GOLDEN = GOLDEN / "directories"
 NOW = 1_700_000_000_000
 
 KEY = bytes.fromhex("0000" "0002" "7478")  # fmt: skip

@@ -5,27 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from each import each
-from slots import (
-    ABORT,
-    C_ABORT,
-    C_COMMIT,
-    COMMIT,
-    DEAD,
-    EMPTY,
-    HELD,
-    IDLE,
-    NOW,
-    OLD_SERVER,
-    ONGOING,
-    P_ABORT,
-    P_COMMIT,
-    SETTINGS,
-    WRITES,
-    feed,
-    slot_in,
-    transaction,
-)
 
 from ottla.broker.transactions.moves import STATES
 from ottla.broker.transactions.records import decode, transaction_record
@@ -52,6 +31,27 @@ from ottla.broker.transactions.state import (
     WriteMarkers,
 )
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.slots import (
+    ABORT,
+    C_ABORT,
+    C_COMMIT,
+    COMMIT,
+    DEAD,
+    EMPTY,
+    HELD,
+    IDLE,
+    NOW,
+    OLD_SERVER,
+    ONGOING,
+    P_ABORT,
+    P_COMMIT,
+    SETTINGS,
+    WRITES,
+    feed,
+    slot_in,
+    transaction,
+)
+from ottla_testing.each import each
 
 # --- InitProducerId --------------------------------------------------------------------------------------------------
 

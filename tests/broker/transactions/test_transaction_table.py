@@ -6,24 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from each import each
-from slots import (
-    ABORT,
-    C_ABORT,
-    C_COMMIT,
-    COMMIT,
-    DEAD,
-    EMPTY,
-    HELD,
-    NOW,
-    ONGOING,
-    P_ABORT,
-    P_COMMIT,
-    WRITES,
-    feed,
-    slot_in,
-    transaction,
-)
 
 from ottla.broker.transactions.moves import STATES
 from ottla.broker.transactions.state import (
@@ -47,6 +29,24 @@ from ottla.broker.transactions.state import (
 )
 from ottla.broker.transactions.table import TABLE
 from ottla.protocol.errors import ErrorCode
+from ottla_testing.broker.slots import (
+    ABORT,
+    C_ABORT,
+    C_COMMIT,
+    COMMIT,
+    DEAD,
+    EMPTY,
+    HELD,
+    NOW,
+    ONGOING,
+    P_ABORT,
+    P_COMMIT,
+    WRITES,
+    feed,
+    slot_in,
+    transaction,
+)
+from ottla_testing.each import each
 
 # --- each cell -------------------------------------------------------------------------------------------------------
 

@@ -5,20 +5,17 @@ They run in two processes of their own (`make test`), file by file: each session
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ottla.pipeline import session
+from ottla_testing.patience import PATIENCE_S
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules beside the tests of the pipeline
 STARTED = time.monotonic()
 
 

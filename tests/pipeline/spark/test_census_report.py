@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from census_samples import a_log, marker, plain_facts, written
-from columnar_samples import NOW, entries
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.census import job as census_job
@@ -24,8 +22,10 @@ from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.tools.disk.formats import formats
+from ottla_testing import GOLDEN
+from ottla_testing.pipeline.census_samples import a_log, marker, plain_facts, written
+from ottla_testing.pipeline.columnar_samples import NOW, entries
 
-GOLDEN = Path(__file__).parents[2] / "oracle" / "golden"
 DIRECTORIES = sorted(path for path in (GOLDEN / "directories").iterdir() if path.is_dir())
 
 

@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from census_samples import a_log, written
 
 import ottla.pipeline as package
 from ottla.pipeline import SetupError, cli, extras
@@ -34,6 +33,8 @@ from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.pipeline.sink.errors import SinkError
 from ottla.storage.check.facts import Finding
 from ottla.storage.errors import StorageError
+from ottla_testing import ROOT
+from ottla_testing.pipeline.census_samples import a_log, written
 
 EXTRAS = set.union(*map(set, extras.EXTRAS.values()))
 SESSION = import_module("ottla.pipeline.session")  # the package has the function by that name
@@ -301,7 +302,7 @@ def test_what_cannot_be_written_after_all(
 
 
 def test_the_readme_has_the_jobs_and_their_flags() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     section = readme.partition("\n## Jobs on Spark\n")[2].partition("\n## ")[0]
     usage = readme.partition("\n    ottla pipeline census|audit ")[2].partition("\n\n")[0]
     known: set[str] = set()

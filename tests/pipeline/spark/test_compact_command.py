@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from compacting_here import disk_contents
 
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs import spark_tasks
@@ -22,6 +21,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing.pipeline.compacting_here import disk_contents
 
 COMPACT = import_module("ottla.pipeline.jobs.compact.job")
 SESSION = import_module("ottla.pipeline.session")

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from export_samples import checked, visible
 from pyspark.sql import SparkSession
-from read_samples import by_aiokafka, write_directory
 
 from ottla.pipeline.jobs.export import commit
 from ottla.pipeline.jobs.spark_tasks import JobError
+from ottla_testing.pipeline import export_tasks
+from ottla_testing.pipeline.export_samples import checked, visible
+from ottla_testing.pipeline.read_samples import by_aiokafka, write_directory
 
 EXPORT = import_module("ottla.pipeline.jobs.export.job")
 TOPICS = ["v0-none", "v1-gzip", "v2-zstd"]
 
 
-@pytest.fixture
-def tasks(spark: SparkSession) -> Iterator[Any]:
-    """The module of the tasks, which the workers can import, too."""
-    place = Path(__file__).parent
-    spark.sparkContext.addPyFile(str(place / "export_tasks.py"))
-    sys.path.insert(0, str(place))
-    yield import_module("export_tasks")
-    sys.path.remove(str(place))
-
-
-def test_an_export(spark: SparkSession, tasks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = tmp_path / "data", tmp_path / "out"
     write_directory(data)
     monkeypatch.setattr(commit, "GROUP_PIECES", 4)
     with monkeypatch.context() as dying:
-        dying.setattr(EXPORT, "write", tasks.writes_or_dies)
+        dying.setattr(EXPORT, "write", export_tasks.writes_or_dies)
         with pytest.raises(JobError, match="Python worker exited unexpectedly"):
             EXPORT.export(spark, str(data), str(out), topics=TOPICS)
     told: list[str] = []

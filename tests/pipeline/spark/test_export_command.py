@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from export_samples import NOW_MS, a_log, checked, visible
-from wire_world import config
 
 from ottla.broker import Embedded
 from ottla.pipeline.backend import TopicPartition
@@ -26,6 +24,8 @@ from ottla.pipeline.jobs.export.plan import FROM_START, TO_END
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.offsets import AtOffsets, AtTime, OptionError
 from ottla.protocol.records.batch import Record
+from ottla_testing.pipeline.export_samples import NOW_MS, a_log, checked, visible
+from ottla_testing.pipeline.wire_world import config
 
 EXPORT = import_module("ottla.pipeline.jobs.export.job")
 SESSION = import_module("ottla.pipeline.session")

@@ -7,10 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from import_samples import exported, put_records, read, some
-from logs_samples import written
 from pyspark.sql import SparkSession
-from wire_world import QUICK, consumed
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError
@@ -18,6 +15,9 @@ from ottla.pipeline.jobs.import_.job import import_records
 from ottla.pipeline.jobs.replay.job import replay
 from ottla.pipeline.jobs.spark_tasks import Progress
 from ottla.pipeline.offsets import AtOffsets, parse_offsets
+from ottla_testing.pipeline.import_samples import exported, put_records, read, some
+from ottla_testing.pipeline.logs_samples import written
+from ottla_testing.pipeline.wire_world import QUICK, consumed
 
 HURRY = {name: value for name, value in QUICK.items() if name.startswith(("retry", "reconnect", "request"))}
 

@@ -7,13 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
-from census_samples import a_log, written
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.jobs.audit.job import audit, plan_text
@@ -23,41 +19,34 @@ from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.jobs.census.report import report
 from ottla.pipeline.jobs.census.tasks import count
 from ottla.pipeline.jobs.spark_tasks import JobError, Progress, run, tasks
+from ottla_testing import GOLDEN
+from ottla_testing.pipeline import jobs_tasks
+from ottla_testing.pipeline.census_samples import a_log, written
 
-KAFKA = Path(__file__).parents[2] / "oracle" / "golden" / "directories" / "2.8.2"
-
-
-@pytest.fixture
-def work(spark: SparkSession) -> Iterator[Any]:
-    """The module of the tasks, which the workers can import, too."""
-    place = str(Path(__file__).parent)
-    spark.sparkContext.addPyFile(str(Path(place) / "jobs_tasks.py"))
-    sys.path.insert(0, place)
-    yield import_module("jobs_tasks")
-    sys.path.remove(place)
+KAFKA = GOLDEN / "directories" / "2.8.2"
 
 
 def size_of(item: int) -> int:
     return item << 20
 
 
-def test_work_in_bundles(spark: SparkSession, work: Any) -> None:
+def test_work_in_bundles(spark: SparkSession) -> None:
     items = list(range(60))
     told: list[Progress] = []
-    found = dict(run(spark, items, work.doubled, bytes_of=size_of, say=told.append))
+    found = dict(run(spark, items, jobs_tasks.doubled, bytes_of=size_of, say=told.append))
     assert found == {item: 2 * item for item in items}
     assert 10 < tasks(spark, items, bytes_of=size_of) < 40
     assert [progress.items for progress in told] == sorted(progress.items for progress in told)
     assert [progress.ended for progress in told] == [False] * (len(told) - 1) + [True]
     assert (told[-1].items, told[-1].bytes) == (60, told[-1].all_bytes)
-    assert list(run(spark, [], work.doubled, bytes_of=size_of)) == []
+    assert list(run(spark, [], jobs_tasks.doubled, bytes_of=size_of)) == []
     with pytest.raises(JobError, match=r"^7: ValueError: it is seven$"):
-        list(run(spark, items, work.refuses_seven, bytes_of=size_of))
+        list(run(spark, items, jobs_tasks.refuses_seven, bytes_of=size_of))
     with pytest.raises(JobError, match=r"^Spark ended the job: Python worker exited unexpectedly"):
-        list(run(spark, [1], work.dies, bytes_of=size_of))
-    for _ in run(spark, items, work.doubled, bytes_of=size_of):
+        list(run(spark, [1], jobs_tasks.dies, bytes_of=size_of))
+    for _ in run(spark, items, jobs_tasks.doubled, bytes_of=size_of):
         break  # the rest is cancelled
-    assert dict(run(spark, [4], work.doubled, bytes_of=size_of)) == {4: 8}
+    assert dict(run(spark, [4], jobs_tasks.doubled, bytes_of=size_of)) == {4: 8}
 
 
 def test_a_census(spark: SparkSession, tmp_path: Path) -> None:

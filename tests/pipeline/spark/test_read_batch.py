@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from read_samples import BATCHES, FORMATS, PER_BATCH
-from read_through import rows
 
 from ottla.broker.testing.embedded import Embedded
+from ottla_testing import GOLDEN
+from ottla_testing.pipeline.read_samples import BATCHES, FORMATS, PER_BATCH
+from ottla_testing.pipeline.read_through import rows
 
-KAFKAS = Path(__file__).parents[2] / "oracle" / "golden" / "directories" / "2.8.2"
+KAFKAS = GOLDEN / "directories" / "2.8.2"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 

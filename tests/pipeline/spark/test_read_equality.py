@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 from pyspark.sql.datasource import EqualTo
-from read_samples import FORMATS, Row, by_aiokafka
-from read_through import as_rows, rows
 
 from ottla.broker.testing.embedded import Embedded
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "oracle"))
-from stored_directories import DIRECTORIES, INTERNAL, RELEASES, stored  # type: ignore[import-not-found]
+from ottla_testing.oracle.stored_directories import DIRECTORIES, INTERNAL, RELEASES, stored
+from ottla_testing.pipeline.read_samples import FORMATS, Row, by_aiokafka
+from ottla_testing.pipeline.read_through import as_rows, rows
 
 KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 READABLE_BY_AIOKAFKA = [topic for topic in FORMATS if topic != "v0-lz4"]

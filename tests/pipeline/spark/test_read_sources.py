@@ -24,14 +24,22 @@ from pyspark.sql.datasource import (
     Not,
 )
 from pyspark.sql.types import StructType
-from read_samples import BATCHES, EVENT_BATCHES, FORMATS, NOW_MS, PER_BATCH, PER_EVENT_BATCH, STEP_MS
-from read_through import EPOCH, as_rows, holding, planned, rows
 
 from ottla.pipeline.backend import DataLoss, ReadError
 from ottla.pipeline.columns import BATCH_COLUMNS, FIELDS
 from ottla.pipeline.filters import Narrowed
 from ottla.pipeline.offsets import OptionError
 from ottla.protocol.records import formats
+from ottla_testing.pipeline.read_samples import (
+    BATCHES,
+    EVENT_BATCHES,
+    FORMATS,
+    NOW_MS,
+    PER_BATCH,
+    PER_EVENT_BATCH,
+    STEP_MS,
+)
+from ottla_testing.pipeline.read_through import EPOCH, as_rows, holding, planned, rows
 
 TOPIC, PARTITION, OFFSET, TIME = ("topic",), ("partition",), ("offset",), ("timestamp",)
 

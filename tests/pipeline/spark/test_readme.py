@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottla.broker import Embedded
+from ottla_testing import ROOT
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 ADDRESS = "127.0.0.1:9092"
 RECORDS = 6
 # Of what each prints.

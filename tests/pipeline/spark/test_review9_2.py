@@ -3,19 +3,12 @@
 # pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "storage"))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory, contents, data, lay, live
-from old_messages import lay_down, piece, wrapper  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.compact.configs import Settings
@@ -32,6 +25,18 @@ from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.producers.txn_index import AbortedTransaction, dump
+from ottla_testing.pipeline.compacting_here import (
+    ROOT,
+    Laid,
+    SimulatedFiles,
+    close,
+    compact_directory,
+    contents,
+    data,
+    lay,
+    live,
+)
+from ottla_testing.storage.old_messages import lay_down, piece, wrapper
 
 FOLDER = "/data/orders-0"
 SETTINGS = Settings(segment_bytes=1, delete_retention_ms=500)

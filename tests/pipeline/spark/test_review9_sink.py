@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import sink_world as world
 from pyspark.sql import types as T
 
 from ottla.broker.testing.embedded import Embedded
@@ -20,6 +19,7 @@ from ottla.pipeline.sink.rows import SENT
 from ottla.pipeline.sink.staged_rows import SMALL_BYTES, Place, _Stage, stage
 from ottla.pipeline.sink.task_writer import Sending
 from ottla.pipeline.sources.writer import BatchWriter, StagedBatchWriter, StagedRows, batch_writer, stream_writer
+from ottla_testing.pipeline import sink_world as world
 
 AT = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 VALUE = T.StructField("value", T.StringType())

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs_samples import rows, wanted, written
-from patience import PATIENCE_S
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, Wanted
@@ -24,6 +22,8 @@ from ottla.pipeline.sources.batches import BatchesSource
 from ottla.pipeline.sources.log import LogSource
 from ottla.storage import inspect
 from ottla.storage.errors import StorageError
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.pipeline.logs_samples import rows, wanted, written
 
 
 @pytest.fixture

@@ -8,10 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from audit_samples import audited, verified
-from compacting_here import RandomLog, SimulatedFiles, clean_as_a_broker, disk_contents, on_disk  # type: ignore
 from pyspark.sql import SparkSession
-from upgrade_samples import contents, magics, old_directory, rows
 
 import ottla.pipeline
 from ottla.pipeline.backend import ReadError
@@ -21,6 +18,9 @@ from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.storage.format.checkpoint import CLEANER_OFFSET, read_offsets
 from ottla.storage.io.files import DiskFiles
+from ottla_testing.pipeline.audit_samples import audited, verified
+from ottla_testing.pipeline.compacting_here import RandomLog, SimulatedFiles, clean_as_a_broker, disk_contents, on_disk  # type: ignore
+from ottla_testing.pipeline.upgrade_samples import contents, magics, old_directory, rows
 
 
 def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from patience import until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from sink_queries import PATIENCE_S, Record, SinkQuery, committed, values
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import write_exactly_once
 from ottla.pipeline.sink import SinkError, SinkFenced
 from ottla.pipeline.sink.exactly_once import SPECULATION
+from ottla_testing.patience import until
+from ottla_testing.pipeline.sink_queries import PATIENCE_S, Record, SinkQuery, committed, values
 
 LEGACY = "spark.sql.legacy.setCommandRejectsSparkCoreConfs"
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from sink_queries import PATIENCE_S, SinkQuery, committed, values
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "clients"))
-from patience import until
-from running_broker import RunningBroker  # type: ignore[import-not-found]
+from ottla_testing import SUPPORT
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.patience import until
+from ottla_testing.pipeline.sink_queries import PATIENCE_S, SinkQuery, committed, values
 
-CHILD = Path(__file__).parents[1] / "sink_child.py"
+CHILD = SUPPORT / "pipeline" / "sink_child.py"
 PARTITIONS, FILES, ROWS = 2, 3, 150
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from sink_queries import PATIENCE_S, committed
 
 from ottla.broker.testing.embedded import Embedded, NewRecord
 from ottla.pipeline import write_exactly_once
+from ottla_testing import SUPPORT
+from ottla_testing.pipeline.sink_queries import PATIENCE_S, committed
 
-CHILD = Path(__file__).parents[1] / "sink_order_child.py"
+CHILD = SUPPORT / "pipeline" / "sink_order_child.py"
 KEYS, RECORDS = 500, 6000
 FROM_PARTITIONS, PARTITIONS = 3, 4
 TASKS = 7  # several for each partition that is read

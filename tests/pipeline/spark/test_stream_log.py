@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from patience import until
 from pyspark.sql import SparkSession
-from stream_queries import PATIENCE_S, Query, Row, each_once, ends_in
 
 from ottla.broker.testing.embedded import Embedded
+from ottla_testing import SUPPORT
+from ottla_testing.patience import until
+from ottla_testing.pipeline.stream_queries import PATIENCE_S, Query, Row, each_once, ends_in
 
-CHILD = Path(__file__).parents[1] / "stream_child.py"
+CHILD = SUPPORT / "pipeline" / "stream_child.py"
 CONFIGS = {
     "replica.high.watermark.checkpoint.interval.ms": "20",
     "log.flush.start.offset.checkpoint.interval.ms": "20",

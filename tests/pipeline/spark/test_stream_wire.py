@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from patience import PATIENCE_S
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from stream_queries import Query, each_once
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import lag
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.pipeline.stream_queries import Query, each_once
 
 
 def values(broker: Embedded, topic: str, first: int, count: int, partition: int) -> list[tuple[str, int, int, str]]:

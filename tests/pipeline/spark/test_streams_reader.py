@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
-from stream_fakes import T0, T1, Clock, FakeBackend
 
 from ottla.pipeline.backend import DataLoss, Offsets, ReadError
 from ottla.pipeline.options import parse
 from ottla.pipeline.schemas import schema
 from ottla.pipeline.sources import stream as module
 from ottla.pipeline.sources.stream import Group, LogsStreamReader, stream_reader
+from ottla_testing.pipeline.stream_fakes import T0, T1, Clock, FakeBackend
 
 BACKEND = FakeBackend()
 

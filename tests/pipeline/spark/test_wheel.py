@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ottla.broker import Embedded
+from ottla_testing import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 # Of the programs that Spark's own scripts call; there is no `java` among them.
 PROGRAMS = ("bash", "basename", "cat", "dirname", "env", "ps", "readlink", "sed", "sh", "uname")
 PROGRAM = """

@@ -16,13 +16,13 @@ import lz4.frame as lz4_frame
 import pytest
 import xxhash
 from aiokafka import codec as aiokafka
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records.compression import Codec, compress, compressing, decompress, decompressing
 from ottla.protocol.records.errors import InvalidRecords, UnsupportedCodec
 from ottla.protocol.records.steps import STEP_BYTES, Steps, run
+from ottla_testing.each import each
 
 MIB = 1024 * 1024
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

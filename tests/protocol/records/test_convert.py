@@ -6,13 +6,10 @@ compresses to is no part of the format: of compressed results the records inside
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
 from kafka.record import default_records as kafka_python
 
 from ottla.protocol.records import batch, convert, formats, legacy
@@ -20,10 +17,9 @@ from ottla.protocol.records.batch import BatchHeader, Header, Record
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ottla.protocol.records.steps import run
-
-sys.path.insert(0, str(Path(__file__).parent))
-from legacy_codecs import IN_PROCESS, KafkaPython2, LegacyCodec
-from message_sets import LOG_APPEND_TIME, NOW, made, message, plain, wrapper
+from ottla_testing.each import each
+from ottla_testing.protocol.legacy_codecs import IN_PROCESS, KafkaPython2, LegacyCodec
+from ottla_testing.protocol.message_sets import LOG_APPEND_TIME, NOW, made, message, plain, wrapper
 
 OLD = [(magic, codec) for magic in (0, 1) for codec in range(4)]
 

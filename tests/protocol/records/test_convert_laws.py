@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +18,7 @@ from ottla.protocol.records import batch, convert, formats, legacy, rows, steps
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS, Steps, run
-
-sys.path.insert(0, str(Path(__file__).parent))
-from message_sets import NOW, made, message, plain, wrapper
+from ottla_testing.protocol.message_sets import NOW, made, message, plain, wrapper
 
 MIB = 1024 * 1024
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import struct
-import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +12,7 @@ from hypothesis import strategies as st
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
-
-sys.path.insert(0, str(Path(__file__).parent))
-from message_sets import NOW, made
+from ottla_testing.protocol.message_sets import NOW, made
 
 MADE = [(magic, codec) for magic in (0, 1) for codec in range(4)] + [(2, codec) for codec in range(5)]
 

@@ -7,15 +7,12 @@ of compressed sets the message set inside is compared byte for byte, and the fie
 from __future__ import annotations
 
 import struct
-import sys
 import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,10 +20,9 @@ from ottla.protocol.records import batch, compression, formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-
-sys.path.insert(0, str(Path(__file__).parent))
-from legacy_codecs import IN_PROCESS, KafkaPython2, LegacyCodec
-from message_sets import LOG_APPEND_TIME, NOW, message, plain, sealed, wrapper
+from ottla_testing.each import each
+from ottla_testing.protocol.legacy_codecs import IN_PROCESS, KafkaPython2, LegacyCodec
+from ottla_testing.protocol.message_sets import LOG_APPEND_TIME, NOW, message, plain, sealed, wrapper
 
 MIB = 1024 * 1024
 OLD = [(magic, codec) for magic in (0, 1) for codec in range(4)]

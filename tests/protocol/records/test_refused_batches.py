@@ -10,21 +10,18 @@ import dataclasses
 import json
 import os
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka.record.memory_records import MemoryRecords
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from mutated_batches import cases  # type: ignore[import-not-found]
-
 from ottla.broker.errors import code_of
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch, walk
 from ottla.protocol.records.rules import UNLIMITED_MS, Rules
 from ottla.protocol.records.validate import place, prepare
+from ottla_testing.protocol.mutated_batches import cases
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 HOUR_MS = 3_600_000

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.errors import DecompressedTooLarge, Undecodable, UnknownBatches, Unwritable, WrongBatches
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, place, prepare, preparing
+from ottla_testing.each import each
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
@@ -31,9 +28,20 @@ from ottla.protocol.records.errors import (
 from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import place, prepare, preparing
-
-sys.path.insert(0, str(Path(__file__).parent))
-from message_sets import HOUR, LOG_APPEND_TIME, NOW, SAMPLE, made, message, plain, read, sealed, store, wrapper
+from ottla_testing.each import each
+from ottla_testing.protocol.message_sets import (
+    HOUR,
+    LOG_APPEND_TIME,
+    NOW,
+    SAMPLE,
+    made,
+    message,
+    plain,
+    read,
+    sealed,
+    store,
+    wrapper,
+)
 
 OLD = [(magic, codec) for magic in (0, 1) for codec in range(4)]
 ALL = [*OLD, *((2, codec) for codec in range(5))]

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from each import each
 
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.records import batch
@@ -21,9 +18,19 @@ from ottla.protocol.records.batch import CorruptRecords, Record
 from ottla.protocol.records.errors import InvalidRecords
 from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.validate import place, prepare
-
-sys.path.insert(0, str(Path(__file__).parent))
-from message_sets import HOUR, LOG_APPEND_TIME, NOW, SAMPLE, made, message, plain, read, sealed, wrapper
+from ottla_testing.each import each
+from ottla_testing.protocol.message_sets import (
+    HOUR,
+    LOG_APPEND_TIME,
+    NOW,
+    SAMPLE,
+    made,
+    message,
+    plain,
+    read,
+    sealed,
+    wrapper,
+)
 
 # What differs between families; `target_magic` is what a topic with default configs stores.
 FAMILIES: dict[str, Rules] = {

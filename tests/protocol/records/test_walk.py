@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 
-from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records import batch, walk
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import InvalidRecords
+from ottla_testing.each import each
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))

@@ -1,0 +1,1 @@
+"""Measures of `make bench`, and the brokers and processes that they measure."""

@@ -1,0 +1,246 @@
+"""The broker within a test's process: how soon it is there, what a fresh topic and going back cost, and a whole suite.
+
+Owns these workloads, their measures and aims. Apache Kafka's start stands beside ours where there is a Java, and the
+jars that `make interop` fetches; without them it is missing by name. Nothing is fetched here.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla_testing import ROOT
+from ottla_testing.bench import peers
+from ottla_testing.bench.raw import BenchError, served
+from ottla_testing.bench.stats import OTTLA, Aim, Measure
+
+KAFKA = "kafka"
+KAFKA_RELEASE = "4.3.1"
+JARS = ROOT / "out" / "interop" / f"kafka-{KAFKA_RELEASE}"
+PEERS = (OTTLA, KAFKA)
+NAMES = ("embedded",)
+WEEK_MS = 7 * 24 * 3600 * 1000
+RECORDS = 10_000
+ADDRESS = "127.0.0.1"
+KAFKA_SECONDS = 60.0  # to start in, on a busy machine
+KAFKA_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+}
+
+ABOUT = """\
+embedded     a broker in the process of a test, data in memory: Embedded() until it answers, in a process that has
+             started one before (start) and with all imports in a new one (first start); create_topic(); a snapshot of
+             10,000 records and going back to it; the clock moved on by a week over 10 topics, a group and a
+             transaction; the tests of tests/examples from an installed wheel with two workers, as many as there are
+             and as if they were 200. kafka: Apache Kafka 4.3.1 on a formatted folder, from exec to its first answer"""
+
+
+class Sizes(NamedTuple):
+    """How much work it is. `every`: of the example's tests each such is run."""
+
+    rounds: int
+    first_starts: int
+    starts: int
+    topics: int
+    restores: int
+    weeks: int
+    every: int
+
+
+FULL = Sizes(rounds=3, first_starts=2, starts=20, topics=100, restores=20, weeks=10, every=1)
+QUICK = Sizes(rounds=1, first_starts=1, starts=10, topics=30, restores=5, weeks=3, every=20)
+
+MEASURES = (
+    Measure("embedded start", "ms", False),
+    Measure("embedded first start", "ms", False),
+    Measure("embedded topic", "ms", False),
+    Measure("embedded restore", "ms", False),
+    Measure("embedded week", "ms", False),
+    Measure("embedded tests", "s", False),
+    Measure("embedded tests, as 200", "s", False),
+)
+AIMS = (
+    Aim("embedded start", None, 20, False),
+    Aim("embedded topic", None, 2, False),
+    Aim("embedded restore", None, 20, False),
+    Aim("embedded week", None, 200, False),
+    Aim("embedded tests, as 200", None, 20, False),
+)
+
+Figures = dict[str, dict[str, float]]
+Take = Callable[[], Figures]
+
+
+def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
+    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    if NAMES[0] not in names:
+        return []
+    return [
+        ("embedded", OTTLA, lambda: in_process(sizes)),
+        ("embedded first start", OTTLA, lambda: first_start(sizes.first_starts)),
+    ]
+
+
+def takes_once(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
+    """The same of what takes long enough to be steady at once."""
+    if NAMES[0] not in names:
+        return []
+    return [
+        ("embedded tests", OTTLA, lambda: example_tests(sizes.every)),
+        ("embedded start", KAFKA, lambda: {"embedded start": {KAFKA: kafka_start()}}),
+    ]
+
+
+def _median_ms(count: int, one: Callable[[], float]) -> float:
+    return statistics.median(one() for _ in range(count)) * 1000
+
+
+def in_process(sizes: Sizes) -> Figures:
+    """What a suite does again and again."""
+    from ottla.broker import Embedded
+
+    def start() -> float:
+        began = time.perf_counter()
+        with Embedded() as broker:
+            host, _, port = broker.bootstrap.rpartition(":")
+            served((host, int(port)))
+            return time.perf_counter() - began
+
+    start()  # with all imports
+    found = {"embedded start": _median_ms(sizes.starts, start)}
+    with Embedded() as broker:
+
+        def topic() -> float:
+            began = time.perf_counter()
+            broker.create_topic()
+            return time.perf_counter() - began
+
+        found["embedded topic"] = _median_ms(sizes.topics, topic)
+    with Embedded() as broker:
+        name = broker.create_topic()
+        broker.send_many(name, [b"x" * 100] * RECORDS)
+
+        def restore() -> float:
+            began = time.perf_counter()
+            snapshot = broker.snapshot()
+            broker.restore(snapshot)
+            taken = time.perf_counter() - began
+            if broker.topic(name).partitions[0].end_offset != RECORDS:
+                raise BenchError("records are gone with a restore")
+            return taken
+
+        found["embedded restore"] = _median_ms(sizes.restores, restore)
+    found["embedded week"] = _median_ms(sizes.weeks, week)
+    return {measure: {OTTLA: value} for measure, value in found.items()}
+
+
+def week() -> float:
+    """Seven days over ten topics with records, __consumer_offsets with a group, and an open transaction."""
+    from kafka import KafkaConsumer, KafkaProducer
+
+    from ottla.broker import Embedded
+
+    with Embedded(configs={"offsets.topic.num.partitions": "50"}) as broker:
+        names = [broker.create_topic(partitions=3) for _ in range(10)]
+        for name in names:
+            broker.send_many(name, [b"x"] * 100)
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="bench")
+        consumer = KafkaConsumer(names[1], bootstrap_servers=broker.bootstrap, group_id="bench")
+        try:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(names[0], b"x").get(10)
+            deadline = time.monotonic() + 10
+            while broker.group("bench").state != "Stable" and time.monotonic() < deadline:
+                consumer.poll(10)
+            broker.clock.freeze()
+            began = time.perf_counter()
+            broker.clock.advance(WEEK_MS)
+            taken = time.perf_counter() - began
+            if broker.group("bench").members:
+                raise BenchError("a week has passed, and a member is still there")
+            if broker.topic(names[0]).partitions[0].stable_offset != broker.topic(names[0]).partitions[0].end_offset:
+                raise BenchError("a week has passed, and a transaction is still open")
+            return taken
+        finally:
+            consumer.close(autocommit=False)
+            producer.close(0.2)
+
+
+FIRST = """
+import time
+began = time.perf_counter()
+from ottla.broker import Embedded
+with Embedded() as broker:
+    print(time.perf_counter() - began)
+"""
+
+
+def first_start(count: int) -> Figures:
+    """From the first import on, in a process of its own."""
+    times: list[float] = []
+    for _ in range(count):
+        done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise BenchError(f"an embedded broker does not start: {done.stderr[-300:]}")
+        times.append(float(done.stdout) * 1000)
+    return {"embedded first start": {OTTLA: statistics.median(times)}}
+
+
+def example_tests(every: int) -> Figures:
+    """The suite of the example project."""
+    from ottla_testing.installed import build_wheel, install, run_tests
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        report = run_tests(install(build_wheel(folder), folder), folder, every=every)
+    if report.failed or not report.passed:
+        raise BenchError(f"{report.failed} of the example's tests fail: {report.output[-300:]}")
+    found = {"embedded tests": {OTTLA: report.seconds}}
+    if every == 1:
+        found["embedded tests, as 200"] = {OTTLA: report.seconds * 200 / report.passed}
+    return found
+
+
+def kafka_start() -> float:
+    """Milliseconds from exec to the first answer of an Apache Kafka, on a folder that was formatted before. Raises
+    BenchError if it cannot be run here."""
+    java = shutil.which("java")
+    if java is None:
+        raise BenchError("there is no Java here")
+    if not (JARS / "fetched").exists():
+        raise BenchError(f"the jars of Kafka {KAFKA_RELEASE} are not here; make interop fetches them")
+    port, controller = peers.free_port(), peers.free_port()
+    command = [java, "-Xmx512m", "-cp", f"{JARS}/*"]
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
+        properties = Path(name) / "server.properties"
+        settings = KAFKA_SETTINGS | {
+            "controller.quorum.voters": f"1@{ADDRESS}:{controller}",
+            "listeners": f"PLAINTEXT://{ADDRESS}:{port},CONTROLLER://{ADDRESS}:{controller}",
+            "log.dirs": f"{name}/logs",
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        # One that begins with a dash would be taken for an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+        formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        done = subprocess.run(formatting, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise BenchError(f"Kafka does not format its folder: {(done.stdout + done.stderr)[-300:]}")
+        began = time.perf_counter()
+        peer = peers.spawn(KAFKA, [*command, "kafka.Kafka", str(properties)], (ADDRESS, port), None, KAFKA_SECONDS)
+        taken = time.perf_counter() - began
+        peer.stop()
+    return taken * 1000

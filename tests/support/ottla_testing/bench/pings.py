@@ -1,0 +1,130 @@
+"""How long a small request takes while the broker converts a large set for another connection.
+
+Owns the requests and the connection that asks for conversions, which is driven by a thread: it waits in the kernel for
+nearly all of its time. Only Ottla is asked: the other brokers do not convert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from ottla.protocol.compiler import parse
+from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.records.produce import ProduceResponse
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.records.batch import Record
+from ottla_testing.bench import raw
+from ottla_testing.bench.raw import Address, BenchError, Connection
+
+LABELS = ("alone", "beside up", "beside down")
+OLD_PRODUCE, OLD_FETCH = 2, 2  # the newest versions that carry format v1
+RECORDS = 80_000
+VALUE = b"0123456789" * 10
+STORED_BATCHES = 16  # of one request each, below max.message.bytes
+GZIP = 1
+HEADER_BYTES = 4  # of a response: the correlation id
+
+
+def all_taken(address: Address, up_topic: str, down_topic: str, seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of each ping, by label; each label for `seconds`. Raises BenchError."""
+    _fill(address, down_topic)
+    produce = raw.frame(raw.produce_request(up_topic, _old_set()), version=OLD_PRODUCE)
+    fetch = raw.frame(_old_fetch(down_topic), version=OLD_FETCH)
+    taken = {LABELS[0]: _pings(address, seconds)}
+    for label, request, check in ((LABELS[1], produce, _check_produced), (LABELS[2], fetch, _check_fetched)):
+        with _asking(address, request, check):
+            taken[label] = _pings(address, seconds)
+    return taken
+
+
+def _records(first: int, count: int) -> list[Record]:
+    now_ms = int(time.time() * 1000)
+    return [Record(first + n, now_ms, None, VALUE, ()) for n in range(count)]
+
+
+def _old_set() -> bytes:
+    """One gzip wrapper of format v1 around 8 MB."""
+    return bytes(legacy.build(_records(0, RECORDS), magic=1, codec=GZIP))
+
+
+def _fill(address: Address, topic: str) -> None:
+    """Stores 8 MB of v2 batches."""
+    data = bytes(batch.build(_records(0, RECORDS // STORED_BATCHES)))
+    request = raw.frame(raw.produce_request(topic, data))
+    with Connection(address) as connection:
+        for _ in range(STORED_BATCHES):
+            error, _ = raw.produce_error(connection.ask(request))
+            if error:
+                raise BenchError(f"produce answers error {error}")
+
+
+def _old_fetch(topic: str) -> FetchRequest:
+    request = raw.fetch_request(topic, 0, 0)
+    request.topics[0].partitions[0].partition_max_bytes = 16 << 20
+    return request
+
+
+def _check_produced(answer: bytes) -> None:
+    partition = parse(ProduceResponse, OLD_PRODUCE, answer, HEADER_BYTES).responses[0].partition_responses[0]
+    if partition.error_code:
+        raise BenchError(f"Produce v{OLD_PRODUCE} answers error {partition.error_code}")
+
+
+def _check_fetched(answer: bytes) -> None:
+    partition = parse(FetchResponse, OLD_FETCH, answer, HEADER_BYTES).responses[0].partitions[0]
+    size = len(partition.records or b"")
+    if partition.error_code or size < RECORDS * len(VALUE):
+        raise BenchError(f"Fetch v{OLD_FETCH} answers error {partition.error_code} and {size} bytes")
+    magic = (partition.records or b"")[16]
+    if magic != 1:
+        raise BenchError(f"Fetch v{OLD_FETCH} answers format v{magic}")
+
+
+@contextlib.contextmanager
+def _asking(address: Address, request: bytes | bytearray, check: Callable[[bytes], None]) -> Iterator[None]:
+    """Another connection asks again and again meanwhile; BenchError at the end if any answer was wrong."""
+    ended = threading.Event()
+    failures: list[Exception] = []
+    counted = 0
+
+    def ask() -> None:
+        nonlocal counted
+        try:
+            while not ended.is_set():
+                check(connection.ask(request))
+                counted += 1
+        except Exception as error:  # whatever it is, it is raised where the figure would be used
+            failures.append(error)
+
+    with Connection(address) as connection:
+        check(connection.ask(request))
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(raw.TIMEOUT_SECONDS)
+    if failures:
+        raise BenchError(f"the conversions beside the pings: {failures[0]}")
+    if not counted:
+        raise BenchError("no conversion was done beside the pings")
+
+
+def _pings(address: Address, seconds: float) -> list[float]:
+    request = raw.frame(ApiVersionsRequest())
+    taken: list[float] = []
+    clock = time.perf_counter
+    with Connection(address) as connection:
+        for _ in range(20):
+            connection.ask(request)
+        until = clock() + seconds
+        while (started := clock()) < until:
+            connection.ask(request)
+            taken.append((clock() - started) * 1e3)
+            time.sleep(0.0005)  # a client that never pauses would take its turns from the conversion
+    return taken

@@ -1,0 +1,296 @@
+"""Logs into Spark: our sources beside Spark's own Kafka connector, on the same topics, in the same session.
+
+Owns these workloads, their measures and aims. The connector is fetched from Maven Central as `make interop` does it;
+where it cannot be had, confluent-kafka in tasks stands in its place. Spark runs in a process of its own, which ends
+with the run.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Producer
+
+from ottla_testing.bench import peers, raw
+from ottla_testing.bench.raw import BenchError
+from ottla_testing.bench.stats import OTTLA, Aim, Measure
+
+HERE = Path(__file__).resolve().parent
+WIRE, CONNECTOR, TUNED, CONSUMER = "wire", "connector", "tuned", "consumer"
+PEERS = (OTTLA, WIRE, CONNECTOR, TUNED, CONSUMER)
+NAMES = ("pipeline",)
+PARTITIONS = 2  # a task of the connector for each core
+CODECS = {"": "none", " lz4": "lz4"}
+SIZES = {"100 B": 100, "1 KiB": 1024}
+LABELS = {
+    f"{size}{mark}": (value_bytes, codec) for size, value_bytes in SIZES.items() for mark, codec in CODECS.items()
+}
+CORES = ("local[2]", "local[1]")
+JOBS = ("census", "audit")
+CLIENT_SECONDS, WORKER_SECONDS = 120.0, 300.0
+# What Spark's guide and everyone's experience say of the connector: its consumer gives 500 records at a time, and what
+# was fetched ahead is thrown away each time.
+TUNING = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": str(8 << 20)}
+
+ABOUT = """\
+pipeline     all records of a topic of two partitions, all columns, into Spark's noop sink, local[2]: thousands of
+             records per second by our source over files (ottla), ours over the wire (wire), Spark's Kafka connector
+             with its defaults (connector) and with larger polls (tuned), or, where there is none, confluent-kafka in
+             tasks (consumer); values of JSON that lz4 makes four times smaller. census, audit: MB of log per second
+             and core, local[1]. cores: how much faster the same is with two cores than with one"""
+
+
+class Sizes(NamedTuple):
+    """How much work it is: records by the size of their values."""
+
+    rounds: int
+    records: dict[str, int]
+    cores: bool
+
+
+FULL = Sizes(rounds=3, records={"100 B": 2_000_000, "1 KiB": 500_000}, cores=True)
+QUICK = Sizes(rounds=1, records={"100 B": 400_000, "1 KiB": 100_000}, cores=False)
+
+MEASURES = (
+    *(Measure(f"pipeline {label}", "k/s") for label in LABELS),
+    *(Measure(f"pipeline {job} {label}", "MB/s") for job in JOBS for label in SIZES),
+    *(Measure(f"pipeline cores {label}", "x") for label in SIZES),
+    *(Measure(f"pipeline cores {job} {label}", "x") for job in JOBS for label in SIZES),
+)
+AIMS = tuple(Aim(f"pipeline {label}", CONNECTOR, 3, True) for label in LABELS)
+
+Figures = dict[str, dict[str, float]]
+Take = Callable[[], Figures]
+
+
+def value(number: int, size: int, random_: random.Random) -> bytes:
+    """An order as a shop would send it, of exactly so many bytes: codecs make it some four times smaller."""
+    head = b'{"order":%d,"customer":"c-%06d","cents":%d,"state":"%s"' % (
+        number,
+        random_.randrange(50_000),
+        random_.randrange(100_000),
+        random_.choice((b"new", b"paid", b"sent", b"back")),
+    )
+    items = b"".join(
+        b',"item-%d":{"sku":"%08x","count":%d,"gift":false}' % (i, random_.randrange(1 << 24), i % 9 + 1)
+        for i in range((size - len(head)) // 40 + 1 if size > 200 else 0)
+    )
+    return (head + items)[: size - 1].ljust(size - 1) + b"}"
+
+
+class Worker:
+    """A process with Spark in it. BenchError if it does not start, or ends."""
+
+    def __init__(self, master: str, jars: str) -> None:
+        command = [sys.executable, str(HERE / "pipeline_worker.py"), master, jars]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self._line("ready")
+
+    def ask(self, what: str, **more: Any) -> Any:
+        """The answer to a command. BenchError."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
+        self._process.stdin.flush()
+        return self._line("answer")
+
+    def _line(self, key: str) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = json.loads(line) if line else {"error": "Spark's process has ended"}
+        if key not in found:
+            raise BenchError(str(found.get("error", found)))
+        return found[key]
+
+    def stop(self) -> None:
+        """Ends Spark with the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Place:
+    """A broker with the topics of a run, and Spark beside it; each is made when it is asked for first."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self._broker: peers.Peer | None = None
+        self._workers: dict[str, Worker] = {}
+        self._topics: dict[str, str] = {}
+        self._warm: set[tuple[str, str, str]] = set()
+        self._jars: str | None = None
+        self.missing = ""  # why there is no connector
+
+    @property
+    def broker(self) -> peers.Peer:
+        if self._broker is None:
+            self._broker = peers.start_ottla("--override", "replica.high.watermark.checkpoint.interval.ms=500")
+        return self._broker
+
+    @property
+    def data(self) -> Path:
+        """The directory of its logs."""
+        data = self.broker.data
+        assert data is not None
+        return data
+
+    def jars(self) -> str:
+        """The connector's, with commas between; "" where it cannot be had."""
+        if self._jars is None:
+            from ottla_testing.interop.checks import Missing
+            from ottla_testing.interop.spark_session import connector
+
+            try:
+                self._jars = ",".join(map(str, connector()))
+            except Missing as missing:
+                self._jars, self.missing = "", str(missing)
+        return self._jars
+
+    def worker(self, master: str) -> Worker:
+        """A Spark with so many cores."""
+        if master not in self._workers:
+            self._workers[master] = Worker(master, self.jars())
+        return self._workers[master]
+
+    def topic(self, label: str) -> str:
+        """A topic with the records of a label."""
+        if label not in self._topics:
+            topic = f"pipeline-{label.replace(' ', '-')}"
+            raw.make_topic(self.broker.address, topic, partitions=PARTITIONS)
+            size, codec = LABELS[label]
+            fill(self.broker.bootstrap, topic, size, codec, self.count(label))
+            self._await_checkpoint(topic, self.count(label) // PARTITIONS)
+            self._topics[label] = topic
+        return self._topics[label]
+
+    def count(self, label: str) -> int:
+        return self.sizes.records[" ".join(label.split()[:2])]
+
+    def _await_checkpoint(self, topic: str, end: int) -> None:
+        """While a broker has a directory, its files are read up to the high watermarks that it has written down."""
+        wanted = {f"{topic} {partition} {end}" for partition in range(PARTITIONS)}
+        deadline = time.monotonic() + CLIENT_SECONDS
+        path = self.data / "replication-offset-checkpoint"
+        while not path.exists() or not wanted <= set(path.read_text().splitlines()):
+            if time.monotonic() > deadline:
+                raise BenchError(f"the high watermarks of {topic} are not written down")
+            time.sleep(0.1)
+
+    def log_bytes(self, label: str) -> int:
+        """What the files of a topic have."""
+        folders = self.data.glob(f"{self.topic(label)}-*")
+        return sum(path.stat().st_size for folder in folders for path in folder.glob("*.log"))
+
+    def source(self, who: str, label: str) -> dict[str, Any]:
+        """The command that reads a topic by one of the peers."""
+        topic = self.topic(label)
+        wire = {"kafka.bootstrap.servers": self.broker.bootstrap, "subscribe": topic}
+        return {
+            OTTLA: {"source": "ottla_log", "options": {"path": str(self.data), "subscribe": topic}},
+            WIRE: {"source": "ottla", "options": wire},
+            CONNECTOR: {"source": "kafka", "options": wire},
+            TUNED: {"source": "kafka", "options": {**wire, **TUNING}},
+            CONSUMER: {"source": CONSUMER, "options": {**wire, "partitions": PARTITIONS}},
+        }[who]
+
+    def seconds(self, master: str, who: str, label: str) -> float:
+        """One reading; before the first of its kind, one that is checked and warms the JVM up."""
+        command = self.source(who, label)
+        worker = self.worker(master)
+        if (master, who, label) not in self._warm:
+            found = worker.ask("check", **command)
+            count, size = self.count(label), LABELS[label][0]
+            each = count // PARTITIONS
+            if found != [count, PARTITIONS * each * (each - 1) // 2, count * size]:
+                raise BenchError(f"{who} gives of {count} records the count and sums {found}")
+            worker.ask("read", **command)
+            self._warm.add((master, who, label))
+        return worker.ask("read", **command)
+
+    def job_seconds(self, master: str, job: str, label: str) -> float:
+        """One run of a job over a topic's folders; before the first of its kind, one that warms up."""
+        paths = [str(folder) for folder in sorted(self.data.glob(f"{self.topic(label)}-*"))]
+        command = {"name": job, "given": [paths], "more": {}}
+        worker = self.worker(master)
+        if (master, job, label) not in self._warm:
+            worker.ask("job", **command)
+            self._warm.add((master, job, label))
+        return worker.ask("job", **command)
+
+    def close(self) -> None:
+        """Ends all processes, and removes the data."""
+        for worker in self._workers.values():
+            worker.stop()
+        if self._broker is not None:
+            self._broker.stop()
+
+
+def fill(bootstrap: str, topic: str, size: int, codec: str, count: int, keys: int | None = None) -> None:
+    """Records with values of a size into all partitions of a topic; with `keys` each has one of so many, at random.
+    BenchError."""
+    failed: list[str] = []
+    settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "log_level": 0}
+    settings |= {"linger.ms": 20, "batch.size": 65_536, "delivery.report.only.error": True}
+    producer = Producer({**settings, "on_delivery": lambda error, _: failed.append(str(error))})
+    random_ = random.Random(size)
+    values = [value(number, size, random_) for number in range(5000)]
+    for first in range(0, count, 1000):
+        numbers = range(first, min(count, first + 1000))
+        chosen = [random_.randrange(keys) if keys else number % 50_000 for number in numbers]
+        messages = [
+            {"value": values[number % len(values)], "key": b"c-%06d" % key}
+            for number, key in zip(numbers, chosen, strict=True)
+        ]
+        while messages:
+            queued = producer.produce_batch(topic, messages, partition=first // 1000 % PARTITIONS)
+            messages = messages[queued:]
+            producer.poll(0.01 if messages else 0)
+    if producer.flush(CLIENT_SECONDS) or failed:
+        raise BenchError(f"records of {topic} could not be written: {failed[:1]}")
+
+
+def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:
+    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    if NAMES[0] not in names:
+        return []
+    others = (CONNECTOR, TUNED) if place.jars() else (CONSUMER,)
+    found: list[tuple[str, str, Take]] = [
+        (f"pipeline {label}", who, partial(read, place, who, label))
+        for label in LABELS
+        for who in (OTTLA, WIRE, *others)
+    ]
+    if place.sizes.cores:
+        found += [(f"pipeline cores {label}", OTTLA, partial(read_by_cores, place, label)) for label in SIZES]
+        found += [(f"pipeline {job}", OTTLA, partial(run_job, place, job, label)) for job in JOBS for label in SIZES]
+    return found
+
+
+def read(place: Place, who: str, label: str) -> Figures:
+    """Thousands of records per second of one reading."""
+    return {f"pipeline {label}": {who: place.count(label) / place.seconds(CORES[0], who, label) / 1000}}
+
+
+def read_by_cores(place: Place, label: str) -> Figures:
+    """The same reading with one core and with two, in turn."""
+    two, one = (place.seconds(master, OTTLA, label) for master in CORES)
+    return {f"pipeline cores {label}": {OTTLA: one / two}}
+
+
+def run_job(place: Place, job: str, label: str) -> Figures:
+    """MB per second with one core, and how much faster two are."""
+    two, one = (place.job_seconds(master, job, label) for master in CORES)
+    rate = place.log_bytes(label) / one / 1e6
+    return {f"pipeline {job} {label}": {OTTLA: rate}, f"pipeline cores {job} {label}": {OTTLA: one / two}}

@@ -1,0 +1,38 @@
+"""All measures of the benchmark with their names and aims."""
+
+from __future__ import annotations
+
+from ottla_testing.bench import (
+    embedded,
+    limits,
+    measures,
+    observing,
+    pipeline_jobs,
+    pipeline_measures,
+    storage_measures,
+)
+
+NAMES = (
+    *measures.NAMES,
+    *storage_measures.NAMES,
+    *embedded.NAMES,
+    *observing.NAMES,
+    *pipeline_measures.NAMES,
+    *limits.NAMES,
+)
+MEASURES = (
+    *measures.MEASURES,
+    *storage_measures.MEASURES,
+    *embedded.MEASURES,
+    *observing.MEASURES,
+    *pipeline_measures.MEASURES,
+    *pipeline_jobs.MEASURES,
+)
+AIMS = (
+    *measures.AIMS,
+    *storage_measures.AIMS,
+    *embedded.AIMS,
+    *observing.AIMS,
+    *pipeline_measures.AIMS,
+    *pipeline_jobs.AIMS,
+)

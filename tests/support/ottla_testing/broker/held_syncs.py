@@ -1,0 +1,88 @@
+"""A broker whose syncs of logs are held up by hand, and what shows that somebody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla_testing.broker.harness import Broker, Client, running
+from ottla_testing.patience import PATIENCE_S
+from ottla_testing.storage.failing_files import FailingFiles
+
+
+class Syncs:
+    """The syncs of `.log` files whose folder begins with `prefix`; each waits until `let` lets it, and fails with
+    `code` unless that is 0."""
+
+    def __init__(self, files: FailingFiles) -> None:
+        self.begun: list[str] = []
+        self.code = 0
+        self.prefix = "t-"
+        self._may_end = threading.Semaphore(0)
+        self._open = False
+        files.fails = self._step
+
+    def _step(self, operation: str, path: str) -> int:
+        folder, _, name = path.rpartition("/")
+        if operation != "sync" or not name.endswith(".log") or not Path(folder).name.startswith(self.prefix):
+            return 0
+        self.begun.append(path)
+        if not self._open:
+            assert self._may_end.acquire(timeout=PATIENCE_S)
+        return self.code
+
+    def let(self, number: int = 1) -> None:
+        """Lets so many end."""
+        self._may_end.release(number)
+
+    def let_all(self) -> None:
+        """Lets all end, also those to come."""
+        self._open = True
+        self._may_end.release(1000)
+
+    async def until(self, number: int) -> None:
+        """Returns when so many have begun."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.begun) < number:
+                await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def holding(*folders: Path, **more: Any) -> AsyncIterator[tuple[Broker, Syncs]]:
+    """A broker whose syncs of logs wait to be let."""
+    files = FailingFiles()
+    async with running(*folders, files=files, **more) as broker:
+        syncs = Syncs(files)
+        try:
+            yield broker, syncs
+        finally:
+            syncs.let_all()
+
+
+class Held(Exception):
+    """Something is answered that should wait."""
+
+
+async def still_waits(broker: Broker, *tasks: asyncio.Task[Any]) -> None:
+    """The broker has taken in everything, and none of these is done."""
+    await broker.settle()
+    for task in tasks:
+        if task.done():
+            raise Held(task.result())
+
+
+def begun(call: Awaitable[Any]) -> asyncio.Task[Any]:
+    return asyncio.ensure_future(call)  # type: ignore[return-value]
+
+
+async def set_config(client: Client, kind: int, name: str, key: str, value: str | None) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
+    asked = resource(resource_type=kind, resource_name=name, configs=[config])
+    answer = await client.call(IncrementalAlterConfigsRequest(resources=[asked], validate_only=False), 1)
+    assert answer.responses[0].error_code == 0

@@ -1,0 +1,111 @@
+"""Logs as an earlier broker left them: bytes that are put into a closed data directory, and what is in an answer."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.records import batch, formats, legacy
+from ottla.protocol.records.batch import Record
+from ottla_testing.broker.harness import Broker, Client, fetch, only, running
+from ottla_testing.protocol import message_sets
+
+__all__ = [
+    "T0",
+    "ask",
+    "entries",
+    "is_waiting",
+    "marker",
+    "message",
+    "offsets",
+    "place",
+    "plain",
+    "rows",
+    "stored",
+    "wrapper",
+]
+
+T0 = 1_700_000_000_000
+
+message: Callable[..., bytes] = message_sets.message
+wrapper: Callable[..., bytes] = message_sets.wrapper
+
+
+def rows(count: int, first: int = 0, *, value_bytes: int = 30) -> list[Record]:
+    """Records without keys at offsets in a row, as all formats can hold them."""
+    return [Record(first + n, T0 + n, None, b"%d " % (first + n) + b"v" * value_bytes) for n in range(count)]
+
+
+def entries(data: bytes) -> list[bytes]:
+    """The whole entries of a log, from their sizes alone; what is cut at the end is left out."""
+    found, position = [], 0
+    while position + 12 <= len(data):
+        end = position + 12 + struct.unpack_from(">i", data, position + 8)[0]
+        if end > len(data):
+            break
+        found.append(bytes(data[position:end]))
+        position = end
+    return found
+
+
+def marker(offset: int, *, commit: bool = True) -> bytes:
+    """A control batch: the end of a transaction."""
+    record = Record(offset, T0, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 7))
+    return bytes(
+        batch.build([record], base_offset=offset, control=True, transactional=True, producer_id=9, producer_epoch=0)
+    )
+
+
+def put_log(folder: Path, data: bytes) -> None:
+    """Replaces what a closed broker left of a partition by one segment."""
+    for path in folder.iterdir():
+        if path.suffix in (".log", ".index", ".timeindex"):
+            path.unlink()
+    (folder / f"{0:020d}.log").write_bytes(data)
+
+
+async def place(folder: Path, logs: Mapping[str, bytes], configs: Mapping[str, str] | None = None) -> None:
+    """A closed data directory with topics of one partition each, whose logs hold these bytes."""
+    async with running(folder) as broker:
+        for name in logs:
+            await broker.topic(name, configs=configs)
+    for name, data in logs.items():
+        put_log(folder / f"{name}-0", bytes(data))
+
+
+async def ask(client: Client, version: int, topic: str = "t", offset: int = 0, **more: Any) -> Any:
+    """The partition's answer to one Fetch."""
+    return only(await client.call(fetch((topic, 0, offset), **more), version))
+
+
+def offsets(data: bytes) -> list[int]:
+    """Of all records in an answer, whose CRCs must be right."""
+    found = []
+    for position, header in formats.headers(data):
+        assert formats.crc_matches(data, position, header)
+        found += [record.offset for record in formats.records(data, position)]
+    return found
+
+
+async def is_waiting(broker: Broker, topic: str = "t") -> bool:
+    """Whether a fetch is parked at the topic's first partition. Asks nothing that the oldest releases do not know."""
+    client = await broker.client()
+    for _ in range(3):
+        await client.call(MetadataRequest(topics=[]), 0)
+    client.close()
+    return bool(broker.state.topics.partition(topic, 0).waiters)
+
+
+def plain(records: list[Record], magic: int) -> bytes:
+    """Uncompressed messages, written by code of the tests' own."""
+    return b"".join(message(r.offset, r.key, r.value, magic=magic, timestamp=r.timestamp) for r in records)
+
+
+def stored(magic: int, records: list[Record], codec: int = 0) -> bytes:
+    """A set as a log holds it."""
+    if magic == 2:
+        return bytes(batch.build(records, base_offset=records[0].offset, codec=codec))
+    return bytes(legacy.build(records, magic=magic, codec=codec))

@@ -1,0 +1,1 @@
+"""Simulated brokers, networks and event loops for the client."""

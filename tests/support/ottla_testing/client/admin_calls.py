@@ -1,0 +1,38 @@
+"""Runs calls of the admin against a simulated network, whose brokers respond in turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ottla.client.admin.admin import Admin
+from ottla_testing.client.scripted import ScriptedNetwork
+
+TWO = {1: ("one", 9092), 2: ("two", 9092)}
+
+
+def run(network: ScriptedNetwork, call: Callable[[Admin], Any], **options: Any) -> tuple[Any, float]:
+    """What a call answers or raises, and how many seconds it took."""
+
+    async def main() -> tuple[Any, float]:
+        async with Admin("one", random=random.Random(1), **options) as admin:
+            since = network.loop.time()
+            try:
+                answer = await call(admin)
+            except Exception as error:
+                answer = error
+            return answer, network.loop.time() - since
+
+    return network.run(main())
+
+
+def in_turn(*answers: Any) -> Callable[..., Any]:
+    """Each answer once, the last for ever; functions are asked."""
+    left = list(answers)
+
+    def answer(request: Any, version: int, link: Any) -> Any:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        return found(request) if callable(found) else found
+
+    return answer

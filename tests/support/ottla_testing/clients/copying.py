@@ -1,0 +1,281 @@
+"""Consume-transform-produce loops as processes that are killed and started again, and what their output must hold.
+
+Owns the processes, the input that is written meanwhile, and the verifier. A loop copies one topic to another; the rule
+is that the output holds the copy of each input exactly once, in order, in the same partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ottla_testing.clients.copier import ON_PURPOSE, STEPS, Settings, transformed
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.clients.transactional import librdkafka
+from ottla_testing.patience import PATIENCE_S
+
+PROGRAM = Path(__file__).with_name("copier.py")
+ENDED = {"fatal", "aborted"}
+# A loop is alone with its transactional id, and no transaction times out: none of it may ever hear of these.
+NEVER = re.compile(
+    "ProducerFenced|_FENCED|TXN_STATE|TxnState|PRODUCER_EPOCH|ProducerEpoch|OUT_OF_ORDER|OutOfOrder|UNKNOWN_PRODUCER"
+    "|UnknownProducer|DUPLICATE|Duplicate|MAPPING|Mapping|UNKNOWN_SERVER|UnknownError|CORRUPT|Corrupt"
+)
+BURST, PAUSE_SECONDS = 5, 0.02
+Values = Mapping[int, Sequence[bytes]]  # by partition
+
+
+# -- the verifier
+
+
+def faults(source: Values, target: Values) -> list[str]:
+    """What is wrong with copies: (partition, what) of each that is missing, doubled, out of order or of no input."""
+    found: list[str] = []
+    for partition in sorted(source.keys() | target.keys()):
+        wanted = [transformed(value) for value in source.get(partition, ())]
+        assert len(set(wanted)) == len(wanted), "the input itself holds a record twice"
+        places = {value: index for index, value in enumerate(wanted)}
+        seen: set[bytes] = set()
+        last = -1
+        for value in target.get(partition, ()):
+            if (place := places.get(value)) is None:
+                found.append(f"{partition}: {value!r} is no copy of any input")
+            elif value in seen:
+                found.append(f"{partition}: {value!r} is there twice")
+            elif place < last:
+                found.append(f"{partition}: {value!r} comes late")
+            else:
+                last = place
+            seen.add(value)
+        found += [f"{partition}: {value!r} is missing" for value in wanted if value not in seen]
+    return found
+
+
+def read_topic(address: str, topic: str, partitions: int, isolation: str = "read_committed") -> dict[int, list[bytes]]:
+    """All values up to the end that this isolation level shows. AssertionError when the end is not reached."""
+    consumer = Consumer(
+        {
+            **librdkafka(address),
+            "group.id": "verifier",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
+    ended: set[int] = set()
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in found])
+        end = time.monotonic() + PATIENCE_S
+        while len(ended) < partitions:
+            assert time.monotonic() < end, f"the end of {topic} is not reached"
+            for message in consumer.consume(1000, 0.01):  # it would wait for all 1000, where it may
+                if (error := message.error()) is None:
+                    found[message.partition() or 0].append(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition() or 0)
+                elif not error.retriable():
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
+
+
+def committed_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
+    """Of a group, once no transaction holds them back."""
+    asked = [ConsumerGroupTopicPartitions(group)]
+    answer = admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(PATIENCE_S)
+    return {place.partition: place.offset for place in answer.topic_partitions if place.topic == topic}
+
+
+# -- the loops
+
+
+class Loop:
+    """One transactional id, whose process is started again after each of its deaths. `committed` counts the records
+    that its processes said to be copied, `lives` its starts, `events` are all its lines."""
+
+    def __init__(self, pipelines: Pipelines, settings: Settings) -> None:
+        self.settings = settings
+        self.committed = 0
+        self.lives = 0
+        self.events: list[dict[str, Any]] = []
+        self.process: subprocess.Popen[str] | None = None
+        self._pipelines = pipelines
+        self._reader: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.transactional_id
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, seed: int, dies: tuple[int, str, float] | None = None) -> None:
+        self.lives += 1
+        given = dataclasses.replace(self.settings, seed=seed, dies=dies, address=self._pipelines.broker.address)
+        command = [sys.executable, str(PROGRAM), json.dumps(dataclasses.asdict(given))]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,))
+        self._reader.start()
+
+    def _read(self, stream: Iterator[str]) -> None:
+        for line in stream:
+            with self._pipelines.changed:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    event = {"said": line.rstrip()}
+                self.events.append(event)
+                self.committed += int(event.get("committed", 0))
+                self._pipelines.changed.notify_all()
+        with self._pipelines.changed:
+            self._pipelines.changed.notify_all()
+
+    def kill(self) -> None:
+        """kill -9; nothing if it is dead already."""
+        if self.process is not None:
+            self.process.kill()
+            self.gone()
+
+    def stop(self) -> None:
+        """Ends as a program should."""
+        assert self.process
+        self.process.terminate()
+        self.gone()
+        assert self.process.returncode in (0, -9), self.events[-10:]
+
+    def gone(self) -> None:
+        assert self.process and self.process.stdout and self._reader
+        self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        self.process.stdout.close()
+
+    @property
+    def complaints(self) -> Counter[str]:
+        """Why its processes aborted transactions, or ended, and how often; on purpose aside."""
+        reasons = [str(event.get("fatal") or event["aborted"]) for event in self.events if event.keys() & ENDED]
+        return Counter(reason for reason in reasons if reason != ON_PURPOSE)
+
+
+class Input:
+    """Numbered records to each partition of a topic, a few every moment, from a thread of its own."""
+
+    def __init__(self, address: str, topic: str, partitions: int) -> None:
+        self.topic, self.partitions = topic, partitions
+        self.failures: list[object] = []
+        self.acknowledged = 0
+        self._stop = threading.Event()
+        self._producer = Producer({**librdkafka(address), "enable.idempotence": True, "linger.ms": 2})
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _told(self, error: object, _message: object) -> None:
+        if error is not None:
+            self.failures.append(error)
+        self.acknowledged += 1
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            for _ in range(BURST):
+                partition = number % self.partitions
+                self._producer.produce(self.topic, b"%d" % number, partition=partition, on_delivery=self._told)
+                number += 1
+            self._producer.poll(0)
+            self._stop.wait(PAUSE_SECONDS)
+        if self._producer.flush(PATIENCE_S):
+            self.failures.append("records are left")
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(2 * PATIENCE_S)
+
+
+class Pipelines:
+    """All loops over one source on one broker."""
+
+    def __init__(self, broker: RunningBroker, source: str, partitions: int, loops: Sequence[Settings]) -> None:
+        self.broker, self.source, self.partitions = broker, source, partitions
+        self.changed = threading.Condition()
+        self.loops = [Loop(self, settings) for settings in loops]
+
+    def wait_for(self, what: Callable[[], object], complaint: str, pause: float = 0.05) -> None:
+        """Returns as soon as `what` is true; looks again at each line of a loop, and now and then."""
+        end = time.monotonic() + PATIENCE_S
+        while not what():  # which may wait for a reader, that wants the condition: it is not held here
+            if time.monotonic() > end:
+                self._ask_where()
+                raise AssertionError(f"{complaint}\n" + "\n".join(self.story()))
+            with self.changed:
+                self.changed.wait(pause)
+
+    def _ask_where(self) -> None:
+        """Has each process that lives say where it is: its stack is in the story then."""
+        for loop in self.loops:
+            if loop.alive and loop.process:
+                loop.process.send_signal(signal.SIGUSR1)
+        time.sleep(1)
+
+    def story(self) -> Iterator[str]:
+        for loop in self.loops:
+            yield f"{loop.name}: {loop.lives} lives, {loop.committed} records; at last {loop.events[-20:]}"
+
+    def check(self, settings: Settings) -> int:
+        """Everything of one group; how many records it copied. AssertionError with the first faults."""
+        address = self.broker.address
+        source = read_topic(address, self.source, self.partitions)
+        found = faults(source, read_topic(address, settings.target, self.partitions))
+        assert not found, f"{settings.group}: {len(found)} faults: {found[:5]}\n" + "\n".join(self.story())
+        counts = {number: len(values) for number, values in source.items()}
+        assert committed_offsets(AdminClient(librdkafka(address)), settings.group, self.source) == counts
+        return sum(counts.values())
+
+    def close(self) -> None:
+        for loop in self.loops:
+            loop.kill()
+
+
+def end_offsets(address: str, topic: str, partitions: int, isolation: str = "read_committed") -> dict[int, int]:
+    """Where each partition ends for a reader of this isolation level."""
+    consumer = Consumer({**librdkafka(address), "group.id": "verifier", "isolation.level": isolation})
+    try:
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE_S)[1]
+            for number in range(partitions)
+        }
+    finally:
+        consumer.close()
+
+
+@contextlib.contextmanager
+def pipelines(broker: RunningBroker, source: str, partitions: int, loops: Sequence[Settings]) -> Iterator[Pipelines]:
+    """Loops, of which none outlives the test."""
+    made = Pipelines(broker, source, partitions, loops)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def random_death(chooser: Any) -> tuple[int, str, float] | None:
+    """For about half of the lives: by one's own hand at a step, or up to 8 ms behind it."""
+    if chooser.random() < 0.5:
+        return None
+    return chooser.randint(1, 4), chooser.choice(STEPS), chooser.choice((0.0, chooser.random() * 8))

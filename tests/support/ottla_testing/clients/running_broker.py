@@ -1,0 +1,104 @@
+"""`ottla serve` as a process of its own, which a test may stop, kill and start again on the same port and data."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+
+from ottla.protocol.records import batch, formats
+from ottla_testing.patience import PATIENCE_S
+
+# Kafka waits three seconds for a group's first members and grants no session below six: both only cost time here.
+OVERRIDES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+
+
+class RunningBroker:
+    """A broker that listens on `address` (host:port, kept over restarts) and keeps its data in `data_dir`.
+
+    `release` and `overrides` (config names with _ for the dots) may be changed between a stop and the next start.
+    """
+
+    def __init__(self, folder: Path, release: str | None = None, **overrides: str) -> None:
+        self.release = release
+        self.data_dir = folder / "data"
+        self.log = folder / "broker.log"
+        self.overrides = {**OVERRIDES, **{name.replace("_", "."): value for name, value in overrides.items()}}
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[str] | None = None
+        self.start()
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def start(self) -> None:
+        """Returns when the broker accepts connections."""
+        self.launch()
+        assert self.process and self.process.stdout
+        with DefaultSelector() as selector:
+            selector.register(self.process.stdout, EVENT_READ)
+            ready = selector.select(PATIENCE_S)
+        line = self.process.stdout.readline() if ready else ""
+        if not line.startswith("ottla ready on "):
+            self.kill()
+            raise AssertionError(f"the broker did not start: {line!r}\n{self.log.read_text()[-4000:]}")
+        self.address = line.split()[-1]
+
+    def launch(self) -> None:
+        """Starts the process and waits for nothing."""
+        command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", self.address]
+        command += ["--data-dir", str(self.data_dir)]
+        command += ["--release", self.release] if self.release else []
+        for name, value in self.overrides.items():
+            command += ["--override", f"{name}={value}"]
+        with self.log.open("a") as log:
+            # Unbuffered, so that what select says about the pipe is all there is.
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def stop(self) -> int:
+        """A clean stop by SIGTERM; the exit code."""
+        assert self.process
+        self.process.terminate()
+        return self._gone()
+
+    def kill(self) -> None:
+        """kill -9: nothing is flushed, nothing is closed."""
+        assert self.process
+        self.process.kill()
+        self._gone()
+
+    def restart(self, how: str = "stop") -> None:
+        """`how` is "stop" for a clean one or "kill" for kill -9."""
+        if how == "kill":
+            self.kill()
+        else:
+            assert self.stop() == 0, self.log.read_text()[-4000:]
+        self.start()
+
+    def close(self) -> None:
+        """Stops cleanly, and fails if the broker logged an error of its own on the way."""
+        code = self.stop() if self.process and self.process.poll() is None else 0
+        text = self.log.read_text()
+        assert code == 0, text[-4000:]
+        assert "Traceback" not in text, text[-4000:]
+
+    def _gone(self) -> int:
+        assert self.process and self.process.stdout
+        try:
+            code = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.wait(PATIENCE_S)
+            code = -signal.SIGKILL
+        self.process.stdout.close()
+        return code
+
+    def stored(self, topic: str, partition: int = 0) -> Iterator[batch.BatchHeader]:
+        """The headers of a partition's entries, of any format, as its segment files have them now."""
+        for segment in sorted((self.data_dir / f"{topic}-{partition}").glob("*.log")):
+            yield from (header for _, header in formats.headers(segment.read_bytes()))

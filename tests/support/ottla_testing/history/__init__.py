@@ -1,0 +1,1 @@
+"""Histories of clients' operations: clients that record them, and a checker for violations."""

@@ -1,0 +1,299 @@
+"""One life of a client: `python life.py CONFIG` does what its role says until SIGTERM, and writes down what it does.
+
+CONFIG is JSON: history, process, number (no other life of the run has it), address, library, role, seed, hung_s, and by
+role topics, group and transactional_id; `in_truth` is the isolation that a liar gives its client. Roles:
+
+    sender      sends plainly (idempotent) to `partitions`
+    group       a member of `group`: polls, now and then commits
+    sends in transactions:
+    writer      to `partitions`; commits or aborts
+    loop        a member of `group` that makes, of each record, one in `target`, and commits the offsets with it
+
+It ends with an exit code other than 0 where its client can do nothing more; the next life begins anew.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ottla_testing.history.history import Recorder
+from ottla_testing.history.ports import Abortable, Final, NotSent, Receiving, Sending, Told, split
+
+VALUES_PER_LIFE = 10_000_000
+TRANSACTION_TIMEOUT_MS = 6000
+WINDOW = 200  # records that are not told yet
+IDLE_S = 0.02
+
+
+def is_mistake(error: Exception) -> bool:
+    """Whether these programs are wrong; clients raise such errors, too, when a connection goes at a bad moment."""
+    place = traceback.extract_tb(error.__traceback__)[-1].filename
+    return isinstance(error, (NameError, TypeError, AttributeError)) and Path(place).parent == Path(__file__).parent
+
+
+class Life:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.recorder = Recorder(config["history"], config["process"])
+        self.choose = random.Random(config["seed"])
+        self.library = importlib.import_module(f"ottla_testing.history.life_{config['library']}")
+        self.stopped = False
+        self.values = config["number"] * VALUES_PER_LIFE
+        self.untold = 0
+        self.txns = 0
+        signal.signal(signal.SIGTERM, self._stop)
+        self.lives()
+
+    def _stop(self, *_: object) -> None:
+        self.stopped = True
+
+    def run(self) -> int:
+        known = {name: self.config[name] for name in ("group", "transactional_id") if self.config.get(name)}
+        isolation = {"isolation": "read_committed"} if "group" in known else {}
+        self.recorder.ok("start", client=self.config["library"], role=self.config["role"], **isolation, **known)
+        try:
+            getattr(self, f"_{self.config['role']}")()
+        except Exception as error:  # there are many kinds, by library, of a broker that is away or a newer instance
+            if is_mistake(error):
+                raise
+            traceback.print_exc()
+            self.recorder.ok("exit", error=f"{type(error).__name__}: {error}"[:300])
+            return 3
+        self.recorder.ok("exit", error=None)
+        return 0
+
+    def lives(self) -> None:
+        """To be called again and again: else the process is killed, even in the midst of a call into C. There are
+        clients that wait for ever for an answer that they have lost."""
+        signal.alarm(self.config["hung_s"])
+
+    # -- sending
+
+    def send(self, sending: Sending, partition: str, **more: Any) -> None:
+        self.values += 1
+        value = self.values
+        data = b"%d:" % value + b"." * self.choose.randrange(200)
+        self.recorder.invoke("send", partition=partition, value=value, **more)
+        self.untold += 1
+        try:
+            sending.send(partition, data, self.told(value))
+        except NotSent as error:
+            self.untold -= 1
+            self.recorder.fail("send", error, value=value)
+
+    def told(self, value: int) -> Told:
+        def told(offset: int | None, error: object | None) -> None:
+            self.untold -= 1
+            if error is None:
+                self.recorder.ok("send", value=value, offset=-1 if offset is None else offset)
+            else:
+                self.recorder.info("send", error, value=value)
+
+        return told
+
+    def sending(self) -> Sending:
+        name = self.config.get("transactional_id")
+        sending: Sending = self.library.Sending(self.config["address"], name, TRANSACTION_TIMEOUT_MS)
+        if name:
+            self.recorder.invoke("init", transactional_id=name)
+            try:
+                sending.init()
+            except (Final, Abortable) as error:
+                self.recorder.info("init", error, transactional_id=name)
+                raise
+            self.recorder.ok("init", transactional_id=name)
+        return sending
+
+    def _sender(self) -> None:
+        sending = self.sending()
+        partitions = self.config["partitions"]
+        while not self.stopped:
+            self.lives()
+            if self.untold < WINDOW:
+                for _ in range(self.choose.randrange(1, 8)):
+                    self.send(sending, self.choose.choice(partitions))
+            sending.work(self.choose.random() * 4 * IDLE_S)
+        self.lives()
+        sending.flush()
+        sending.close()
+
+    # -- transactions
+
+    def begin(self, sending: Sending) -> str:
+        self.txns += 1
+        name = f"{self.config['process']}#{self.txns}"
+        sending.begin()
+        self.recorder.ok("begin", txn=name, transactional_id=self.config["transactional_id"])
+        return name
+
+    def end(self, sending: Sending, txn: str, how: str) -> None:
+        """Raises Abortable or Final."""
+        self.recorder.invoke(how, txn=txn)
+        try:
+            sending.commit() if how == "commit" else sending.abort()
+        except (Abortable, Final) as error:
+            self.recorder.info(how, error, txn=txn)
+            raise
+        self.recorder.ok(how, txn=txn)
+
+    def _writer(self) -> None:
+        sending = self.sending()
+        partitions = self.config["partitions"]
+        while not self.stopped:
+            self.lives()
+            txn = self.begin(sending)
+            try:
+                for _ in range(self.choose.choice((1, 1, 3, 10, 30))):
+                    self.send(sending, self.choose.choice(partitions), txn=txn)
+                    if self.choose.random() < 0.1:
+                        sending.work(self.choose.random() * IDLE_S)
+                if self.choose.random() < 0.1:
+                    sending.work(self.choose.random())
+                self.end(sending, txn, "commit" if self.choose.random() < 0.8 else "abort")
+            except Abortable:
+                self.end(sending, txn, "abort")
+            sending.work(self.choose.random() * 4 * IDLE_S)
+        self.lives()
+        sending.close()
+
+    # -- receiving
+
+    def receiving(self) -> tuple[Receiving, Polled]:
+        polled = Polled(self.recorder, self.config["group"])
+        receiving = self.library.Receiving(
+            self.config["address"],
+            self.config["group"],
+            self.config["topics"],
+            self.config.get("in_truth", "read_committed"),
+            polled.took,
+            polled.assigned,
+            polled.revoked,
+        )
+        return receiving, polled
+
+    def _member(self) -> None:
+        receiving, polled = self.receiving()
+        group = self.config["group"]
+        while not self.stopped:
+            self.lives()
+            receiving.poll(0.1)
+            offsets = polled.uncommitted()
+            if offsets and self.choose.random() < 0.5:
+                self.recorder.invoke("commit_offsets", group=group, offsets=offsets)
+                try:
+                    receiving.commit(offsets)
+                except Exception as error:
+                    self.recorder.info("commit_offsets", error, group=group, offsets=offsets)
+                else:
+                    self.recorder.ok("commit_offsets", group=group, offsets=offsets)
+                    polled.committed(offsets)
+        self.lives()
+        receiving.close()
+
+    def _loop(self) -> None:
+        sending = self.sending()
+        receiving, polled = self.receiving()
+        while not self.stopped:
+            self.lives()
+            receiving.poll(0.1)
+            taken, offsets = polled.take(), polled.uncommitted()
+            if not taken:
+                continue
+            txn = self.begin(sending)
+            try:
+                self._make(sending, receiving, txn, taken, offsets)
+                if self.choose.random() < 0.9:
+                    self.end(sending, txn, "commit")
+                    polled.committed(offsets)
+                    continue
+            except Abortable:
+                pass
+            self.end(sending, txn, "abort")
+            polled.rewound(receiving.rewind())
+        self.lives()
+        receiving.close()
+        sending.close()
+
+    def _make(
+        self, sending: Sending, receiving: Receiving, txn: str, taken: list[tuple[str, int]], offsets: dict[str, int]
+    ) -> None:
+        """A record in the target for each that was taken, and the offsets."""
+        for partition, value in taken:
+            index = split(partition)[1] % self.config["target_partitions"]
+            self.send(sending, f"{self.config['target']}-{index}", txn=txn, of=value)
+        what = {"txn": txn, "group": self.config["group"], "offsets": offsets}
+        self.recorder.invoke("send_offsets", **what)
+        try:
+            sending.send_offsets(offsets, receiving)
+        except (Abortable, Final) as error:
+            self.recorder.info("send_offsets", error, **what)
+            raise
+        self.recorder.ok("send_offsets", **what)
+
+
+class Polled:
+    """What a member of a group has polled, and how far; writes it down as it comes."""
+
+    def __init__(self, recorder: Recorder, group: str) -> None:
+        self._recorder, self._group = recorder, group
+        self._positions: dict[str, int] = {}
+        self._committed: dict[str, int] = {}
+        self._unwritten: dict[str, list[tuple[int, int]]] = {}
+        self._taken: list[tuple[str, int]] = []
+
+    def took(self, partition: str, records: list[tuple[int, bytes]]) -> None:
+        pairs = [(offset, int(data.partition(b":")[0])) for offset, data in records]
+        self._unwritten.setdefault(partition, []).extend(pairs)
+        self._taken += [(partition, value) for _, value in pairs]
+        self._positions[partition] = pairs[-1][0] + 1
+
+    def write(self) -> None:
+        if self._unwritten:
+            self._recorder.ok("poll", records=self._unwritten)
+            self._unwritten = {}
+
+    def assigned(self, partitions: list[str]) -> None:
+        self.write()
+        self._forget(partitions)
+        self._recorder.ok("assign", group=self._group, partitions=partitions)
+
+    def revoked(self, partitions: list[str]) -> None:
+        self.write()
+        self._forget(partitions)
+        self._recorder.ok("revoke", partitions=partitions)
+
+    def _forget(self, partitions: list[str]) -> None:
+        for partition in partitions:
+            self._positions.pop(partition, None)
+            self._committed.pop(partition, None)
+        self._taken = [one for one in self._taken if one[0] not in partitions]
+
+    def rewound(self, places: dict[str, int | None]) -> None:
+        self.write()
+        self._forget(list(places))
+        for partition, offset in places.items():
+            self._recorder.ok("seek", partition=partition, offset=offset)
+
+    def take(self) -> list[tuple[str, int]]:
+        """(partition, value) of what came since the last time."""
+        self.write()
+        taken, self._taken = self._taken, []
+        return taken
+
+    def uncommitted(self) -> dict[str, int]:
+        self.write()
+        return {p: offset for p, offset in self._positions.items() if self._committed.get(p) != offset}
+
+    def committed(self, offsets: dict[str, int]) -> None:
+        self._committed |= offsets
+
+
+if __name__ == "__main__":
+    sys.exit(Life(json.loads(sys.argv[1])).run())

@@ -1,0 +1,149 @@
+"""confluent-kafka (librdkafka) as `ports` wants it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from ottla_testing.history.ports import PATIENCE_S, Abortable, Final, Moved, NotSent, Told, Took, split
+
+QUICK: dict[str, Any] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "socket.timeout.ms": 5000,
+    "log_level": 0,
+}
+CALL_S = 5.0
+MOST_RECORDS = 100
+
+
+class Sending:
+    def __init__(self, address: str, transactional_id: str | None, timeout_ms: int) -> None:
+        more: dict[str, Any] = {"enable.idempotence": True, "linger.ms": 2, "delivery.timeout.ms": 30_000}
+        if transactional_id:
+            more |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
+            more |= {"delivery.timeout.ms": timeout_ms}
+        self._producer = Producer({"bootstrap.servers": address, **QUICK, **more})
+
+    def init(self) -> None:
+        self._insist(self._producer.init_transactions)
+
+    def _insist(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Calls again while the error says that it may help."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                call(*arguments, CALL_S)
+                return
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.txn_requires_abort():
+                    raise Abortable(cause) from None
+                if not cause.retriable() or time.monotonic() > end:
+                    raise Final(cause) from None
+
+    def begin(self) -> None:
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise Final(error.args[0]) from None
+
+    def send(self, partition: str, data: bytes, told: Told) -> None:
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            told(None if error else message.offset(), error)
+
+        topic, index = split(partition)
+        try:
+            self._producer.produce(topic, data, partition=index, on_delivery=delivered)
+        except BufferError as error:
+            raise NotSent(error) from None
+        except KafkaException as error:
+            told(None, error)
+            cause = error.args[0]
+            raise (Final if cause.code() == KafkaError._FATAL or cause.fatal() else Abortable)(cause) from None
+
+    def work(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+
+    def flush(self) -> None:
+        self._producer.flush(PATIENCE_S)
+
+    def send_offsets(self, offsets: Mapping[str, int], receiving: Receiving) -> None:
+        wanted = [TopicPartition(*split(partition), offset) for partition, offset in offsets.items()]
+        metadata = receiving.consumer.consumer_group_metadata()
+        self._insist(self._producer.send_offsets_to_transaction, wanted, metadata)
+
+    def commit(self) -> None:
+        self._insist(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        try:
+            self._insist(self._producer.abort_transaction)
+        except Abortable as error:
+            raise Final(*error.args) from None
+
+    def close(self) -> None:
+        pass
+
+
+class Receiving:
+    def __init__(
+        self, address: str, group: str, topics: list[str], isolation: str, took: Took, assigned: Moved, revoked: Moved
+    ) -> None:
+        self._took = took
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": group,
+                "isolation.level": isolation,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 4000,
+                "heartbeat.interval.ms": 500,
+                "fetch.wait.max.ms": 100,
+                **QUICK,
+            }
+        )
+
+        def names(partitions: list[TopicPartition]) -> list[str]:
+            return [f"{one.topic}-{one.partition}" for one in partitions]
+
+        self.consumer.subscribe(
+            topics,
+            on_assign=lambda _, partitions: assigned(names(partitions)),
+            on_revoke=lambda _, partitions: revoked(names(partitions)),
+            on_lost=lambda _, partitions: revoked(names(partitions)),
+        )
+
+    def poll(self, seconds: float) -> None:
+        # One after the other: a call for many may be interrupted by a rebalance halfway.
+        for number in range(MOST_RECORDS):
+            message = self.consumer.poll(0 if number else seconds)
+            if message is None:
+                return
+            if not message.error():
+                partition = f"{message.topic()}-{message.partition()}"
+                self._took(partition, [(message.offset() or 0, message.value() or b"")])
+
+    def commit(self, offsets: Mapping[str, int]) -> None:
+        wanted = [TopicPartition(*split(partition), offset) for partition, offset in offsets.items()]
+        for one in self.consumer.commit(offsets=wanted, asynchronous=False) or ():
+            if one.error:
+                raise KafkaException(one.error)
+
+    def rewind(self) -> dict[str, int | None]:
+        places: dict[str, int | None] = {}
+        for one in self.consumer.committed(self.consumer.assignment(), CALL_S):
+            if one.error:
+                raise Final(one.error)
+            offset = max(one.offset, 0)
+            self.consumer.seek(TopicPartition(one.topic, one.partition, offset))
+            places[f"{one.topic}-{one.partition}"] = offset
+        return places
+
+    def close(self) -> None:
+        self.consumer.close()

@@ -1,0 +1,433 @@
+"""Clients of all libraries that work, crash and come back, while the broker is killed, paused and cut off from them.
+
+Owns the broker, the door before it, the clients' processes and what befalls them, all chosen by a seed (though not when
+exactly it happens: that is the machine's). `Workload.finish` ends all faults, waits until everything is as it has to be
+in the end, and reads everything; what `checker.check` makes of the history then is another matter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from ottla_testing.clients.running_broker import RunningBroker
+from ottla_testing.history.cutting_proxy import CuttingProxy
+from ottla_testing.history.history import Recorder
+from ottla_testing.history.ports import split
+from ottla_testing.patience import PATIENCE_S
+
+LINES, PARTITIONS = "lines", 3  # the topic that all read
+LINE_PARTITIONS = [f"{LINES}-{index}" for index in range(PARTITIONS)]
+MADE_PARTITIONS = 2  # of the topic that a loop writes
+COMMITTED_ONLY, ALL = "read_committed", "read_uncommitted"
+FIRST_DEEDS = {  # nothing befalls them before
+    "sender": '"type":"ok","op":"send"',
+    "member": '"type":"ok","op":"poll"',
+    "writer": '"type":"ok","op":"commit"',
+    "loop": '"type":"ok","op":"send_offsets"',
+}
+FAULTS = ("kill", "pause", "cut", "crash", "zombie")
+RETURN_S = 1.0  # a client that died comes back within this time
+CHUNK = 500
+
+
+@dataclass
+class Client:
+    """A client with all its lives. The processes of earlier lives may live on: zombies."""
+
+    name: str
+    role: str
+    library: str
+    more: dict[str, Any]
+    lives: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    label: str = ""
+    returns_at: float = 0.0
+    zombies: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+
+
+LIBRARIES = ("confluent", "aiokafka", "kafka_python", "ottla")
+
+
+def sender(library: str, *partitions: str) -> list[Client]:
+    more = {"partitions": partitions or LINE_PARTITIONS}
+    return [Client(f"{library} sender", "sender", library, more)]
+
+
+def members(library: str, count: int = 1, **more: Any) -> list[Client]:
+    """A group of its own."""
+    more = {"group": f"{library} members", "topics": [LINES], **more}
+    return [Client(f"{library} member {number}", "member", library, more) for number in range(count)]
+
+
+def writer(library: str, *partitions: str) -> list[Client]:
+    name = f"{library} writer"
+    more = {"partitions": partitions or LINE_PARTITIONS, "transactional_id": name}
+    return [Client(name, "writer", library, more)]
+
+
+def loops(library: str) -> list[Client]:
+    """A group of consume-transform-produce loops, into a topic of theirs."""
+    clients: list[Client] = []
+    # aiokafka names no member when it commits offsets for a group: of two the old one is not told.
+    for number in range(1 if library == "aiokafka" else 2):
+        name = f"{library} loop {number}"
+        more = {"group": f"{library} loops", "topics": [LINES], "transactional_id": name}
+        more |= {"target": f"made_by_{library}", "target_partitions": MADE_PARTITIONS}
+        clients.append(Client(name, "loop", library, more))
+    return clients
+
+
+def whole_crew() -> list[Client]:
+    """Everything of each library."""
+    clients = [one for library in LIBRARIES for one in sender(library) + members(library, 2)]
+    return clients + [one for library in LIBRARIES for one in writer(library) + loops(library)]
+
+
+def small_crew(seed: int) -> list[Client]:
+    """One of each role, of libraries that the seed chooses."""
+    choose = random.Random(seed)
+    plain, transactional = choose.sample(LIBRARIES, 2), choose.sample(LIBRARIES, 2)
+    return [*sender(plain[0]), *members(plain[1], 2), *writer(transactional[0]), *loops(transactional[1])]
+
+
+def terrain(seed: int) -> dict[str, str]:
+    """A release and configs for a run: either version of transactions, syncs or none, logs that roll all the time."""
+    choose = random.Random(seed)
+    more = {"release": choose.choice(("", "", "2.8", "3.9", "4.3"))}
+    if choose.random() < 0.3:
+        more["log_flush_interval_messages"] = "1"
+    if choose.random() < 0.5:
+        more |= {"log_index_size_max_bytes": "120", "log_cleaner_backoff_ms": "100"}
+    return more
+
+
+class Workload:
+    """`pace` stretches the faults and the time between them; a client that does nothing for `hung_s` is killed. The
+    broker is of `release` (own profile: "") and has `overrides`, config names with _ for the dots."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        clients: list[Client],
+        *,
+        pace: float = 1.0,
+        hung_s: int = 10,
+        release: str = "",
+        **overrides: str,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.seed, self.clients = folder, seed, clients
+        self.pace, self.hung_s = pace, hung_s
+        self.choose = random.Random(seed)
+        self.path = folder / f"history-{seed}.jsonl"
+        self.recorder = Recorder(self.path, "nemesis")
+        self.numbers = 0
+        self.broken: list[str] = []  # lives that ended as none should
+        self.proxy = CuttingProxy()
+        self.broker = RunningBroker(
+            folder,
+            release or None,
+            advertised_listeners=f"PLAINTEXT://{self.proxy.address}",
+            auto_create_topics_enable="false",
+            offsets_topic_num_partitions="3",
+            transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+            **overrides,
+        )
+        self.proxy.target = self.broker.port
+        self.topics = {LINES: PARTITIONS}
+        self.topics |= {client.more["target"]: MADE_PARTITIONS for client in clients if client.role == "loop"}
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.proxy.address, "log_level": 0})
+
+    # -- lives
+
+    def begin(self) -> None:
+        admin = self._admin()
+        for made in admin.create_topics([NewTopic(*topic) for topic in self.topics.items()]).values():
+            made.result(PATIENCE_S)
+        for client in self.clients:
+            self.live(client)
+        roles = {client.role for client in self.clients}
+        wanted = [line for role, line in FIRST_DEEDS.items() if role in roles]
+
+        def are_at_work() -> bool:
+            text = self.path.read_text()
+            return all(line in text for line in wanted)
+
+        self.until(are_at_work, lambda: f"not all of these have happened: {wanted}")
+
+    def live(self, client: Client) -> None:
+        """Starts the next life of a client."""
+        client.lives += 1
+        self.numbers += 1
+        client.label = f"{client.name}, life {client.lives}"
+        config = {
+            "history": str(self.path),
+            "process": client.label,
+            "number": self.numbers,
+            "address": self.proxy.address,
+            "library": client.library,
+            "role": client.role,
+            "hung_s": self.hung_s,
+            "seed": self.choose.randrange(1 << 32),
+            **client.more,
+        }
+        command = [sys.executable, str(Path(__file__).with_name("life.py")), json.dumps(config)]
+        with self.log(client.name).open("ab") as log:
+            client.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def watch(self) -> None:
+        """Notes who has ended, and lets them come back."""
+        now = time.monotonic()
+        for client in self.clients:
+            if client.process is not None and client.process.poll() is not None:
+                self._buried(client.label, client.process, client.name)
+                client.process, client.returns_at = None, now + self.choose.random() * RETURN_S
+            elif client.process is None and now >= client.returns_at:
+                self.live(client)
+
+    def _buried(self, label: str, process: subprocess.Popen[bytes], name: str) -> None:
+        code = process.wait()
+        if code not in (0, 3):  # 0 and 3: it has written so itself
+            self.recorder.crashed(label)
+        if code == -signal.SIGALRM:
+            self._fault("hung", client=label)
+        elif code not in (0, 3, -signal.SIGKILL, -signal.SIGTERM):  # told to end before it had well begun
+            self.broken.append(f"{label}: exit code {code}: {self.log(name).read_text()[-2000:]}")
+
+    def rest(self, seconds: float) -> None:
+        """Lets time pass."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.watch()
+            time.sleep(min(left, 0.05))
+
+    # -- faults
+
+    def disturb(self, seconds: float, faults: tuple[str, ...] = FAULTS) -> None:
+        """One fault after the other: all kinds, and others while there is time."""
+        end = time.monotonic() + seconds
+        for fault in self.choose.sample(faults, len(faults)):
+            self.befall(fault)
+        while time.monotonic() < end:
+            self.befall(self.choose.choice(faults))
+
+    def befall(self, fault: str) -> None:
+        getattr(self, f"_{fault}")()
+        self.rest(self.choose.random() * 1.5 * self.pace)
+
+    def _fault(self, fault: str, **more: Any) -> None:
+        self.recorder.ok("fault", fault=fault, **more)
+
+    def _kill(self) -> None:
+        if self.choose.random() < 0.2:
+            self._fault("stop")
+            self.broker.stop()
+        else:
+            self._fault("kill")
+            self.broker.kill()
+        self.rest(self.choose.choice((0, 0, 1)) * self.choose.random())
+        self.broker.start()
+        self._fault("start")
+
+    def _pause(self) -> None:
+        seconds = self.pace * self.choose.choice((0.1, 0.5, 2.0)) * (0.5 + self.choose.random())
+        self._fault("pause", seconds=round(seconds, 3))
+        with self.stopped(self.broker.process):
+            self.rest(seconds)
+            if self.choose.random() < 0.2:  # the clients are gone when it wakes up, and it has what they sent
+                self.proxy.cut()
+        self._fault("resume")
+
+    @contextmanager
+    def stopped(self, process: subprocess.Popen[Any] | None) -> Iterator[None]:
+        assert process
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGCONT)
+
+    def _cut(self) -> None:
+        """Connections break; or requests or answers are held back, and come late, or are lost, or nobody wants them."""
+        way = self.choose.choice(("", "requests", "answers", "answers"))
+        refuses, breaks = self.choose.random() < 0.4, self.choose.choice(("all", "clients", "none"))
+        seconds = self.pace * self.choose.choice((0.05, 0.5, 1.5)) * (0.5 + self.choose.random())
+        self._fault("cut", way=way, refuses=refuses, breaks=breaks, seconds=round(seconds, 3))
+        self.proxy.refuse(refuses)
+        if way:
+            self.proxy.hold(way)
+        else:
+            self.proxy.cut()
+        self.rest(seconds)
+        if way and breaks != "none":
+            self.proxy.cut(clients_only=breaks == "clients")
+        self.proxy.release()
+        self.proxy.refuse(False)
+        self._fault("join")
+
+    def _living(self, *roles: str) -> list[Client]:
+        return [one for one in self.clients if one.process is not None and (not roles or one.role in roles)]
+
+    def _crash(self) -> None:
+        for client in self.choose.sample(living := self._living(), min(len(living), self.choose.choice((1, 1, 3)))):
+            assert client.process
+            client.process.kill()
+
+    def _zombie(self) -> None:
+        """A client stands still, another takes its place, and then it goes on."""
+        if not (living := self._living("writer", "loop") or self._living("member")):
+            return
+        client = self.choose.choice(living)
+        assert client.process
+        label, process = client.label, client.process
+        client.zombies.append((label, process))
+        self._fault("zombie", client=label)
+        with self.stopped(process):
+            self.live(client)
+            self.rest(self.pace * (0.5 + self.choose.random() * 3))
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Raises AssertionError where something does not come to its end."""
+        self.rest(0.5)
+        for client in self.clients:
+            for label, process in client.zombies:
+                if process.poll() is None:
+                    process.kill()
+                self._buried(label, process, client.name)
+            client.zombies = []
+        self.end("sender", "writer")
+        last = self.read(LINE_PARTITIONS, COMMITTED_ONLY, note=False)
+        groups = sorted({client.more["group"] for client in self.clients if "group" in client.more})
+        self.until(lambda: self._is_done(groups, last), lambda: f"not all is read: {last}, {self._committed(groups)}")
+        self.end("member", "loop")
+        partitions = [f"{topic}-{index}" for topic, count in self.topics.items() for index in range(count)]
+        for isolation in (ALL, COMMITTED_ONLY):
+            self.read(partitions, isolation)
+        for group, offsets in self._committed(groups).items():
+            self.recorder.ok("committed", group=group, offsets=offsets)
+        for topic in sorted(self.topics.keys() - {LINES}):
+            self.recorder.ok("drained", source=LINES, target=topic)
+
+    def until(self, done: Callable[[], bool], complaint: Callable[[], str]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < end, complaint()
+            self.rest(0.1)
+
+    def end(self, *roles: str) -> None:
+        """Tells the clients of these roles to end, and waits for it."""
+        ending = [client for client in self.clients if client.role in roles]
+        self.clients = [client for client in self.clients if client.role not in roles]
+        for client in ending:
+            if client.process is not None:
+                client.process.terminate()
+        for client in ending:
+            if client.process is not None:
+                try:
+                    client.process.wait(PATIENCE_S)
+                except subprocess.TimeoutExpired:
+                    client.process.kill()
+                    self.broken.append(f"{client.label} does not end")
+                self._buried(client.label, client.process, client.name)
+
+    def _is_done(self, groups: list[str], last: dict[str, int]) -> bool:
+        committed = self._committed(groups)
+        return all(committed[group].get(place, 0) > offset for group in groups for place, offset in last.items())
+
+    def _committed(self, groups: list[str]) -> dict[str, dict[str, int]]:
+        admin = self._admin()
+        found: dict[str, dict[str, int]] = {}
+        for group in groups:
+            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
+            parts = [one for one in answer.topic_partitions if one.offset >= 0]
+            found[group] = {f"{one.topic}-{one.partition}": one.offset for one in parts}
+        return found
+
+    def _ends(self, partitions: list[str], isolation: IsolationLevel) -> dict[str, int]:
+        admin = self._admin()
+        wanted: dict[TopicPartition, Any] = {TopicPartition(*split(one)): OffsetSpec.latest() for one in partitions}
+        found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
+        return {f"{one.topic}-{one.partition}": answer.result(PATIENCE_S).offset for one, answer in found.items()}
+
+    def read(self, partitions: list[str], isolation: str, *, note: bool = True) -> dict[str, int]:
+        """Reads everything to its end, into the history; the last offset of a record in each partition."""
+        stable = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+        found: list[dict[str, int]] = []
+
+        def is_still() -> bool:
+            found[:] = [self._ends(partitions, level) for level in stable]
+            return found[0] == found[1]
+
+        self.until(is_still, lambda: f"transactions are open: {found}")
+        ends = found[0]
+        config = {"bootstrap.servers": self.proxy.address, "group.id": "nobody", "enable.auto.commit": False}
+        more = {"isolation.level": isolation, "enable.partition.eof": True, "check.crcs": True, "log_level": 0}
+        consumer = Consumer({**config, **more})
+        last: dict[str, int] = {}
+        try:
+            consumer.assign([TopicPartition(*split(partition), 0) for partition in partitions])
+            open_ends = {partition for partition in partitions if ends[partition]}
+            end = time.monotonic() + PATIENCE_S
+            while open_ends:
+                assert time.monotonic() < end, f"nothing more comes before the ends of {open_ends}"
+                records: dict[str, list[tuple[int, int]]] = {}
+                for message in consumer.consume(CHUNK, 0.1):
+                    partition = f"{message.topic()}-{message.partition()}"
+                    if error := message.error():
+                        assert error.code() == KafkaError._PARTITION_EOF, error
+                        if (message.offset() or 0) >= ends[partition]:
+                            open_ends.discard(partition)
+                        continue
+                    offset = message.offset() or 0
+                    value = int((message.value() or b"").partition(b":")[0])
+                    records.setdefault(partition, []).append((offset, value))
+                    last[partition] = offset
+                if records:
+                    end = time.monotonic() + PATIENCE_S
+                    if note:
+                        self.recorder.ok("read", isolation=isolation, records=records)
+        finally:
+            consumer.close()
+        if note:
+            self.recorder.ok("read_end", isolation=isolation, ends=ends)
+        return last
+
+    def close(self) -> None:
+        """Ends all that still lives, also after a failure."""
+        self.proxy.release()
+        self.proxy.refuse(False)
+        for client in self.clients:
+            for _, process in [*client.zombies, *([("", client.process)] if client.process else [])]:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        self.recorder.close()
+        try:
+            self.broker.close()
+        finally:
+            self.proxy.close()

@@ -1,0 +1,1 @@
+"""What checks of `make interop` share with scripts that run Apache Kafka's own code."""

@@ -1,0 +1,1 @@
+"""Sample directories, queries and child processes for the tests of the pipeline."""

@@ -1,0 +1,16 @@
+"""A process of its own that exports until it is killed: `export_child.py SOURCE FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.tasks import Form
+from ottla_testing.pipeline.export_samples import exported
+
+commit.GROUP_PIECES = 3
+print("begun", flush=True)
+source, to = sys.argv[1:]
+exported(Path(source), to, form=Form(file_bytes=400, for_delta=True), settings=Settings("delta"), part_bytes=200)

@@ -1,0 +1,171 @@
+"""Exports without Spark, on the real disk or on one that fails, and what is in them then."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ottla.pipeline.backend import Selection
+from ottla.pipeline.jobs.export import layout
+from ottla.pipeline.jobs.export.commit import Committer, Settings
+from ottla.pipeline.jobs.export.delta import DeltaTable
+from ottla.pipeline.jobs.export.manifest import exported_files
+from ottla.pipeline.jobs.export.plan import Plan, Request, Source, plan
+from ottla.pipeline.jobs.export.report import ExportReport
+from ottla.pipeline.jobs.export.tasks import Form, Work, Written, write
+from ottla.pipeline.readers.files import FileBackend
+from ottla.protocol.records.batch import Record
+from ottla.protocol.records.compression import Codec
+from ottla.storage.config import LogConfig
+from ottla.storage.io.files import DiskFiles, Files
+from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing.pipeline.read_samples import Row
+
+DISK = DiskFiles()
+DAY_MS = 86_400_000
+NOW_MS = 1_700_000_000_000
+
+
+def a_log(root: Path, topic: str, partition: int, batches: Sequence[Sequence[Record]], **options: Any) -> None:
+    """Appends these batches to a partition, by the storage of a broker, which is closed cleanly."""
+    from ottla_testing.pipeline.read_samples import entry
+
+    topic_id = options.pop("topic_id", None)
+    config = LogConfig(segment_bytes=options.pop("segment_bytes", 1 << 30))
+    directory = DataDirectory.open(DISK, root, node_id=1)
+    given = {"topic_id": topic_id} if topic_id is not None else {}
+    log = directory.open_partition(topic, partition, config=config, now_ms=NOW_MS, **given)
+    for records in batches:
+        log.append(bytearray(entry(list(records), 2, Codec.NONE, **options)), now_ms=NOW_MS)
+    directory.close()
+
+
+def exported(
+    source: Path | Source,
+    root: Path | str,
+    *,
+    files: Files = DISK,
+    form: Form | None = None,
+    settings: Settings | None = None,
+    part_bytes: int = 64 << 20,
+    selection: Selection | None = None,
+    table: Any = None,
+    **request: Any,
+) -> ExportReport:
+    """One run, its tasks one after the other in this process, each with about `part_bytes` of the log."""
+    form = form or Form(file_bytes=2 * part_bytes)
+    settings = settings or Settings()
+    table = (lambda: DeltaTable(str(root), form.schema)) if settings.format == "delta" and table is None else table
+    asked = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
+    backend: Source = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
+    with backend as logs, Committer.open(str(root), settings, files=files, table=table) as committer:
+        made = plan(logs, committer.manifest, asked, str(root), form)
+        report = ExportReport(str(root), settings.format, made)
+        try:
+            for work, written in done(made, files):
+                report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
+            committer.skip(made.gone)
+        finally:
+            committer.commit()
+    return report
+
+
+def done(made: Plan, files: Files) -> Iterator[tuple[Work, Written]]:
+    for work in made.works:
+        yield work, write(work, files)
+
+
+def visible(root: Path | str, files: Files = DISK) -> list[str]:
+    """The files that any reader takes for a part of the table, relative to it."""
+    found: list[str] = []
+
+    def below(folder: str) -> None:
+        for name in files.list(folder):
+            if name.startswith(("_", ".")):
+                continue
+            path = posixpath.join(folder, name)
+            try:
+                inner = files.list(path)
+            except (NotADirectoryError, FileNotFoundError):
+                found.append(posixpath.relpath(path, str(root)))
+            else:
+                del inner
+                below(path)
+
+    if files.exists(str(root)):
+        below(str(root))
+    return sorted(found)
+
+
+def tables(root: Path | str, files: Files = DISK) -> Iterator[tuple[layout.Place, layout.FileName, pa.Table]]:
+    """What is visible, and what the names say of it."""
+    for path in visible(root, files):
+        folder, _, name = path.rpartition("/")
+        place, of = layout.place(folder), layout.file_name(name)
+        assert place is not None and of is not None and str(place) == folder and str(of) == name
+        yield place, of, pq.read_table(io.BytesIO(files.read_bytes(posixpath.join(str(root), path))))
+
+
+def rows(root: Path | str, files: Files = DISK) -> list[Row]:
+    """All visible rows, sorted by topic, partition and offset. What the names say of them is true."""
+    return rows_of(tables(root, files))
+
+
+def rows_of(parts: Iterable[tuple[layout.Place, layout.FileName, pa.Table]]) -> list[Row]:
+    found: list[Row] = []
+    for place, name, table in parts:
+        offsets = table.column("offset").to_pylist()
+        assert offsets == sorted(offsets) and (offsets[0], offsets[-1]) == (name.first, name.last)
+        for one in table.to_pylist():
+            time_ms = -1 if one["timestamp"] is None else ms(one["timestamp"])
+            day = time_ms // DAY_MS if one["timestamp"] is not None else layout.NO_DAY
+            assert place.day == day or (place.date is None and one["timestamp"] is None)
+            headers = tuple((header["key"], header["value"]) for header in one["headers"] or ())
+            found.append(
+                Row(
+                    place.topic,
+                    place.partition,
+                    one["offset"],
+                    time_ms,
+                    one["timestampType"],
+                    one["key"],
+                    one["value"],
+                    headers,
+                )
+            )
+    return sorted(found, key=lambda row: row[:3])
+
+
+def ms(time: Any) -> int:
+    from datetime import UTC, datetime
+
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def checked(root: Path | str, files: Files = DISK) -> list[Row]:
+    """The rows of an export that is whole: each once, in files that the manifest names, and nothing else is there."""
+    named = list(exported_files(files, str(root)))
+    assert visible(root, files) == sorted(file.path for _, file in named)
+    told = {file.path: (one, file) for one, file in named}
+    assert len(told) == len(named)
+    parts = list(tables(root, files))
+    for place, name, table in parts:
+        one, file = told[f"{place}/{name}"]
+        assert (one.topic, one.partition, one.generation) == (place.topic, place.partition, name.generation)
+        assert one.start <= file.first_offset == name.first <= name.last == file.last_offset < one.end
+        assert file.rows == table.num_rows
+        times = [ms(time) for time in table.column("timestamp").drop_null().to_pylist()]
+        assert (file.min_timestamp, file.max_timestamp) == ((min(times), max(times)) if times else (None, None))
+    found = rows_of(parts)
+    if not any(one.generation for one, _ in named):
+        assert len({row[:3] for row in found}) == len(found)
+    assert not files.list(posixpath.join(str(root), layout.UNFINISHED))
+    assert not files.exists(posixpath.join(str(root), layout.PENDING))
+    return found

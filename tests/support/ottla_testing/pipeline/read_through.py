@@ -1,0 +1,84 @@
+"""Sources as Spark uses them, without Spark: their options, the filters that are pushed down, partitions, rows."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import CaseInsensitiveDict, Filter
+from pyspark.sql.types import StructType
+
+from ottla.pipeline.filters import column_of, holds
+from ottla.pipeline.sources.batches import BatchesSource
+from ottla.pipeline.sources.log import LogSource
+from ottla.pipeline.sources.reader import LogsReader, LogsSource
+from ottla.pipeline.sources.wire import WireSource
+from ottla_testing.pipeline.read_samples import Row
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SOURCES: dict[str, type[LogsSource]] = {one.name(): one for one in (LogSource, BatchesSource, WireSource)}
+
+
+def planned(
+    name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
+) -> tuple[LogsReader, list[Any], list[Filter]]:
+    """A query's reader, its partitions, and the filters that Spark has to evaluate again."""
+    options = {"pushdown": "true"} | options
+    source = SOURCES[name](CaseInsensitiveDict({key: str(value) for key, value in options.items()}))
+    source = pickle.loads(pickle.dumps(source))
+    reader: Any = source.reader(schema or source.schema())
+    again = list(reader.pushFilters(list(filters)))
+    return reader, list(reader.partitions()), again
+
+
+def tables(
+    name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that come to Spark, before it filters again; each partition in a reader that was pickled."""
+    reader, partitions, _ = planned(name, options, filters, schema)
+    for partition in partitions:
+        there, own = pickle.loads(pickle.dumps((reader, partition)))
+        for found in there.read(own):
+            found.validate(full=True)
+            assert found.schema.equals(reader.arrow)
+            yield found
+
+
+def rows(
+    name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
+) -> list[dict[str, Any]]:
+    """What a query gives, filtered as Spark does."""
+    _, _, again = planned(name, options, filters, schema)
+    found = [row for batch in tables(name, options, filters, schema) for row in batch.to_pylist()]
+    return [row for row in found if all(holding(test, row) for test in again)]
+
+
+def holding(test: Filter, row: dict[str, Any]) -> bool:
+    """Whether a filter holds of a row."""
+    own = row[column_of(test) or ""]
+    if own is None:
+        return type(test).__name__ == "IsNull"
+    return holds(test, own) is True
+
+
+def as_rows(found: Sequence[dict[str, Any]]) -> list[Row]:
+    """Rows of a query with headers, to be compared, by topic, partition and offset."""
+    return sorted(
+        (
+            Row(
+                row["topic"],
+                row["partition"],
+                row["offset"],
+                (row["timestamp"] - EPOCH) // timedelta(milliseconds=1),
+                row["timestampType"],
+                row["key"],
+                row["value"],
+                tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+            )
+            for row in found
+        ),
+        key=lambda row: row[:3],
+    )

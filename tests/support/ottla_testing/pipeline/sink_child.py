@@ -1,0 +1,86 @@
+"""A process of its own with a query whose tasks die: `sink_child.py FOLDER EACH SEED OPTIONS`, until it is killed.
+
+Every other attempt of a task raises or kills its own process, anywhere among its rows or behind the last one, when all
+is sent and nobody knows; Spark tries each four times. The process ends by itself when nobody holds its stdin any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
+
+from ottla.pipeline import session
+from ottla.pipeline.sink import exactly_once
+from ottla_testing.pipeline.sink_queries import SinkQuery
+
+SEED = sys.argv[3]
+DEATHS = f"{sys.argv[1]}/deaths"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it does not live long
+PIECE = 20  # rows that come together
+MOST = 200
+
+
+def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """The task that sends, which may die."""
+    from ottla.pipeline.sink.exactly_once import _send_task
+
+    context = TaskContext.get()
+    assert context is not None
+    attempt = context.attemptNumber()
+    chance = random.Random(f"{SEED} {work.grant} {context.partitionId()} {attempt}")
+    left = chance.randrange(MOST) if attempt < 3 and chance.random() < 0.5 else None
+    is_quiet = chance.random() < 0.5
+
+    def die() -> None:
+        with open(DEATHS, "a") as told:
+            told.write("x")
+        if is_quiet:
+            raise RuntimeError("this task was to die")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched() -> Iterator[Any]:
+        seen = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, PIECE):
+                if left is not None and seen >= left:
+                    die()
+                seen += PIECE
+                yield batch.slice(start, PIECE)
+
+    yield from _send_task(work, watched())
+    if left is not None:
+        die()
+
+
+def end_with_parent() -> None:
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+def main() -> None:
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    conf = {"spark.driver.extraJavaOptions": QUICK_START, "spark.sql.streaming.pollingDelay": "20ms"}
+    spark = session("local[2,4]", **conf)
+    exactly_once._send_task = mortal
+    query = SinkQuery(spark, Path(sys.argv[1]), json.loads(sys.argv[4]), each=sys.argv[2] == "each")
+    while True:
+        try:
+            query.start().awaitTermination()
+        except StreamingQueryException as error:
+            print(f"the query failed: {str(error)[-2000:]}", flush=True)
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

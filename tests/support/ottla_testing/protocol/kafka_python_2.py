@@ -1,0 +1,88 @@
+"""The codec of kafka-python 2.0.2 as a process: runs in an environment of its own, imports nothing of Ottla.
+
+One JSON line in, one out. `{"name": "FetchRequest", "version": 3, "hex": "..."}` answers `{"value": ..., "hex": ...}`:
+the value that it reads, and the bytes that it writes for that value. `{"name", "version", "value"}` answers `{"hex"}`.
+A value is a list of fields in wire order; bytes are `{"bytes": hex}`. A line `{}` answers the versions of each class.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import sys
+import types
+from pathlib import Path
+
+import six  # of that environment
+
+# The package's own __init__ imports the whole client, whose bundled `six` fails from Python 3.12 on. The codec needs
+# neither: an empty package stands in for the client and the `six` of the environment for the bundled one.
+spec = importlib.util.find_spec("kafka")
+assert spec is not None
+assert spec.origin is not None
+package = types.ModuleType("kafka")
+package.__path__ = [str(Path(spec.origin).parent)]
+sys.modules |= {"kafka": package, "kafka.vendor.six": six, "kafka.vendor.six.moves": six.moves}
+
+# Older names of today's messages.
+NAMES = {
+    "ApiVersionRequest": "ApiVersionsRequest",
+    "ApiVersionResponse": "ApiVersionsResponse",
+    "GroupCoordinatorRequest": "FindCoordinatorRequest",
+    "GroupCoordinatorResponse": "FindCoordinatorResponse",
+    "OffsetRequest": "ListOffsetsRequest",
+    "OffsetResponse": "ListOffsetsResponse",
+}
+
+
+def classes() -> dict:
+    found = {}
+    for part in ("admin", "commit", "fetch", "group", "metadata", "offset", "produce"):
+        for name, cls in vars(importlib.import_module("kafka.protocol." + part)).items():
+            stem, mark, version = name.rpartition("_v")
+            if mark and inspect.isclass(cls):
+                found[NAMES.get(stem, stem), int(version)] = cls
+    return found
+
+
+def plain(value):
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return {"bytes": value.hex()} if isinstance(value, bytes) else value
+
+
+def rich(value):
+    if isinstance(value, list):
+        return [rich(item) for item in value]
+    return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value
+
+
+def answer(found: dict, asked: dict) -> dict:
+    if not asked:
+        versions = {}
+        for name, version in found:
+            versions.setdefault(name, []).append(version)
+        return {"classes": versions}
+    schema = found[asked["name"], asked["version"]].SCHEMA
+    if "value" in asked:
+        return {"hex": schema.encode(rich(asked["value"])).hex()}
+    stream = io.BytesIO(bytes.fromhex(asked["hex"]))
+    value = schema.decode(stream)
+    return {"value": plain(value), "hex": schema.encode(value).hex(), "left": len(stream.read())}
+
+
+def main() -> None:
+    found = classes()
+    for line in sys.stdin:
+        try:
+            reply = answer(found, json.loads(line))
+        except Exception as error:
+            reply = {"error": repr(error)}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

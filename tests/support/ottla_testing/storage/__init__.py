@@ -1,0 +1,1 @@
+"""Simulated disks, logs in every format, and crashes at every step."""
