@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
+from .mistakes import complain
 from .names import did_you_mean, meant
-from .text import visible
 
-USAGE_ERROR = 2
 BOOTSTRAP = ("--bootstrap-server", "--bootstrap")
 """Where a broker is: each command that asks one takes both flags."""
 
@@ -52,8 +51,7 @@ class Parser(argparse.ArgumentParser):
         for word in self._unknown_flags():
             message = self._unknown(word)
             break
-        print(f"{self.prog}: {visible(message)}", file=sys.stderr)
-        raise SystemExit(USAGE_ERROR)
+        raise SystemExit(complain(self.prog, message))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -12,10 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from ..protocol.arguments import BOOTSTRAP, Parser, add_bootstrap
-from .main import complain
-
-__all__ = ["BOOTSTRAP", "FOUND_DAMAGE", "Parser", "add_bootstrap", "number", "printing"]
+from ..protocol.mistakes import complain
 
 FOUND_DAMAGE = 1
 

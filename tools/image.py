@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ..broker.releases.profiles import NEWEST
+from ..protocol.mistakes import USAGE_ERROR, complain
 from ..storage.io import permissions
-from .main import USAGE_ERROR, complain
 
 if TYPE_CHECKING:
     from ..broker.config.serve_options import ServeOptions
@@ -263,7 +263,7 @@ def _take_cluster_id(launch: Launch) -> None:
 
 def storage(arguments: Sequence[str]) -> int:
     """`kafka-storage`: a random id, or a data directory formatted with one; the exit code."""
-    from .command_line import Parser
+    from ..protocol.arguments import Parser
 
     parser = Parser(prog="kafka-storage", description="Prepare the data directory of a broker.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)

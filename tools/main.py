@@ -1,8 +1,7 @@
 """The command `ottla`: finds the chosen subcommand among the installed entry points and runs it.
 
 Owns nothing but the choice. Subcommands are entry points of the group `ottla.commands` (name -> function taking the
-remaining arguments and returning an exit code), and only the chosen one is imported, so that start-up stays lean and
-this module depends on no other package.
+remaining arguments and returning an exit code), and only the chosen one is imported, so that start-up stays lean.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points, version
 
-from ..protocol.text import visible
+from ..protocol.mistakes import complain
 
-USAGE_ERROR = 2
 INTERRUPTED = 130  # as shells count it: 128 and the number of SIGINT
 
 
@@ -24,12 +22,6 @@ def usage(names: Sequence[str]) -> str:
     lines += [f"  {name}" for name in names]
     lines += ["", "ottla COMMAND --help tells about one of them; ottla --version prints the version."]
     return "\n".join(lines)
-
-
-def complain(program: str, message: object) -> int:
-    """Says on stderr what is wrong, in one line whatever names and values are in it; returns USAGE_ERROR."""
-    print(f"{program}: {visible(message)}", file=sys.stderr)
-    return USAGE_ERROR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

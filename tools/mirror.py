@@ -31,6 +31,8 @@ from ..client.mirror import Copied, Diverged, Mirror
 from ..client.net.cluster import Cluster
 from ..client.net.errors import ClientError
 from ..client.net.options import ClientOptions
+from ..protocol.arguments import Parser, add_bootstrap
+from ..protocol.mistakes import complain
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats
 from ..protocol.records.errors import CorruptRecords
@@ -39,9 +41,8 @@ from ..storage.errors import StorageError
 from ..storage.follower_log import FollowerLog
 from ..storage.io.files import DiskFiles
 from ..storage.log_dir.directory import DataDirectory, new_id
-from .command_line import FOUND_DAMAGE, Parser, add_bootstrap, printing
+from .command_line import FOUND_DAMAGE, printing
 from .disk.import_dir import open_metadata
-from .main import complain
 
 PROGRAM = "ottla mirror"
 AT_ONCE = 4  # partitions that are copied at the same time

@@ -29,7 +29,7 @@ from ..broker.errors import ConfigError
 from ..broker.logs import Levels, level_of
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
 from ..protocol.arguments import Parser
-from .main import complain
+from ..protocol.mistakes import complain
 
 if TYPE_CHECKING:
     from ..broker.network.server import Running

@@ -16,10 +16,11 @@ from importlib import import_module
 from pathlib import Path
 
 from ...protocol.arguments import Parser
+from ...protocol.mistakes import FAILED, complain
 from ...storage.io import permissions
 from ..extras import SetupError, needed
-from .job import FAILED, Job, setting
-from .output import check_files, complain, write
+from .job import Job, setting
+from .output import check_files, write
 
 __all__ = ["complain", "pipeline"]
 
@@ -36,12 +37,12 @@ def pipeline(arguments: Sequence[str]) -> int:
     try:
         permissions.apply()
     except ValueError as error:
-        return complain(program, error)
+        return complain(program, _one_line(error))
     try:
         with needed():
             return _run(_job(parsed.job), parsed, program)
     except SetupError as error:
-        return complain(program, error)
+        return complain(program, _one_line(error))
 
 
 def _job(name: str) -> Job:
@@ -98,7 +99,7 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
     try:
         job.check(parsed)
     except Exception as error:
-        return complain(program, _told_by(error))
+        return complain(program, _one_line(_told_by(error)))
     from ..jobs.spark_tasks import Meter
     from .spark_start import hushed, start
 
@@ -114,11 +115,16 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
     try:
         report, code = job.run(spark, parsed, tell, None if quiet else Meter(program))
     except Exception as error:
-        return complain(program, _told_by(error), FAILED)
+        return complain(program, _one_line(_told_by(error)), FAILED)
     finally:
         with hushed():
             spark.stop()
     return write(parsed, program, report, told, code)
+
+
+def _one_line(message: object) -> str:
+    """The message without line breaks, which Spark puts into its own."""
+    return " ".join(str(message).split())
 
 
 def _told_by(error: Exception) -> str:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..jobs.spark_tasks import Say
 
-FAILED = 1
-USAGE_ERROR = 2
 
 Tell = Callable[[str], object]
 

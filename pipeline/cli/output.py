@@ -13,18 +13,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...protocol.text import visible
+from ...protocol.mistakes import FAILED, complain
 from ..extras import require
-from .job import FAILED, USAGE_ERROR, Report, UsageError
+from .job import Report, UsageError
 
 PLOT_SUFFIXES = (".png", ".html")
-
-
-def complain(program: str, message: object, code: int = USAGE_ERROR) -> int:
-    """Says on stderr what is wrong, in one line whatever names are in it; the exit code."""
-    words = " ".join(str(message).split())
-    print(f"{program}: {visible(words)}", file=sys.stderr)
-    return code
 
 
 def check_files(parsed: argparse.Namespace) -> None:

@@ -17,11 +17,12 @@ from ...broker.metrics.client_ledger import FILE_NAME, DamagedFile, Seen, SeenCl
 from ...broker.releases.profiles import Profile, UnknownRelease, profile
 from ...broker.trace.tracer import quoted
 from ...protocol.api_key import ApiKey
+from ...protocol.arguments import Parser
+from ...protocol.mistakes import complain
 from ...protocol.text import moment, table
 from ...storage.format.file_names import META_PROPERTIES
 from ...storage.io.files import DiskFiles
-from ..command_line import Parser, printing
-from ..main import complain
+from ..command_line import printing
 from .rules import Verdict, api_name, fetched_magic, format_name, verdicts
 
 SOME_FAIL = 1

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...broker.control import values
+from ...protocol.arguments import Parser
+from ...protocol.mistakes import FAILED, complain
 from ...protocol.text import cell, duration_ms, time_ms
-from ..command_line import Parser, printing
-from ..main import complain
+from ..command_line import printing
 from ..top.plain import overview
 from . import administration, log_levels, output, recording, requests
 from .faults import add_fault_arguments, rule_of
@@ -24,7 +25,6 @@ from .http_client import Client, Unreachable, Wrong
 
 VARIABLE = "OTTLA_CONTROL"
 TIMEOUT_SECONDS = 600.0  # the clock moves by years in seconds, but a large data directory is copied slowly
-FAILED = 1
 
 Ask = Callable[[Client, argparse.Namespace], Any]
 Show = Callable[[Any], Sequence[str]]

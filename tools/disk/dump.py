@@ -17,13 +17,14 @@ from ...broker.trace.describe import describe
 from ...broker.trace.entries import Entries
 from ...broker.trace.tracer import Problems, Stopped, Tracer, quoted
 from ...broker.transactions.records import STATE_IDS
+from ...protocol.arguments import Parser
 from ...protocol.connection import FRAME_BYTES_MAX
+from ...protocol.mistakes import complain
 from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSAGE_V1, RECORD_V2
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir.metadata_log import SNAPSHOT_SUFFIX
-from ..command_line import FOUND_DAMAGE, Parser, printing
-from ..main import complain
+from ..command_line import FOUND_DAMAGE, printing
 from .files import Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
 
 PROGRAM = "ottla dump"

@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ...broker.trace.tracer import quoted
+from ...protocol.arguments import Parser
 from ...protocol.internal_records import metadata_values
 from ...protocol.internal_records.metadata_values import Configs
+from ...protocol.mistakes import complain
 from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.text import plural, table
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir import metadata_log, readiness
 from ...storage.log_dir.readiness import Amount
-from ..command_line import Parser, printing
-from ..main import complain
+from ..command_line import printing
 
 NOTES_MAX = 20  # of one topic
 

@@ -32,7 +32,9 @@ from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import MetadataLog
 from ...broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC, check_name
 from ...broker.replica.log_dirs import LogDir, LogDirs
+from ...protocol.arguments import Parser
 from ...protocol.internal_records.metadata_records import ProducerIdsRecord
+from ...protocol.mistakes import complain
 from ...protocol.primitives import ZERO_UUID
 from ...storage import inspect, restore
 from ...storage.check.directory import Verification
@@ -45,8 +47,7 @@ from ...storage.format.partition_metadata import read_topic_id
 from ...storage.io.files import DiskFiles, Files
 from ...storage.log_dir.directory import new_id
 from ...storage.partition_log import PartitionLog
-from ..command_line import FOUND_DAMAGE, Parser, printing
-from ..main import complain
+from ..command_line import FOUND_DAMAGE, printing
 from .verify import text_of
 
 PROGRAM = "ottla import-dir"

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import decode
+from ...protocol.arguments import Parser
 from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records.metadata_records import RemoveTopicRecord, TopicRecord
+from ...protocol.mistakes import complain
 from ...protocol.text import visible
 from ...storage import inspect
 from ...storage.check.repair import Options, Repair, Step, backup_place, is_data_directory, place_of
@@ -26,8 +28,7 @@ from ...storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ...storage.io.files import DiskFiles
 from ...storage.io.undo_journal import Backup, NoBackup, put_back
 from ...storage.log_dir import metadata_log
-from ..command_line import FOUND_DAMAGE, Parser, printing
-from ..main import complain
+from ..command_line import FOUND_DAMAGE, printing
 from .formats import topic_configs
 from .verify import gaps_by_config, text_of
 

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...broker.trace.tracer import quoted
+from ...protocol.arguments import Parser
 from ...protocol.limits import INT32_MAX
+from ...protocol.mistakes import complain
 from ...protocol.text import elapsed, speed
 from ...storage import inspect
 from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
-from ..command_line import FOUND_DAMAGE, Parser, number, printing
-from ..main import complain
+from ..command_line import FOUND_DAMAGE, number, printing
 from .formats import topic_configs
 
 PROGRAM = "ottla verify"

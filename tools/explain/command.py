@@ -19,7 +19,9 @@ from ...broker.replica import producer_answers
 from ...broker.replica.producer_answers import EPOCH_MAX, Answer, Asked, Judge
 from ...broker.replica.producer_history import History, Stretch, Written
 from ...broker.replica.producer_log import LogBatch, PartitionFiles, find
+from ...protocol.arguments import Parser, add_bootstrap
 from ...protocol.limits import INT32_MAX, INT64_MAX
+from ...protocol.mistakes import complain
 from ...storage.errors import StorageError
 from ...storage.inspect import partitions
 from ...storage.producers.producer_state import (
@@ -31,9 +33,8 @@ from ...storage.producers.producer_state import (
     forget_below,
     judge,
 )
-from ..command_line import FOUND_DAMAGE, Parser, add_bootstrap, number, printing
+from ..command_line import FOUND_DAMAGE, number, printing
 from ..disk.formats import topic_configs
-from ..main import complain
 from . import output
 from .transactions import SeenFiles, explain_transactions
 

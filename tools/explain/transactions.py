@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from ...broker.replica.producer_log import LogBatch, PartitionFiles, find
 from ...broker.transactions.state import Transaction
+from ...protocol.mistakes import complain
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import Producer, ProducerRules
 from ..command_line import FOUND_DAMAGE, printing
-from ..main import complain
 from . import transactions_output
 from .coordinators import ENDING, HANGING, IN_PROGRESS, UNKNOWN, Coordinators, Standing, read_directory, standing
 from .transaction_history import InPartition, TransactionHistory

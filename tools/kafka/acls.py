@@ -22,7 +22,7 @@ from ...client.admin.admin import (
     checked,
 )
 from ...protocol.acls import CLUSTER_NAME
-from ..command_line import Parser
+from ...protocol.arguments import Parser
 from .admin_command import Out, add_actions, admin_parser, check_action, parsed, run_admin
 
 PROGRAM = "ottla acls"

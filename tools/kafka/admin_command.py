@@ -18,11 +18,11 @@ from typing import Any
 
 from ...client.admin.admin import Admin
 from ...client.net.errors import ClientError, KafkaError
-from ..command_line import Parser, add_bootstrap, printing
-from ..main import complain
+from ...protocol.arguments import Parser, add_bootstrap
+from ...protocol.mistakes import FAILED, complain
+from ..command_line import printing
 from .broker_api_versions import check_command_config
 
-FAILED = 1
 BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_MS = 15_000
 Write = Callable[[str], object]

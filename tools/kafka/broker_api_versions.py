@@ -16,8 +16,9 @@ from ...broker.releases.profiles import NEWEST, api_names, profile
 from ...client.admin.admin import Admin, Node
 from ...client.net.connection import connect
 from ...client.net.errors import ClientError
+from ...protocol.arguments import Parser, add_bootstrap
 from ...protocol.schema import Versions
-from ..command_line import Parser, add_bootstrap, printing
+from ..command_line import printing
 
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0

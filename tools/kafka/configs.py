@@ -29,7 +29,7 @@ from ...client.admin.admin import (
     checked,
 )
 from ...client.net.errors import UnsupportedVersion
-from ..command_line import Parser
+from ...protocol.arguments import Parser
 from . import config_quotas
 from .admin_command import CannotDo, Out, add_actions, admin_parser, check_action, parsed, run_admin
 from .config_quotas import CLIENTS, IPS, USERS, Changes, Entity

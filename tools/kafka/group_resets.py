@@ -19,8 +19,8 @@ from ...broker.clock import wall_ms
 from ...broker.groups import resets
 from ...client.admin.admin import EARLIEST, LATEST, Admin, checked
 from ...client.net.errors import ClientError, KafkaError
+from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
-from ..command_line import Parser
 from .admin_command import CannotDo, Out, message, padded, width
 
 Partition = tuple[str, int]

@@ -26,9 +26,10 @@ from ...client.admin.admin import (
     checked,
 )
 from ...client.net.errors import ClientError, KafkaError
+from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
-from ..command_line import Parser, number
+from ..command_line import number
 from .admin_command import (
     Out,
     add_actions,

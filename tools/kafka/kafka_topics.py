@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from ...protocol.mistakes import FAILED
 from ..main import INTERRUPTED
-from .admin_command import FAILED, Out, parsed, run_admin
+from .admin_command import Out, parsed, run_admin
 from .topics import act, check, topics_parser
 
 PROGRAM = "kafka-topics"

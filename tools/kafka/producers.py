@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker.replica.producer_log import PartitionFiles, find
+from ...protocol.arguments import Parser, add_bootstrap
 from ...protocol.limits import INT32_MAX
+from ...protocol.mistakes import complain
 from ...protocol.text import known as shown
 from ...protocol.text import lines, moment
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import Producer, ProducerRules
-from ..command_line import FOUND_DAMAGE, Parser, add_bootstrap, number, printing
-from ..main import complain
+from ..command_line import FOUND_DAMAGE, number, printing
 
 if TYPE_CHECKING:
     from ...client.admin.admin import ProducerState

@@ -26,8 +26,8 @@ from ...client.admin.admin import (
     checked,
 )
 from ...client.net.errors import ClientError
+from ...protocol.arguments import Parser
 from ...protocol.limits import INT32_MAX, INT64_MAX, INT64_MIN
-from ..command_line import Parser
 from .admin_command import (
     CannotDo,
     Out,

@@ -28,11 +28,11 @@ from ...client.net.connection import connect
 from ...client.net.errors import KafkaError, UnsupportedVersion
 from ...client.net.metadata import NO_NODE
 from ...protocol.api_key import ApiKey
+from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
 from ...protocol.primitives import ZERO_UUID
 from ...storage.format.partition_metadata import encode_id
-from ..command_line import Parser
 from .admin_command import (
     TIMEOUT_MS,
     CannotDo,

@@ -13,8 +13,9 @@ import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ..command_line import Parser, add_bootstrap, printing
-from ..main import complain
+from ...protocol.arguments import Parser, add_bootstrap
+from ...protocol.mistakes import complain
+from ..command_line import printing
 from .output import write
 from .player import PATIENCE_SECONDS, PlayOptions
 from .runner import CannotRun, Result

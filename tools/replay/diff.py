@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ..command_line import Parser
+from ...protocol.arguments import Parser
 from .command import add_flags, add_play_flags, address, compared, is_address, play_options, releases
 from .runner import Result, diff_files, diff_live
 

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ...broker.admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT
-from ..command_line import Parser, printing
-from ..ctl.command import FAILED, VARIABLE
+from ...protocol.arguments import Parser
+from ...protocol.mistakes import FAILED, complain
+from ..command_line import printing
+from ..ctl.command import VARIABLE
 from ..ctl.http_client import Client, Unreachable, Wrong
-from ..main import complain
 from .plain import page
 from .rates import History, Overview
 

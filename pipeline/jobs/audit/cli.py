@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...cli.job import FAILED, Job, Report, Tell, add_paths, chosen_topics
+from ....protocol.mistakes import FAILED
+from ...cli.job import Job, Report, Tell, add_paths, chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

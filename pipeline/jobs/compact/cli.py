@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...cli.job import FAILED, Job, Report, Tell, UsageError, pattern, setting
+from ....protocol.mistakes import FAILED
+from ...cli.job import Job, Report, Tell, UsageError, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
