@@ -1,4 +1,7 @@
-"""One case for each API of records, groups, topics and configs: a plausible request, and what its response has."""
+"""One case for each API of records, groups, topics and configs: a plausible request, and what its response has.
+
+Importing it registers the cases of all other APIs, too.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,14 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ottla.protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ottla.protocol.records import batch, legacy
+from ottla_testing.broker import (  # noqa: F401
+    acl_cases,
+    cluster_cases,
+    config_cases,
+    quota_cases,
+    replica_cases,
+    transaction_cases,
+)
 from ottla_testing.broker.api_cases import World, case, committing
 from ottla_testing.broker.harness import (
     create_topics,

@@ -1,0 +1,34 @@
+"""The manifest of the data that Apache Kafka left: SHA-256 and path of each file, as `sha256sum` writes them."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ottla_testing import GOLDEN, ROOT
+
+MANIFEST = GOLDEN / "manifest.sha256"
+README = GOLDEN / "README.md"
+ELSEWHERE = (
+    "broker/config/configs.json",
+    "broker/releases/releases.json",
+    "tests/broker/kraft_records.json",
+    "tests/client/partitions.json",
+    "tests/protocol/records/golden/refused_batches.jsonl",
+    "tests/protocol/versions.json",
+    "tests/storage/cleaned_by_kafka.jsonl",
+    "tests/storage/compacted_by_kafka.jsonl",
+)
+"""Files beside the tests and modules that use them, from the root of the repository."""
+
+
+def present() -> dict[str, str]:
+    """The path of each file of data, from the root of the repository -> its SHA-256."""
+    paths = [path for path in GOLDEN.rglob("*") if path.is_file() and path not in (MANIFEST, README)]
+    paths += [ROOT / name for name in ELSEWHERE]
+    return {path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+
+
+def listed() -> dict[str, str]:
+    """The same as the manifest has it."""
+    lines = (line.split("  ", 1) for line in MANIFEST.read_text().splitlines())
+    return {path: digest for digest, path in lines}
