@@ -27,7 +27,7 @@ from kafka.errors import KafkaError
 
 from ottla.broker.admin_api.views import OperationError
 from ottla.client import ClientError
-from ottla_testing import ROOT
+from ottla_testing import ROOT, interpreter
 from ottla_testing.bench import (
     conversion,
     embedded,
@@ -280,7 +280,8 @@ def environment() -> dict[str, Any]:
         "processor": processor,
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "python": interpreter.described(),
+        "interpreter": sys.executable,
         "ottla": version("ottla"),
         "confluent-kafka": confluent_kafka.version(),
         "librdkafka": confluent_kafka.libversion()[0],
