@@ -20,8 +20,8 @@ from ottla_testing import GOLDEN
 from ottla_testing.interop.checks import jars, program
 from ottla_testing.oracle.kafka_process import Kraft, free_port, write_properties
 from ottla_testing.oracle.transaction_plays import BOTH
-from ottla_testing.oracle.transaction_plays_2 import NEW
 from ottla_testing.oracle.transaction_plays_held import HELD, HELD_NEW, HeldPlay
+from ottla_testing.oracle.transaction_plays_version_2 import NEW
 from ottla_testing.oracle.transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs
 from ottla_testing.oracle.transaction_script import SETTINGS, Line, Play, Stage, played, written
 from ottla_testing.oracle.transaction_wire import Wire

@@ -18,8 +18,8 @@ from ottla_testing.broker.harness import running
 from ottla_testing.clients.running_broker import RunningBroker
 from ottla_testing.each import each
 from ottla_testing.oracle.transaction_plays import BOTH
-from ottla_testing.oracle.transaction_plays_2 import NEW
 from ottla_testing.oracle.transaction_plays_held import HELD, HELD_NEW, HeldPlay
+from ottla_testing.oracle.transaction_plays_version_2 import NEW
 from ottla_testing.oracle.transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs
 from ottla_testing.oracle.transaction_script import SETTINGS, Line, Play, Stage, played
 from ottla_testing.oracle.transaction_wire import Wire

@@ -1,6 +1,6 @@
 """The plays: what a producer, or somebody who takes himself for one, may ask of a transaction coordinator, in order.
 
-For all releases; `transaction_plays_2` has those for transaction.version 2.
+For all releases; `transaction_plays_version_2` has those for transaction.version 2.
 """
 
 from __future__ import annotations
