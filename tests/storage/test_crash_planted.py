@@ -176,6 +176,7 @@ FIRST: dict[Callable[[Patch], None], int]
 FIRST = {checkpoints_before_the_sync: 40, renames_before_the_sync: 21, swaps_before_the_sync: 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "kinds"), PLANTS.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_a_planted_mistake_is_found(plant: Callable[[Patch], None], kinds: tuple[str, ...], monkeypatch: Patch):
     plant(monkeypatch)
