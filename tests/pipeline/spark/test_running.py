@@ -64,9 +64,9 @@ def test_a_line_now_and_then_elsewhere() -> None:
         meter(HALF._replace(seconds=seconds))
     meter(ALL._replace(seconds=10.2))
     assert [line.split(", ")[2] for line in out.getvalue().splitlines()] == [
-        "10.0 MiB/s",
-        "5.05 MiB/s",
-        "9.80 MiB/s in 10 s",
+        "10 MiB/s",
+        "4.95 MiB/s",
+        "9.8 MiB/s in 10 s",
     ]
     out.close()
     meter(ALL)
