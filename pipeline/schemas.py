@@ -1,6 +1,6 @@
 """The schema of a query: the columns that its options ask for, and schemas that users bring, in Spark's types.
 
-Owns which columns a query gives, in which order. The columns themselves are `columns.py`'s. No I/O.
+Owns which columns a query gives, in which order. The columns themselves are `readers/columns.py`'s. No I/O.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from .columns import BATCH_COLUMNS, BATCH_FIELDS, FIELDS, METADATA_COLUMNS, RECORD_COLUMNS
 from .offsets import OptionError
 from .options import SourceOptions
+from .readers.columns import BATCH_COLUMNS, BATCH_FIELDS, FIELDS, METADATA_COLUMNS, RECORD_COLUMNS
 
 CONTROL = "control"
 CRC_OK = "crcOk"

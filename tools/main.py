@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points, version
 
 from ..protocol.mistakes import complain
-
-INTERRUPTED = 130  # as shells count it: 128 and the number of SIGINT
+from .interrupted import INTERRUPTED
 
 
 def usage(names: Sequence[str]) -> str:

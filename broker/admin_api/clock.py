@@ -6,17 +6,14 @@ The clock itself is `virtual_clock`'s; a broker whose clock is the machine's can
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from ..virtual_clock import VirtualClock
-from .calls import Awaited, Blocking, Caller, operation
 from .views import OperationError, whole
 
 if TYPE_CHECKING:
     from ..network.server import Running
-    from .operations import Operations
 
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
@@ -103,55 +100,3 @@ def _time(ms: int) -> int:
     if not 0 <= whole("ms", ms) <= LATEST_MS:
         raise OperationError(f"{ms} is no time between 1970 and 9999")
     return ms
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _moving(method: Callable[Concatenate[ClockControl, P], Awaitable[R]]) -> operation[P, R]:
-    """A method of the clock as an operation, done while nothing else is done to the state as a whole."""
-
-    async def work(operations: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await operations.moving(lambda clock: method(clock, *args, **kwargs))
-
-    return operation(work, described=method)
-
-
-class _ClockCalls:
-    state = _moving(ClockControl.state)
-    """How the clock stands."""
-    freeze = _moving(ClockControl.freeze)
-    """Stops the clock until it is moved or runs again."""
-    run = _moving(ClockControl.run)
-    """Has the clock go on from where it stands."""
-    set = _moving(ClockControl.set)
-    """Sets the clock to a time in ms since 1970."""
-    advance = _moving(ClockControl.advance)
-    """Moves the clock on, with all that becomes due on the way."""
-
-    def __init__(self, thread: Caller) -> None:
-        self._thread = thread
-
-
-class ClockView(_ClockCalls, Blocking):
-    """`ClockControl` for another thread: each method returns when it is done."""
-
-    @property
-    def now_ms(self) -> int:
-        """The broker's time, in ms since 1970."""
-        return self.state().now_ms
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether it stands still."""
-        return self.state().is_frozen
-
-    @property
-    def offset_ms(self) -> int:
-        """How far it is ahead of the machine's clock."""
-        return self.state().offset_ms
-
-
-class AsyncClockView(_ClockCalls, Awaited):
-    """`ClockControl` for coroutines of another loop."""

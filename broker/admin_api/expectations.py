@@ -20,8 +20,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.names import did_you_mean
 from ...protocol.records.schemas import CODEC_NAMES
 from ..recording import decoding
-from ..recording.exchange import Ending
-from ..recording.produce_facts import Produced
+from ..recording.exchange import Ending, Produced
 from .seen_requests import SeenRequest, error_name
 
 SHOWN_REQUESTS = 5

@@ -9,7 +9,8 @@ from ..admin_api.overview import DEFAULT_LIMIT, Asked
 from ..admin_api.views import Group, NewRecord, Record
 from . import values
 from .plane import Plane
-from .route import Call, Refusal
+from .refusal import Refusal
+from .route import Call
 from .schemas import MAX_RECORDS
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of keys and values in one answer, and one record more

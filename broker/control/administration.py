@@ -10,7 +10,8 @@ from ..admin_api.views import AclEntry, ConfigInfo
 from ..groups.resets import OFFSET, SHIFT, TIME
 from .administration_schemas import ACL_FILTER
 from .plane import Plane
-from .route import Call, Refusal, Route
+from .refusal import Refusal
+from .route import Call, Route
 
 NUMBERS = {OFFSET: "offset", SHIFT: "shift_by", TIME: "time_ms"}
 """The field of a reset's body that each scenario needs."""

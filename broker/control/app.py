@@ -28,7 +28,8 @@ from ..network.listener import SocketSettings, bind
 from . import browsers, observing, shapes
 from .openapi import document
 from .plane import Plane
-from .route import BASE, Call, Refusal, Route
+from .refusal import Refusal
+from .route import BASE, Call, Route
 from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
 from .web import site

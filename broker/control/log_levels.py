@@ -6,7 +6,8 @@ from typing import Any
 
 from ..logs import Levels, levels, logger_named
 from .plane import Plane
-from .route import Call, Refusal
+from .refusal import Refusal
+from .route import Call
 
 
 async def get_log_levels(plane: Plane, call: Call) -> Any:

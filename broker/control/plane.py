@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..admin_api.overview import Overviews
 from ..record_schemas.schemas import Schemas
-from .route import Refusal
+from .refusal import Refusal
 
 if TYPE_CHECKING:
     from ..admin_api.operations import Operations

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..config.record_options import MAX_BYTES, RecordError, RecordOptions
 from .plane import Plane
-from .route import Call, Refusal, Route
+from .refusal import Refusal
+from .route import Call, Route
 
 NONE: dict[str, Any] = {
     "running": False,

@@ -15,11 +15,12 @@ from ..admin_api import requests
 from ..admin_api.expectations import HOW, WHICH, Expected
 from ..admin_api.seen_requests import SeenRequest
 from ..recording import decoding
-from ..recording.produce_facts import Produced
+from ..recording.exchange import Produced
 from ..recording.record_sets import Room
 from .plane import Plane
+from .refusal import Refusal
 from .request_schemas import DEFAULT_REQUESTS, QUERY
-from .route import Call, Refusal, Route
+from .route import Call, Route
 
 SHOWN_RECORDS = 100  # of each request of a list
 WHOLE_RECORDS = 1_000  # of a request that is asked for alone

@@ -19,14 +19,6 @@ BASE = "/v1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
 
-class Refusal(Exception):
-    """A request that is not done: an HTTP status of the 400s and one line that says why."""
-
-    def __init__(self, status: int, message: object) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """What came with a request, checked: parameters of the path and of the query, and the body."""

@@ -15,7 +15,8 @@ from ..faults import Faults, Rule, UnknownFault
 from ..metadata.topology import TopologyError
 from ..virtual_clock import VirtualClock
 from .plane import Plane
-from .route import Call, Refusal
+from .refusal import Refusal
+from .route import Call
 
 if TYPE_CHECKING:
     from ..metadata.topology import Topology

@@ -6,17 +6,27 @@ while a request is handled, see `logs.Handling`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..logs import get_logger
 
 if TYPE_CHECKING:
-    from .connections import Connections
+    from ..logs import Levels
+    from ..metrics.counters import RequestMetrics
     from .request_runner import RequestRunner
 
 
+class Noted(Protocol):
+    """Where requests are noted: the metrics, if any, the log levels, and the clock of durations."""
+
+    metrics: RequestMetrics | None
+    levels: Levels
+    timer: Callable[[], int]
+
+
 def note_request(
-    shared: Connections,
+    noted: Noted,
     runner: RequestRunner,
     request_bytes: int,
     begun_ns: int,
@@ -25,10 +35,10 @@ def note_request(
 ) -> None:
     """A request that was begun then has its answer: the response in bytes, or what its handler raised."""
     api_version, response = runner.context.api_version, None if error is not None else runner.response
-    duration_ns, response_bytes, metrics = shared.timer() - begun_ns, sum(map(len, parts)), shared.metrics
+    duration_ns, response_bytes, metrics = noted.timer() - begun_ns, sum(map(len, parts)), noted.metrics
     if metrics is not None:
         metrics.note(runner.route, api_version, request_bytes, response_bytes, duration_ns, response, error)
-    if shared.levels.tells_requests:
+    if noted.levels.tells_requests:
         _tell(api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
 
 

@@ -22,8 +22,8 @@ from ...protocol.schema import Versions, spec
 from ..context import Handler, RequestContext
 from ..handlers import HANDLERS
 from ..quotas.meter import Meter
-from ..quotas.metered_runner import MeteredRunner
 from ..releases.apis import Apis
+from .metered_runner import MeteredRunner
 from .request_runner import HandlerRunner, RequestRunner
 from .route import Route
 

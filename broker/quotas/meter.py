@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
@@ -22,11 +22,35 @@ if TYPE_CHECKING:
     import asyncio
 
     from ..clock import Timer
-    from ..context import RequestContext
     from ..cooperative import Turns
     from .throttle import Throttle
 
 PERCENT_OF_NS = 100 / 1e9  # of one second of one thread
+
+
+class _Nodes(Protocol):
+    @property
+    def controller(self) -> int: ...
+
+
+class _Broker(Protocol):
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def nodes(self) -> _Nodes: ...
+
+
+class Charged(Protocol):
+    """A request that quotas charge, as its context has it."""
+
+    @property
+    def broker(self) -> _Broker: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def client_id(self) -> str: ...
 
 
 class Meter:
@@ -51,7 +75,7 @@ class Meter:
         "until_ms",
     )
 
-    def __init__(self, throttle: Throttle, context: RequestContext, request: Any, size: int) -> None:
+    def __init__(self, throttle: Throttle, context: Charged, request: Any, size: int) -> None:
         """`size` is that of the whole request, without its length."""
         self._throttle = throttle
         self._context = context

@@ -12,7 +12,24 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..metrics.client_ledger import Origin
-    from .produce_facts import Produced
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a Produce request shows of its producer's configuration.
+
+    `topics` are names, or ids from v13 on; `codecs` and `magics` those of its batches, in order and once each;
+    `is_idempotent` if all batches have a producer id; `records` is the sum of the counts in batch headers.
+    """
+
+    acks: int
+    topics: tuple[str | bytes, ...]
+    codecs: tuple[str, ...]
+    magics: tuple[int, ...]
+    is_idempotent: bool
+    is_transactional: bool
+    producer_ids: tuple[int, ...]
+    records: int
 
 
 class Ending(StrEnum):

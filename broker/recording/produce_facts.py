@@ -5,32 +5,13 @@ Small enough to be kept of a request whose frame is too large for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
 from . import decoding
-
-
-@dataclass(frozen=True, slots=True)
-class Produced:
-    """What a Produce request shows of its producer's configuration.
-
-    `topics` are names, or ids from v13 on; `codecs` and `magics` those of its batches, in order and once each;
-    `is_idempotent` if all batches have a producer id; `records` is the sum of the counts in batch headers.
-    """
-
-    acks: int
-    topics: tuple[str | bytes, ...]
-    codecs: tuple[str, ...]
-    magics: tuple[int, ...]
-    is_idempotent: bool
-    is_transactional: bool
-    producer_ids: tuple[int, ...]
-    records: int
+from .exchange import Produced
 
 
 def facts_of(frame: bytes | memoryview) -> Produced | None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..config.record_options import FORMER, RecordError, RecordOptions
 from ..config.serve_options import WILDCARDS, StartupError
@@ -31,8 +31,9 @@ from .recorded import peer_facts
 from .secrets import blanked, may_carry
 
 if TYPE_CHECKING:
+    from ..broker_state import BrokerState
     from ..metrics.client_ledger import Origin
-    from ..network.server import Running
+    from .exchange import Sink
 
 QUEUE_BYTES = 64 << 20
 POLL_S = 0.02  # between two writes of the queue; what is in it is lost if the process is killed
@@ -43,6 +44,22 @@ PAUSE_S = 0.25
 STOP_S = 60.0  # without any progress: a disk that hangs does not keep the broker from stopping
 CLOSING_STEPS = 3
 FULL = "it has reached its size"
+
+
+class _Connections(Protocol):
+    def listen(self, sink: Sink, frame_bytes_max: int | None = None, **more: Any) -> None: ...
+    def unlisten(self, sink: Sink) -> None: ...
+
+
+class RecordedBroker(Protocol):
+    """A broker whose requests can be recorded: its state, its ports by node and listener, its connections."""
+
+    @property
+    def state(self) -> BrokerState: ...
+    @property
+    def ports(self) -> dict[tuple[int, str], int]: ...
+    @property
+    def connections(self) -> _Connections: ...
 
 
 class RecordingState(NamedTuple):
@@ -74,7 +91,7 @@ class Recorder:
         """Whether a recording runs."""
         return self._last is not None and self._last.outcome is None
 
-    def start(self, running: Running, options: RecordOptions, fd: int | None = None) -> None:
+    def start(self, running: RecordedBroker, options: RecordOptions, fd: int | None = None) -> None:
         """Begins a recording; `fd` is its file if that was claimed before. Raises RecordError."""
         if self._last is not None and self._last.outcome is None:
             raise RecordError(f"{self._last.options.path} is being recorded to already")
@@ -104,7 +121,7 @@ def let_go(options: RecordOptions, fd: int) -> None:
     os.close(fd)
 
 
-def meta_of(running: Running, options: RecordOptions) -> dict[str, Any]:
+def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
     """The first line of a recording: its broker."""
     state = running.state
     hosts = {listener.name: listener.host for listener in state.options.listeners}
@@ -218,7 +235,7 @@ class _Writer(threading.Thread):
 class _Recording:
     """One recording, from its beginning to its end: a subscriber of requests and responses."""
 
-    def __init__(self, running: Running, options: RecordOptions, fd: int) -> None:
+    def __init__(self, running: RecordedBroker, options: RecordOptions, fd: int) -> None:
         self.options = options
         self.outcome: str | None = None
         """The reason of its end; None while it runs."""

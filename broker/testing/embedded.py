@@ -18,7 +18,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from ...storage.io import permissions
 from ..admin_api.calls import Awaited, Blocking, operation
-from ..admin_api.clock import AsyncClockView, ClockView
 from ..admin_api.expectations import Verdict
 from ..admin_api.operations import Operations, config_texts
 from ..admin_api.requests import AsyncRequestsView, RequestsView, judged_words
@@ -51,6 +50,7 @@ from ..record_schemas.schemas import Schemas
 from ..releases.profiles import NEWEST, profile
 from . import assertions
 from .broker_thread import BrokerThread
+from .clock import AsyncClockView, ClockView
 from .decoders import Decode, DecodedRecord, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
 

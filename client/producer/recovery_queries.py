@@ -17,13 +17,13 @@ from .log_tail import LogTail
 from .sequences import Acked, Sequences, precedes
 
 if TYPE_CHECKING:
-    from .sender import Sender
+    from .sender_state import SenderState
 
 
 class Inquiries:
     """Those of one sender."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: SenderState) -> None:
         self._sender = sender
         self._tail = LogTail(sender.cluster)
         self._producer_id: tuple[int, int] | None = None

@@ -26,7 +26,7 @@ from .accumulator import Batch, PartitionQueue
 from .sequences import Sequences, Verdict
 
 if TYPE_CHECKING:
-    from .sender import Sender
+    from .sender_state import SenderState
 
 __all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes"]
 
@@ -40,7 +40,7 @@ _Answer = Any  # ProduceResponse's PartitionProduceResponse
 class Outcomes:
     """Those of one sender."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: SenderState) -> None:
         self._sender = sender
         self._loop = asyncio.get_running_loop()
 
@@ -87,7 +87,7 @@ class Outcomes:
         transactions = self._sender.transactions
         if transactions is None or not transactions.is_failing:
             return False
-        return not (transactions.standing.resends_always and (answer is None or is_retriable(code)))
+        return not (transactions.resends_always and (answer is None or is_retriable(code)))
 
     def retry_plain(self, batch: Batch, error: ClientError) -> None:
         if batch.is_done:

@@ -19,7 +19,7 @@ from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...storage.io import permissions
 from ..extras import SetupError, needed
-from .job import Job, setting
+from ..jobs.command import Job, setting
 from .output import check_files, write
 
 __all__ = ["complain", "pipeline"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...protocol.mistakes import FAILED, complain
 from ..extras import require
-from .job import Report, UsageError
+from ..jobs.command import Report, UsageError
 
 PLOT_SUFFIXES = (".png", ".html")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..extras import SetupError
-from .job import UsageError
+from ..jobs.command import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .reader import LogsSource
+from .source import LogsSource
 
 
 class LogSource(LogsSource):

@@ -6,7 +6,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from ..sink.errors import SinkError
-from .reader import LogsSource
+from .source import LogsSource
 
 
 class WireSource(LogsSource):

@@ -37,15 +37,7 @@ from ..segments.scan import entries
 from ..segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .offset_map import OffsetMap
-from .rewrite import (
-    Limits,
-    Read,
-    Source,
-    Verdict,
-    every,
-    none,
-    rewrite,
-)
+from .rewrite import Limits, Read, Source, Verdict, every, none, rewrite
 from .swap import CLEANED, Rewritten
 
 OnProgress = Callable[[int], None]

@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 from ottla.broker.control import app
 from ottla.broker.control.app import ControlServer, start_control
 from ottla.broker.control.plane import Plane
-from ottla.broker.control.route import Call, Refusal, Route
+from ottla.broker.control.refusal import Refusal
+from ottla.broker.control.route import Call, Route
 from ottla.broker.logs import get_logger
 from ottla_testing.patience import PATIENCE_S, async_until
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.broker.control import shapes, values
 from ottla.broker.control.schemas import SCHEMAS
 from ottla.protocol.text import duration_ms, time_ms
-from ottla.tools.ctl.http_client import Client, Wrong
+from ottla.tools.http_client import Client, Wrong
 
 SCALARS = st.none() | st.booleans() | st.integers(-5, 300) | st.sampled_from(["", "a", "topic", "x" * 300])
 NAMES = st.sampled_from(["a", "base64", "topic", "partition", "value", "records"])

@@ -13,7 +13,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from ottla.tools.ctl.http_client import Unreachable
+from ottla.tools.http_client import Unreachable
 from ottla.tools.top.app import HELP, Top
 from ottla.tools.top.widgets import Rows, TabBar, Words
 from ottla_testing.broker.top_world import (

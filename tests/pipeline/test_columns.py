@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.columns import (
+from ottla.pipeline.readers import columnar
+from ottla.pipeline.readers.columnar import Options, decode
+from ottla.pipeline.readers.columns import (
     BATCH_COLUMNS,
     BATCH_FIELDS,
     FIELDS,
@@ -21,8 +23,6 @@ from ottla.pipeline.columns import (
     schema,
     timestamps,
 )
-from ottla.pipeline.readers import columnar
-from ottla.pipeline.readers.columnar import Options, decode
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla_testing.pipeline.columnar_samples import FORMATS, NOW, entries, shown, some_records

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.backend import OffsetRange, ReadError
-from ottla.pipeline.columns import FIELDS
+from ottla.pipeline.readers.columns import FIELDS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record

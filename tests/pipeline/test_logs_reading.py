@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Wanted
-from ottla.pipeline.columns import FIELDS
+from ottla.pipeline.readers.columns import FIELDS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.files.pieces import FilePiece
 from ottla.protocol.records import formats

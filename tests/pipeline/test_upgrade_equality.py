@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from ottla.pipeline.jobs.in_place.windows import upgrading
 from ottla.pipeline.readers.columnar import upgrade as columnar
 from ottla.protocol.records import batch
-from ottla.storage.compaction.rewrite import (
-    LIMITS,
-    Limits,
-    Source,
-    rewrite,
-    rewritten,
-)
+from ottla.storage.compaction.rewrite import LIMITS, Limits, Source, rewrite, rewritten
 from ottla.storage.compaction.swap import Rewritten
 from ottla.storage.errors import StorageError
 from ottla_testing.storage.old_messages import Piece, lay_down, message, piece, wrapper

@@ -10,16 +10,7 @@ import pytest
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import BatchHeader, Record
-from ottla.storage.compaction.rewrite import (
-    Choose,
-    Limits,
-    Source,
-    Verdict,
-    every,
-    holds_old_formats,
-    none,
-    rewrite,
-)
+from ottla.storage.compaction.rewrite import Choose, Limits, Source, Verdict, every, holds_old_formats, none, rewrite
 from ottla.storage.compaction.swap import Rewritten, finish_leftovers, swap_in
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
 from ...protocol.text import places
-from .http_client import Client, Wrong
+from ..http_client import Client, Wrong
 from .output import titled
 
 DEFAULT = "DEFAULT_CONFIG"

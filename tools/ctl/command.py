@@ -18,12 +18,11 @@ from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...protocol.text import cell, duration_ms, time_ms
 from ..command_line import printing
+from ..http_client import VARIABLE, Client, Unreachable, Wrong
 from ..top.plain import overview
 from . import administration, log_levels, output, recording, requests
 from .faults import add_fault_arguments, rule_of
-from .http_client import Client, Unreachable, Wrong
 
-VARIABLE = "OTTLA_CONTROL"
 TIMEOUT_SECONDS = 600.0  # the clock moves by years in seconds, but a large data directory is copied slowly
 
 Ask = Callable[[Client, argparse.Namespace], Any]

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ...protocol.text import duration_ms
-from .http_client import Wrong
+from ..http_client import Wrong
 
 # What each kind of fault takes behind its name, in that order; in brackets what may be left out.
 WORDS: dict[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...broker.logs import level_of
-from .http_client import Client, Wrong
+from ..http_client import Client, Wrong
 from .output import titled
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...protocol.text import cell, moment, table, visible
+from ..top.words import ahead, fault_where
 
 SHOWN_LETTERS = 60  # of a value in a column
 
@@ -50,13 +51,6 @@ def one_fault(told: Any) -> list[str]:
     return faults({"faults": [told]})
 
 
-def fault_where(fault: Any) -> str:
-    """What a fault asks for, and how often."""
-    apart = ("id", "action", "matched", "fired")
-    pairs = [(name, value) for name, value in fault.items() if name not in apart]
-    return " ".join(f"{name}={','.join(map(str, v)) if isinstance(v, list) else v}" for name, v in pairs)
-
-
 def topology(told: Any) -> list[str]:
     """The nodes, then the partitions."""
     nodes = [(one["id"], f"{one['host']}:{one['port']}", one["running"]) for one in told["nodes"]]
@@ -80,17 +74,6 @@ def clock(told: Any) -> list[str]:
     """The time in words, and whether it stands."""
     stands = "frozen" if told["is_frozen"] else "running"
     return [f"{moment(told['now_ms'])} UTC ({told['now_ms']}), {stands}, {ahead(told['offset_ms'])}"]
-
-
-def ahead(milliseconds: int) -> str:
-    """How far a clock is from the machine's."""
-    if milliseconds == 0:
-        return "as the machine's clock"
-    days, rest = divmod(abs(milliseconds), 86_400_000)
-    hours, rest = divmod(rest, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    text = f"{days}d " * bool(days) + f"{hours:02}:{minutes:02}:{rest // 1000:02}.{rest % 1000:03}"
-    return f"{text} {'ahead of' if milliseconds > 0 else 'behind'} the machine's clock"
 
 
 def snapshots(told: Any) -> list[str]:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from ...protocol.text import cell, moment, table
-from .http_client import Client
+from ..http_client import Client
 
 
 def shown(told: Any) -> list[str]:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ...protocol.text import cell
-from .http_client import Client, Wrong
+from ..http_client import Client, Wrong
 from .output import titled
 
 TEXTS = ("api", "client-id", "software", "topic", "codec", "error", "ending")

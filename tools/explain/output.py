@@ -16,7 +16,7 @@ from ...storage.producers.producer_state import Producer
 from .transactions_output import held_back, transaction_counts, transactions_report
 
 if TYPE_CHECKING:
-    from .command import Explanation
+    from .explanation import Explanation
     from .transactions import SeenFiles
 
 Write = Callable[[str], object]

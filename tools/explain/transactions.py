@@ -1,4 +1,4 @@
-"""`ottla explain --transactions`: the transactions in partitions, and what holds back who reads committed records.
+"""The transactions in partitions, and what holds back consumers that read committed records.
 
 Owns what is looked at, in a data directory or at a broker. A directory is read without a lock and nothing is written,
 so a broker may run on it: a transaction that seems to hang is looked at once more, since it may have begun or ended
@@ -8,7 +8,6 @@ meanwhile. Memory grows with the transactional ids and the open transactions, no
 from __future__ import annotations
 
 import contextlib
-import os
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,15 +15,10 @@ from typing import NamedTuple
 
 from ...broker.replica.producer_log import LogBatch, PartitionFiles, find
 from ...broker.transactions.state import Transaction
-from ...protocol.mistakes import complain
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import Producer, ProducerRules
-from ..command_line import FOUND_DAMAGE, printing
-from . import transactions_output
 from .coordinators import ENDING, HANGING, IN_PROGRESS, UNKNOWN, Coordinators, Standing, read_directory, standing
 from .transaction_history import InPartition, TransactionHistory
-
-PROGRAM = "ottla explain"
 
 
 class Open(NamedTuple):
@@ -171,30 +165,3 @@ class Report:
         if asked.topic is None and asked.partition is None:
             return True
         return any(asked.partition in (None, index) for _, index in places)
-
-
-def explain_transactions(asked: Namespace) -> int:
-    """The exit code."""
-    if asked.bootstrap_server is not None:
-        from .transactions_of_broker import Cannot, ask
-
-        try:
-            seen, coordinators = ask(asked.bootstrap_server, asked.topic, asked.partition, asked.transactional_id)
-        except Cannot as error:
-            return complain(PROGRAM, error)
-        report = Report({"bootstrap": asked.bootstrap_server}, seen, coordinators, asked)
-    else:
-        try:
-            coordinators = read_directory(asked.directory)
-            found = find(asked.directory, asked.topic, asked.partition)
-        except StorageError as error:
-            return complain(PROGRAM, error)
-        seen = [SeenFiles(files, asked.directory, coordinators) for files in found]
-        report = Report({"directory": os.path.abspath(asked.directory)}, seen, coordinators, asked)
-    print_it = transactions_output.as_json if asked.json else transactions_output.as_text
-    code = printing(PROGRAM, lambda write: print_it(report, write))
-    damage = next((one.damage for one in seen if one.damage is not None), None)
-    if damage is not None and not code:
-        complain(PROGRAM, f"not read to its end: {damage}")
-        return FOUND_DAMAGE
-    return code

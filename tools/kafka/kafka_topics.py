@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from ...protocol.mistakes import FAILED
-from ..main import INTERRUPTED
+from ..interrupted import INTERRUPTED
 from .admin_command import Out, parsed, run_admin
 from .topics import act, check, topics_parser
 

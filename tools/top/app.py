@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from ...protocol.text import visible
-from ..ctl.http_client import Unreachable, Wrong
+from ..http_client import Unreachable, Wrong
 from .layout import GAP, WARNING, Widths, cell, head, joined
 from .rates import History, Overview, Row, key_of
 from .tables import TABS, Column, Tab, clock_line, details, first_line, totals_line, warnings

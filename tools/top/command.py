@@ -18,8 +18,7 @@ from ...broker.admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ..command_line import printing
-from ..ctl.command import VARIABLE
-from ..ctl.http_client import Client, Unreachable, Wrong
+from ..http_client import VARIABLE, Client, Unreachable, Wrong
 from .plain import page
 from .rates import History, Overview
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.text import NONE, count, elapsed, moment, rate, size, table, visible
-from ..ctl.output import ahead, fault_where
 from .rates import NAMES, Overview, Row
+from .words import ahead, fault_where
 
 SHOWN_LETTERS = 200  # of a text in a table; details have all of it
 LATE_MS = 1000  # a request that took longer is shown as a warning

@@ -12,7 +12,7 @@ from ....protocol.limits import INT64_MAX
 from ....protocol.text import places, time_ms
 from ...admin_api.views import AclEntry
 from ...groups.resets import CURRENT, EARLIEST, LATEST, OFFSET, SCENARIOS, SHIFT, TIME
-from ..route import Refusal
+from ..refusal import Refusal
 from .administration_view import ACL_WORDS, WAYS
 from .answer import Ask, Moved, Page
 from .query import url, whole_number

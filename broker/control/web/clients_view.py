@@ -13,7 +13,7 @@ from ...groups.resets import SCENARIOS
 from ...replica import producer_answers
 from ...replica.producer_answers import Answer, Judge
 from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
-from ..route import Refusal
+from ..refusal import Refusal
 from .answer import Ask, Page
 from .query import listing
 from .records import partition_of

@@ -20,7 +20,7 @@ from ....protocol.text import time_text
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ...cooperative import in_thread
-from ..route import Refusal
+from ..refusal import Refusal
 from ..values import to_json
 from .answer import Ask, Stream
 from .records import SeenRecord, Wanted, look, partition_of

@@ -15,7 +15,7 @@ from ....protocol.text import duration_ms, time_ms
 from ...admin_api.views import NewRecord
 from ...faults import Rule, UnknownFault
 from ...virtual_clock import VirtualClock
-from ..route import Refusal
+from ..refusal import Refusal
 from ..schemas import MAX_MOVE_MS, MAX_PARTITIONS
 from ..steering import MAX_FAULTS
 from .answer import Ask, Moved

@@ -16,7 +16,7 @@ from ...cooperative import in_thread
 from ...metadata import record_values
 from ...metadata.record_values import Part
 from ...trace.tracer import Stopped, Tracer, Window
-from ..route import Refusal
+from ..refusal import Refusal
 from .answer import Ask, Download, Page
 from .decoded import Budget, Whole, in_line, whole
 from .downloads import BYTES_MAX, RECORDS_MAX

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.text import time_ms
-from ..route import Refusal
+from ..refusal import Refusal
 from ..shapes import shown
 
 MAX_TEXT = 1000

@@ -26,7 +26,7 @@ from aiohttp import web
 
 from ...admin_api.views import OperationError, status_of
 from ...logs import get_logger
-from ..route import Refusal
+from ..refusal import Refusal
 from .answer import Answer, Ask, Download, Moved, Page, Stream
 from .query import MAX_TEXT, Query, unquoted
 

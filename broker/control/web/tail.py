@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ....protocol.limits import INT32_MAX
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
-from ..route import Refusal
+from ..refusal import Refusal
 from .answer import Ask, Page, Stream
 from .messages_view import kept_bytes, rows_of
 from .records import SeenRecord, Wanted, look, look_back, partition_of

@@ -32,7 +32,7 @@ from ...errors import Refused, code_of
 from ...replica.fetch_sessions import FetchPlan, PartitionKey, Wanted
 from ...replica.partition import Partition
 from ...replica.purgatory import FetchWaiter
-from ..cluster.leaders import endpoints_of, tell_leader
+from ..leaders import endpoints_of, tell_leader
 
 Topic = FetchResponse.FetchableTopicResponse
 Answer = Topic.PartitionData

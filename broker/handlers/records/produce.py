@@ -32,7 +32,7 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...metadata.topics import INTERNAL_TOPICS
 from ...replica.partition import NotLed, Partition, settled
-from ..cluster.leaders import endpoints_of, tell_leader
+from ..leaders import endpoints_of, tell_leader
 from .partition_verification import Gate, Unverified, producer_id_of
 from .produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
 

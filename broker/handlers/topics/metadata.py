@@ -19,7 +19,7 @@ from ...errors import Refused, code_of
 from ...metadata.topics import INTERNAL_TOPICS, Topic, check_name
 from ...replica.assignment import NO_LEADER
 from ...security.authorizer import REFUSAL_TEXTS
-from ..cluster.leaders import endpoint
+from ..leaders import endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -65,7 +65,7 @@ from .state_machine import (
 )
 
 if TYPE_CHECKING:
-    from ..sender import Sender
+    from ..sender_state import SenderState
 
 __all__ = ["Transactions"]
 
@@ -78,7 +78,7 @@ _Asked = Callable[[Connection], Awaitable[tuple[int, Any]]]
 class Transactions:
     """Those of one sender. `standing` is where its producer is."""
 
-    def __init__(self, sender: Sender, transactional_id: str) -> None:
+    def __init__(self, sender: SenderState, transactional_id: str) -> None:
         self.standing = Standing()
         self.transactional_id = transactional_id
         self._sender = sender
@@ -115,6 +115,11 @@ class Transactions:
             self._moved.set()
 
     # -- what the sender asks and tells
+
+    @property
+    def resends_always(self) -> bool:
+        """Whether a batch of a transaction that fails is sent again after an error that may pass."""
+        return self.standing.resends_always
 
     @property
     def is_failing(self) -> bool:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.mistakes import FAILED
-from ...cli.job import Job, Report, Tell, add_paths, chosen_topics
+from ..command import Job, Report, Tell, add_paths, chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

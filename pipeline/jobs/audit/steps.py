@@ -17,7 +17,7 @@ from ....storage.check.facts import End, Finding, Run
 from ....storage.check.partition import Walk
 from ....storage.errors import StorageError
 from ...backend import ReadError
-from ..census.plan import topic_configs
+from ..partitions import topic_configs
 from .producers import Producers
 from .report import AuditReport, DirectoryAudit, PartitionFacts
 from .tasks import FINDINGS_MAX, Packed, SegmentItem, look_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...cli.job import Job, Report, Tell, add_paths, chosen_topics
+from ..command import Job, Report, Tell, add_paths, chosen_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

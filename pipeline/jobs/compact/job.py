@@ -27,8 +27,8 @@ from ....protocol.text import size as size_text
 from ....storage.io.files import DiskFiles
 from ...backend import ReadError
 from .. import spark_tasks
-from ..census.plan import topic_configs
 from ..in_place.directory_hold import Held, distinct, held
+from ..partitions import topic_configs
 from ..spark_tasks import JobError, Say
 from .configs import Settings, compacted_topics
 from .last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled

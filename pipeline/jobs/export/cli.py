@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.arguments import add_bootstrap
-from ...cli.job import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
 from ...extras import require
+from ..command import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
-from ...columns import EXACT_TIME, HEADERS
+from ...readers.columns import EXACT_TIME, HEADERS
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 DELTA_TIMESTAMP = pa.timestamp("us", tz="UTC")  # the only unit that Delta has

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ....protocol.limits import INT64_MAX
 from ....storage.io.files import File, Files, SharedFiles
 from ...backend import DataLoss, Piece, ReadError, TopicPartition
-from ...columns import EXACT_TIME
+from ...readers.columns import EXACT_TIME
 from . import layout
 from .layout import FileName, Place
 from .manifest import ExportedFile

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ....protocol.arguments import add_bootstrap
-from ...cli.job import Job, Report, Tell, UsageError, pattern, setting
+from ..command import Job, Report, Tell, UsageError, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.arguments import add_bootstrap
-from ...cli.job import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
+from ..command import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

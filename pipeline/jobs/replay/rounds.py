@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ....protocol.limits import INT64_MAX
 from ...backend import Backend, OffsetRange, Offsets, TopicPartition, Wanted
-from ...columns import EXACT_TIME
+from ...readers.columns import EXACT_TIME
 from ...sink.options import SinkOptions
 from . import schedule
 from .report import Replayed, ReplayReport

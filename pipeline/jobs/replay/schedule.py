@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ...columns import EXACT_TIME
+from ...readers.columns import EXACT_TIME
 
 SLICE_S = 0.1
 LEAST, MOST = 1e-6, 1e9

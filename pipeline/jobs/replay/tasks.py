@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...backend import Piece, TopicPartition
-from ...columns import EXACT_TIME
+from ...readers.columns import EXACT_TIME
 from ...sink.batches import Batch, cut
 from ...sink.coordinator_requests import Asker
 from ...sink.options import SinkOptions

@@ -17,9 +17,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
-from ..census.plan import topic_configs
 from ..in_place.directory_hold import distinct, held
 from ..in_place.disk_space import Room
+from ..partitions import topic_configs
 from ..spark_tasks import Say, run, tasks
 from .report import UpgradeReport
 from .steps import SegmentItem, Upgrade

@@ -7,28 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from ...backend import TopicPartition, Wanted
-from ...columns import BATCH_FIELDS, batch_schema, codec_names, repeated, rows_of, timestamps
+from ..columns import BATCH_FIELDS, batch_schema, codec_names, repeated, rows_of, timestamps
 from . import indexes
 from .headers import Bools, Table
 from .indexes import Mark
 from .reading import Reading, matches
 from .windows import Hops, LogFile, Window, Windows
 
-if TYPE_CHECKING:
-    from .pieces import FilePiece
+
+class PieceOfFiles(Protocol):
+    """The offsets of one partition's folder that a task reads, and where its first segment begins."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def key(self) -> TopicPartition: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def wanted(self) -> Wanted: ...
+    @property
+    def base(self) -> int: ...
+    @property
+    def anchor(self) -> Mark | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPiece:
     """The entries that end within the offsets of a piece of records, and the columns that it names."""
 
-    of: FilePiece
+    of: PieceOfFiles
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """A row per entry, in the order of the log, with the columns of `columns.BATCH_FIELDS` that are wanted.

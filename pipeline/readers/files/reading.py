@@ -22,8 +22,8 @@ from ....protocol.records import formats
 from ....protocol.records.batch import BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...backend import DataLoss, ReadError, TopicPartition, Wanted
-from ...columns import FIELDS, assemble, decoder_columns, rows_of, schema
 from .. import columnar
+from ..columns import FIELDS, assemble, decoder_columns, rows_of, schema
 from . import catalog, indexes, transactions
 from .headers import Bools, Int64s, Table
 from .indexes import Mark

@@ -17,8 +17,8 @@ from ....protocol.records import formats
 from ....protocol.records.batch import BatchHeader
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
 from ....protocol.records.layout import MAGIC_AT, OFFSET_AND_LENGTH, PREFIX_BYTES
-from ... import columns as rows
 from ...backend import OffsetRange, ReadError, Wanted
+from .. import columns as rows
 from ..columnar import Damage, Options, decode, schema
 from .entries import aborted_positions
 from .fetch import Fetched

@@ -26,9 +26,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.backend import DataLoss, ReadError
-from ottla.pipeline.columns import BATCH_COLUMNS, FIELDS
 from ottla.pipeline.filters import Narrowed
 from ottla.pipeline.offsets import OptionError
+from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS
 from ottla.protocol.records import formats
 from ottla_testing.pipeline.read_samples import (
     BATCHES,

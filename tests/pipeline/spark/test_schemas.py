@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.columns import BATCH_COLUMNS, FIELDS, batch_schema
-from ottla.pipeline.columns import schema as arrow_schema_of
 from ottla.pipeline.offsets import OptionError
 from ottla.pipeline.options import SourceOptions, parse
+from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS, batch_schema
+from ottla.pipeline.readers.columns import schema as arrow_schema_of
 from ottla.pipeline.schemas import checked, columns, ddl, schema
 from ottla.pipeline.sources.reader import arrow_schema
 

@@ -13,7 +13,7 @@ import pytest
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.options import SourceOptions, parse
 from ottla.pipeline.schemas import schema
-from ottla.pipeline.sources.reader import open_backend
+from ottla.pipeline.sources.source import open_backend
 from ottla.pipeline.sources.stream import LogsStreamReader, stream_reader
 
 CONFIGS = {"log.segment.delete.delay.ms": "0"}

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.pipeline.backend import OffsetRange, TopicPartition, Wanted
-from ottla.pipeline.columns import FIELDS
+from ottla.pipeline.readers.columns import FIELDS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import BatchHeader, Header, Record

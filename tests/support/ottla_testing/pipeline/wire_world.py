@@ -13,7 +13,7 @@ from typing import Any
 from ottla.broker.testing.embedded import Embedded
 from ottla.client import Admin, Consumer
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition, Wanted
-from ottla.pipeline.columns import METADATA_COLUMNS, RECORD_COLUMNS
+from ottla.pipeline.readers.columns import METADATA_COLUMNS, RECORD_COLUMNS
 from ottla.pipeline.readers.wire import WireBackend, WirePiece
 from ottla.protocol.records import batch
 from ottla_testing.patience import PATIENCE_MS

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from ...broker.control.route import BASE
+from ..broker.control.route import BASE
 
+VARIABLE = "OTTLA_CONTROL"  # of the environment: the address where no flag gives one
 MAX_ANSWER_BYTES = 1 << 30
 
 

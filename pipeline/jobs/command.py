@@ -16,7 +16,7 @@ from ..extras import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..jobs.spark_tasks import Say
+    from .spark_tasks import Say
 
 
 Tell = Callable[[str], object]
@@ -93,7 +93,7 @@ def chosen_topics(parsed: argparse.Namespace) -> list[str] | None:
 
     Raises UsageError if there is nothing to be looked at, ReadError for paths that hold no logs and unknown topics.
     """
-    from ..jobs.census.plan import chosen
+    from .partitions import chosen
 
     like = pattern(parsed)
     found = chosen(parsed.paths, topics=parsed.topic, like=like)

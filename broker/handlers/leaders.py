@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ....protocol.errors import ErrorCode
-from ...context import RequestContext
-from ...replica.assignment import NO_LEADER
-from ...replica.partition import NotLed
+from ...protocol.errors import ErrorCode
+from ..context import RequestContext
+from ..replica.assignment import NO_LEADER
+from ..replica.partition import NotLed
 
 
 def tell_leader(answer: Any, error: Exception, context: RequestContext, since: int) -> None:

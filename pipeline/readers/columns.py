@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..protocol.limits import INT64_MAX
-from ..protocol.records.compression import Codec
-from .readers import columnar
+from ...protocol.limits import INT64_MAX
+from ...protocol.records.compression import Codec
+from . import columnar
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

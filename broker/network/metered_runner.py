@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ProtocolViolation
-from ..network.request_runner import Mutes, Recipient, RequestRunner, WrappingRunner
+from .request_runner import Mutes, Recipient, RequestRunner, WrappingRunner
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from ..clock import Timer
-    from .meter import Meter
+    from ..quotas.meter import Meter
 
 
 class MeteredRunner(WrappingRunner):

@@ -1,0 +1,105 @@
+"""The sender as its parts see it.
+
+Owns no state. The sender is made of parts that change each other's: responses decide what becomes of a batch, recovery
+queries look into logs, transactions drop batches. Each part knows only these interfaces, so each can be read alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ..net.cluster import Cluster
+    from ..net.errors import ClientError, ProducerFailed
+    from .accumulator import Accumulator, Batch, PartitionQueue
+    from .idempotence import Modes
+    from .options import ProducerOptions
+    from .sequences import Sequences
+
+
+class RecoveryQueries(Protocol):
+    """Looks into logs for what a response left open."""
+
+    def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None: ...
+    def look_for_batch(self, batch: Batch, alive_until_s: float) -> None: ...
+    def bound_offset(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None: ...
+
+
+class Responses(Protocol):
+    """Decides what becomes of a batch."""
+
+    def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None: ...
+
+
+class Transactional(Protocol):
+    """The transactions of the producer."""
+
+    @property
+    def is_failing(self) -> bool: ...
+    @property
+    def resends_always(self) -> bool: ...
+    def covers(self, queue: PartitionQueue) -> bool: ...
+
+
+class SenderState(Protocol):
+    """One sender: what its parts read and change."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def options(self) -> ProducerOptions: ...
+    @property
+    def accumulator(self) -> Accumulator: ...
+    @property
+    def modes(self) -> Modes: ...
+    @property
+    def producer_ids(self) -> set[int]: ...
+    @property
+    def failure(self) -> ProducerFailed | None: ...
+    @property
+    def inquiries(self) -> RecoveryQueries: ...
+    @property
+    def outcomes(self) -> Responses: ...
+    @property
+    def transactions(self) -> Transactional | None: ...
+
+    def wake(self) -> None:
+        """Looks soon for what can be sent."""
+        ...
+
+    def task(self, work: Coroutine[Any, Any, object]) -> None:
+        """Runs a coroutine until it ends or the sender closes."""
+        ...
+
+    def watch(self, batch: Batch) -> None:
+        """Fails the batch at its deadline."""
+        ...
+
+    def resume(self, queue: PartitionQueue) -> None:
+        """Sends from the queue again."""
+        ...
+
+    def want_metadata(self, topic: str) -> None:
+        """Asks for the topic's metadata, as its leader is unknown or wrong."""
+        ...
+
+    def refuse_topic(self, topic: str, error: ClientError) -> None:
+        """Fails all records of a topic that cannot be written with idempotence."""
+        ...
+
+    def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
+        """Fails the batches that were not sent, and with `keep_sent` False those in flight as well."""
+        ...
+
+    def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
+        """Ends the producer."""
+        ...
+
+    def failed(self) -> ProducerFailed:
+        """The error that ended the producer, as a new exception."""
+        ...
+
+    async def flush(self) -> None:
+        """Returns when all records sent before the call are done."""
+        ...

@@ -1,0 +1,56 @@
+"""Which partitions of log directories a job works on, and how their topics are configured."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from ...protocol.internal_records import metadata_values
+from ...protocol.internal_records.metadata_values import Configs
+from ...storage import inspect
+from ...storage.errors import StorageError
+from ...storage.log_dir import metadata_log
+from ..backend import ReadError
+
+
+def chosen(
+    paths: Sequence[str], *, topics: Sequence[str] | None = None, like: re.Pattern[str] | None = None
+) -> list[inspect.PartitionFolder]:
+    """The partitions that are meant, by topic and number, each folder once.
+
+    Raises ReadError for a path that is neither a log directory nor a partition's folder, and for a topic that was named
+    and is nowhere.
+    """
+    found = {folder.path: folder for path in paths for folder in folders(path)}
+    known = {folder.topic for folder in found.values()}
+    if missing := sorted(set(topics or ()) - known):
+        raise ReadError(f"there is no topic {', '.join(missing)} in {', '.join(paths)}")
+
+    def is_meant(topic: str) -> bool:
+        return (topics is None or topic in topics) and (like is None or like.fullmatch(topic) is not None)
+
+    return sorted(folder for folder in found.values() if is_meant(folder.topic))
+
+
+def folders(path: str) -> list[inspect.PartitionFolder]:
+    """The partitions of a log directory, or the one whose folder this is. ReadError."""
+    try:
+        path = inspect.followed(path)
+        folder = inspect.partition_folder(path)
+        return [folder] if folder is not None else inspect.partitions(path)
+    except StorageError as error:
+        raise ReadError(str(error)) from error
+
+
+def topic_configs(paths: Sequence[str]) -> Configs | None:
+    """What is set for topics, by the metadata logs in these directories, or beside these partitions; None if there is
+    none, as with ZooKeeper."""
+    configs: Configs | None = None
+    for path in map(inspect.followed, paths):
+        above = [path] if inspect.partition_of(os.path.basename(path)) is None else [path, os.path.dirname(path)]
+        for root in above:
+            folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"))
+            if folder is not None:
+                configs = {**(configs or {}), **metadata_values.topic_configs(metadata_log.values(folder))}
+    return configs

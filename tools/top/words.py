@@ -1,0 +1,23 @@
+"""Words for the clock and for faults, as `ottla top` and `ottla ctl` show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def ahead(milliseconds: int) -> str:
+    """How far a clock is from the machine's."""
+    if milliseconds == 0:
+        return "as the machine's clock"
+    days, rest = divmod(abs(milliseconds), 86_400_000)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    text = f"{days}d " * bool(days) + f"{hours:02}:{minutes:02}:{rest // 1000:02}.{rest % 1000:03}"
+    return f"{text} {'ahead of' if milliseconds > 0 else 'behind'} the machine's clock"
+
+
+def fault_where(fault: Any) -> str:
+    """What a fault asks for, and how often."""
+    apart = ("id", "action", "matched", "fired")
+    pairs = [(name, value) for name, value in fault.items() if name not in apart]
+    return " ".join(f"{name}={','.join(map(str, v)) if isinstance(v, list) else v}" for name, v in pairs)
