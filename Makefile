@@ -62,6 +62,7 @@ run: $(STAMP) ## a broker on 127.0.0.1:9092, its data in ./data
 check: $(STAMP) ## lint, formatting, types, the rules of this repository (2 minutes)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache --no-logo 2>/dev/null || $(BIN)/lint-imports --no-cache
 	$(BIN)/pyright
 	$(PYTEST) -q -n 0 -m "not slow" tests/test_tidy.py
 

@@ -45,6 +45,8 @@ _COORDINATORS = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 PASSING_SECONDS = {**dict.fromkeys(_SOON, 2.0), **dict.fromkeys(_COORDINATORS, 20.0)}
+_WAITS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+_WAITED_NS = 5 * _MILLISECOND  # a response of these that took as long was waiting for another request
 _NEVER_AGAIN = frozenset({ApiKey.FETCH})  # each one changes what the next one of its session means
 
 
@@ -106,6 +108,17 @@ def node_map(recorded: Sequence[int], there: Sequence[int]) -> dict[int, int]:
     return found
 
 
+def _end_ns(one: Exchange, *, is_coarse: bool) -> int:
+    """The time before which the exchange has ended. With times in whole milliseconds (`is_coarse`) it is up to one too
+    late for most: a request that began in the same millisecond came after it. A response that waited came because of
+    such a request: to wait for it before that is sent would be a deadlock."""
+    if not is_coarse:
+        return one.begun_ns + one.duration_ns
+    if one.api_key in _WAITS and one.duration_ns >= _WAITED_NS:
+        return one.begun_ns + one.duration_ns + _MILLISECOND
+    return one.begun_ns + max(one.duration_ns - _MILLISECOND, 0)
+
+
 class _Player:
     def __init__(self, exchanges: Sequence[Exchange], target: Target, options: PlayOptions) -> None:
         self._options = options
@@ -135,7 +148,7 @@ class _Player:
             one = step.exchange
             events.append((one.begun_ns, number, 0, lambda step=step: self._begin(step)))
             if one.duration_ns >= 0:
-                end = one.begun_ns + max(one.duration_ns - is_coarse * _MILLISECOND, 0)
+                end = _end_ns(one, is_coarse=is_coarse)
                 events.append((end, number, 1, lambda step=step: self._end(step)))
         events.sort(key=lambda event: event[:3])
         self._begun_s = asyncio.get_running_loop().time()
