@@ -227,6 +227,12 @@ class RequestContext:
         if self._collections is None:
             self._collections = FewerCollections()
 
+    def end_steps(self) -> None:
+        """The response is built, or the connection is gone."""
+        if self._collections is not None:
+            self._collections.end()
+            self._collections = None
+
     async def next_step(self) -> None:
         """Yields to the event loop: requests of other connections run meanwhile, and may change what was read."""
         self.begin_steps()

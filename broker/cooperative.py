@@ -94,26 +94,38 @@ class Turns:
 
 
 class FewerCollections:
-    """While one of these lives, the garbage collector makes no full passes.
+    """Until each of these has ended, the garbage collector makes no full passes.
 
     A full pass goes over all objects in one go. Requests with many entries make so many that passes come often, and
     hold the event loop for 100 ms each. Passes over young objects go on, so that cycles do not pile up meanwhile.
     """
 
-    __slots__ = ()
+    __slots__ = ("_has_ended",)
     _alive = 0
     _before = gc.get_threshold()
 
     def __init__(self) -> None:
+        self._has_ended = False
         if FewerCollections._alive == 0:
             FewerCollections._before = gc.get_threshold()
             gc.set_threshold(*FewerCollections._before[:2], NEVER)
         FewerCollections._alive += 1
 
-    def __del__(self) -> None:
+    def end(self) -> None:
+        """Allows full passes again, once no other is left.
+
+        It is called and not left to the garbage collector: a request that is part of a reference cycle would be freed
+        by a full pass only, of which there are none.
+        """
+        if self._has_ended:
+            return
+        self._has_ended = True
         FewerCollections._alive -= 1
         if FewerCollections._alive == 0:
             gc.set_threshold(*FewerCollections._before)
+
+    def __del__(self) -> None:
+        self.end()
 
 
 class TakesTurns(Protocol):

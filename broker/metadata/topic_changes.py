@@ -78,11 +78,13 @@ class TopicChanges:
     async def _go_on(self, name: str, change: _Change) -> None:
         assert self._turns is not None and change.done is not None
         collections = FewerCollections()  # thousands of new partitions would bring a full pass amid a step
-        while not change.is_done:
-            await self._turns.step()
-            if not change.is_done:
-                change.step()
-        del collections
+        try:
+            while not change.is_done:
+                await self._turns.step()
+                if not change.is_done:
+                    change.step()
+        finally:
+            collections.end()
         self._changes.pop(name, None)
         wake(change.done)
 

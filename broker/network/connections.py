@@ -192,6 +192,7 @@ class _Running:
     def close(self) -> None:
         self.closed = True
         self.runner.close()
+        self.runner.context.end_steps()
 
 
 def _host(address: Any) -> str:
@@ -460,6 +461,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def finished(self, running: _Running, parts: list[Any]) -> None:
         """A handler that waited has its response: sends it, and begins the requests that came meanwhile."""
         self._running = None
+        running.runner.context.end_steps()
         running.note_fault()
         if running.runner.mutes:
             self._mute(running.runner.mutes)
@@ -486,6 +488,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
         """A handler that waited closes the connection, after the bytes that a fault still sends."""
         self._running = None
+        running.runner.context.end_steps()
         sent = running.runner.last_bytes
         if sent:
             self._send([sent])

@@ -413,6 +413,27 @@ def test_full_collections_stop_while_a_large_request_is_there_and_come_back() ->
     assert gc.get_threshold() == before
 
 
+@pytest.mark.parametrize("goes", [False, True], ids=["answered", "client gone"])
+async def test_full_collections_come_back_though_a_reference_cycle_keeps_the_request(
+    goes: bool, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FewerCollections, "__del__", lambda self: None, raising=True)
+    before = gc.get_threshold()
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        answered = asyncio.create_task(client.call(metadata(), 9))
+        while not steps:
+            await asyncio.sleep(0)
+        assert gc.get_threshold() != before
+        if goes:
+            answered.cancel()
+            client.close()
+        else:
+            await answered
+        await (await broker.client()).call(ping(), 0)
+        assert gc.get_threshold() == before
+
+
 async def test_full_collections_are_back_after_large_requests_whose_clients_went(
     steps: list[int], tmp_path: Path
 ) -> None:

@@ -166,7 +166,7 @@ def test_missing_extras_are_named(
     imported = builtins.__import__
 
     def without(name: str, *arguments: Any) -> Any:
-        if name == "jobs.census.plan":
+        if name == "partitions":
             raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
         return imported(name, *arguments)
 

@@ -55,7 +55,7 @@ def test_a_census(spark: SparkSession, tmp_path: Path) -> None:
     made = plan([str(KAFKA)])
     here = report(made, [(piece, count(piece)) for piece in made.pieces], found.seconds)
     assert found == here
-    assert lines == ["13 partitions, 29 segments, 17.7 kB: 28 pieces in 1 tasks"]
+    assert lines == ["13 partitions, 29 segments, 17.3 KiB: 28 pieces in 1 tasks"]
     written(tmp_path / "t-0" / f"{0:020d}.log", a_log(1, 200))
     parts = plan([str(tmp_path)], piece_bytes=100_000)
     assert len(parts.pieces) > 5
@@ -99,6 +99,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.stdout == report(made, [(piece, count(piece)) for piece in made.pieces]).to_text()
     lines = done.stderr.splitlines()
     assert all(line.startswith("ottla pipeline census: ") for line in lines), done.stderr
-    assert lines[0].endswith("13 partitions, 29 segments, 17.7 kB: 28 pieces in 1 tasks")
-    assert lines[-1].startswith("ottla pipeline census: 28 of 28, 17.7 kB of 17.7 kB, ")
+    assert lines[0].endswith("13 partitions, 29 segments, 17.3 KiB: 28 pieces in 1 tasks")
+    assert lines[-1].startswith("ottla pipeline census: 28 of 28, 17.3 KiB of 17.3 KiB, ")
     assert json.loads(place.read_text())["total"]["records"] == 268
