@@ -148,7 +148,7 @@ class Overviews:
         self._running.connections.unlisten(self.activity)
 
     async def taken(self, asked: Asked = EVERYTHING) -> dict[str, Any]:
-        """The overview in plain values, as `schemas.SCHEMAS["Overview"]` has it."""
+        """The overview in plain values, with the fields of `Overview` in control/models/overview.py."""
         state = self._running.state
         if self._state() is not state:
             self._state, self._states = weakref.ref(state), self._states + 1

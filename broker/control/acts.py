@@ -5,32 +5,36 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..admin_api.overview import DEFAULT_LIMIT, Asked
+from msgspec import UNSET
+
+from ..admin_api.overview import Asked
 from ..admin_api.views import Group, NewRecord, Record
-from . import values
+from ..json_bytes import from_json, to_json
+from .models import topics as models
+from .models.overview import OverviewQuery
+from .models.parts import Base64, or_none
 from .plane import Plane
 from .refusal import Refusal
 from .route import Call
-from .schemas import MAX_RECORDS
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of keys and values in one answer, and one record more
 
 
 async def create_topic(plane: Plane, call: Call) -> Any:
     """Makes a topic; answers with it."""
-    body = call.body
-    name = await plane.operations.create_topic(body.get("name"), body.get("partitions", 1), body.get("configs", {}))
-    return asdict(await plane.operations.topic(name))
+    body: models.NewTopic = call.body
+    name = await plane.operations.create_topic(or_none(body.name), body.partitions, or_none(body.configs) or {})
+    return await plane.operations.topic(name)
 
 
 async def list_topics(plane: Plane, call: Call) -> Any:
     """All topics."""
-    return {"topics": [asdict(topic) for topic in await plane.operations.topics()]}
+    return {"topics": await plane.operations.topics()}
 
 
 async def get_topic(plane: Plane, call: Call) -> Any:
     """One topic."""
-    return asdict(await plane.operations.topic(call.path["topic"]))
+    return await plane.operations.topic(call.path["topic"])
 
 
 async def delete_topic(plane: Plane, call: Call) -> Any:
@@ -41,20 +45,19 @@ async def delete_topic(plane: Plane, call: Call) -> Any:
 
 async def send_records(plane: Plane, call: Call) -> Any:
     """Appends records."""
-    records = [_new_record(given, f"the body.records[{index}]") for index, given in enumerate(call.body["records"])]
+    body: models.NewRecords = call.body
+    records = [_new_record(given, f"the body.records[{index}]") for index, given in enumerate(body.records)]
     return {"offsets": await plane.operations.send_many(call.path["topic"], records)}
 
 
 async def list_records(plane: Plane, call: Call) -> Any:
     """Committed records, those from an offset on in each partition: at most so many, and of so many bytes."""
-    limit = call.query.get("limit", MAX_RECORDS)
+    query: models.RecordsQuery = call.query
     found: list[dict[str, Any]] = []
     size = 0
-    async for some in plane.operations.slices(
-        call.path["topic"], call.query.get("partition"), call.query.get("offset", 0)
-    ):
+    async for some in plane.operations.slices(call.path["topic"], or_none(query.partition), query.offset):
         for record in some:
-            if len(found) == limit or size > MAX_ANSWER_BYTES:
+            if len(found) == query.limit or size > MAX_ANSWER_BYTES:
                 return {"records": found, "more": True}
             found.append(_record(record))
             size += len(record.key or b"") + len(record.value or b"") + sum(len(h[1] or b"") for h in record.headers)
@@ -76,26 +79,35 @@ async def get_group(plane: Plane, call: Call) -> Any:
 
 async def list_producers(plane: Plane, call: Call) -> Any:
     """What partitions know of producers."""
-    return {"producers": [asdict(one) for one in await plane.operations.producers(call.query.get("topic"))]}
+    query: models.ProducersQuery = call.query
+    return {"producers": await plane.operations.producers(or_none(query.topic))}
 
 
 async def get_overview(plane: Plane, call: Call) -> Any:
     """What is going on."""
-    asked = Asked(call.query.get("limit", DEFAULT_LIMIT), call.query.get("contains", ""))
-    return await plane.overviews.taken(asked)
+    query: OverviewQuery = call.query
+    return await plane.overviews.taken(Asked(query.limit, query.contains))
 
 
-def _new_record(given: dict[str, Any], where: str) -> NewRecord:
+def _new_record(given: models.NewRecord, where: str) -> NewRecord:
     return NewRecord(
-        values.from_json(given["value"], f"{where}.value"),
-        values.from_json(given.get("key"), f"{where}.key"),
+        _bytes(given.value, f"{where}.value"),
+        None if given.key is UNSET else _bytes(given.key, f"{where}.key"),
         tuple(
-            (header["name"], values.from_json(header["value"], f"{where}.headers[{index}].value"))
-            for index, header in enumerate(given.get("headers", ()))
+            (header.name, _bytes(header.value, f"{where}.headers[{index}].value"))
+            for index, header in enumerate(or_none(given.headers) or ())
         ),
-        given.get("partition"),
-        given.get("timestamp_ms"),
+        or_none(given.partition),
+        or_none(given.timestamp_ms),
     )
+
+
+def _bytes(given: str | Base64 | None, where: str) -> bytes | None:
+    """Raises Refusal (400) for malformed base64."""
+    try:
+        return from_json({"base64": given.base64} if isinstance(given, Base64) else given, where)
+    except ValueError as error:
+        raise Refusal(400, error) from error
 
 
 def _record(record: Record) -> dict[str, Any]:
@@ -104,9 +116,9 @@ def _record(record: Record) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": values.to_json(record.key),
-        "value": values.to_json(record.value),
-        "headers": [{"name": name, "value": values.to_json(value)} for name, value in record.headers],
+        "key": to_json(record.key),
+        "value": to_json(record.value),
+        "headers": [{"name": name, "value": to_json(value)} for name, value in record.headers],
     }
 
 

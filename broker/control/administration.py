@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
+
 from ..admin_api.views import AclEntry, ConfigInfo
 from ..groups.resets import OFFSET, SHIFT, TIME
-from .administration_schemas import ACL_FILTER
+from .models import administration as models
+from .models.general import Nothing, Removed
+from .models.parts import or_none
 from .plane import Plane
 from .refusal import Refusal
 from .route import Call, Route
@@ -19,26 +23,25 @@ NUMBERS = {OFFSET: "offset", SHIFT: "shift_by", TIME: "time_ms"}
 
 async def reset_offsets(plane: Plane, call: Call) -> Any:
     """Sets the committed offsets of a group."""
-    body = call.body
-    of = None if "of" not in body else [(one["topic"], one.get("partition")) for one in body["of"]]
-    done = await plane.operations.reset_offsets(
-        call.path["group"], body["to"], _number(body), of, dry_run=body.get("dry_run", False)
-    )
-    return asdict(done)
+    body: models.Reset = call.body
+    of = None
+    if body.of is not UNSET:
+        of = [(one.topic, or_none(one.partition)) for one in body.of]
+    return await plane.operations.reset_offsets(call.path["group"], body.to, _number(body), of, dry_run=body.dry_run)
 
 
-def _number(given: Mapping[str, Any]) -> int:
+def _number(body: models.Reset) -> int:
     """The number of a body's scenario, 0 where it needs none. Raises Refusal where it is missing, or is another
     scenario's."""
-    to = given["to"]
-    needed = NUMBERS.get(to)
-    for name in NUMBERS.values():
-        if name in given and name != needed:
-            raise Refusal(400, f"a reset to {to} takes no {name}")
+    needed = NUMBERS.get(body.to)
+    given = {name: number for name in NUMBERS.values() if (number := getattr(body, name)) is not UNSET}
+    for name in given:
+        if name != needed:
+            raise Refusal(400, f"a reset to {body.to} takes no {name}")
     if needed is None:
         return 0
     if needed not in given:
-        raise Refusal(400, f"a reset to {to} needs {needed}")
+        raise Refusal(400, f"a reset to {body.to} needs {needed}")
     return given[needed]
 
 
@@ -56,11 +59,10 @@ async def get_topic_configs(plane: Plane, call: Call) -> Any:
 async def change_topic_configs(plane: Plane, call: Call) -> Any:
     """Changes configs of a topic; returns all as they are then."""
     name = call.path["topic"]
-    if "for_all" in call.body:
+    body: models.ConfigChanges = call.body
+    if body.for_all is not UNSET:
         raise Refusal(400, "for_all is about the broker's configs")
-    await plane.operations.change_topic_configs(
-        name, **_changes(call.body), validate_only=call.body.get("dry_run", False)
-    )
+    await plane.operations.change_topic_configs(name, **_changes(body), validate_only=body.dry_run)
     return _configs(await plane.operations.topic_configs(name))
 
 
@@ -71,15 +73,16 @@ async def get_broker_configs(plane: Plane, call: Call) -> Any:
 
 async def change_broker_configs(plane: Plane, call: Call) -> Any:
     """Changes dynamic configs of the broker; returns all as they are then."""
-    body = call.body
+    body: models.ConfigChanges = call.body
     await plane.operations.change_broker_configs(
-        **_changes(body), for_all=body.get("for_all", False), validate_only=body.get("dry_run", False)
+        **_changes(body), for_all=body.for_all is True, validate_only=body.dry_run
     )
     return _configs(await plane.operations.broker_configs())
 
 
-def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: body[name] for name in ("set", "delete", "append", "subtract") if name in body}
+def _changes(body: models.ConfigChanges) -> dict[str, Any]:
+    changes = {"set": body.set, "delete": body.delete, "append": body.append, "subtract": body.subtract}
+    return {name: change for name, change in changes.items() if change is not UNSET}
 
 
 def _configs(found: list[ConfigInfo]) -> Any:
@@ -94,55 +97,55 @@ def _configs(found: list[ConfigInfo]) -> Any:
 
 async def list_acls(plane: Plane, call: Call) -> Any:
     """The access control entries that match a filter."""
-    return _acls(await plane.operations.acls(AclEntry(**call.query)))
+    return {"acls": await plane.operations.acls(AclEntry(**msgspec.to_builtins(call.query)))}
 
 
 async def add_acls(plane: Plane, call: Call) -> Any:
     """Adds access control entries."""
-    entries = [AclEntry(**({"pattern_type": "LITERAL", "permission": "ALLOW"} | one)) for one in call.body["acls"]]
-    await plane.operations.add_acls(entries)
+    body: models.NewAcls = call.body
+    await plane.operations.add_acls([AclEntry(**msgspec.to_builtins(one)) for one in body.acls])
     return {}
 
 
 async def remove_acls(plane: Plane, call: Call) -> Any:
     """Removes the access control entries that match a filter."""
-    return {"removed": len(await plane.operations.remove_acls(AclEntry(**call.query)))}
-
-
-def _acls(found: list[AclEntry]) -> Any:
-    return {"acls": [asdict(one) for one in found]}
+    return {"removed": len(await plane.operations.remove_acls(AclEntry(**msgspec.to_builtins(call.query))))}
 
 
 ROUTES = (
     Route(
         "POST", "/groups/{group}/offsets", "resetOffsets", "Set the committed offsets of a group without members",
-        "GroupReset", reset_offsets, body="Reset", needs_body=True, refusals=(404, 409),
+        models.GroupReset, reset_offsets, body=models.Reset, needs_body=True, refusals=(404, 409),
     ),
     Route(
-        "DELETE", "/groups/{group}", "deleteGroup", "Delete a group with its committed offsets", "Removed",
+        "DELETE", "/groups/{group}", "deleteGroup", "Delete a group with its committed offsets", Removed,
         delete_group, refusals=(404, 409),
     ),
     Route(
-        "GET", "/topics/{topic}/configs", "getTopicConfigs", "All configs of a topic", "Configs", get_topic_configs,
-        refusals=(404, 409),
+        "GET", "/topics/{topic}/configs", "getTopicConfigs", "All configs of a topic", models.Configs,
+        get_topic_configs, refusals=(404, 409),
     ),
     Route(
-        "PATCH", "/topics/{topic}/configs", "changeTopicConfigs", "Change configs of a topic", "Configs",
-        change_topic_configs, body="ConfigChanges", needs_body=True, refusals=(404, 409),
-    ),
-    Route("GET", "/broker/configs", "getBrokerConfigs", "All configs of the broker", "Configs", get_broker_configs),
-    Route(
-        "PATCH", "/broker/configs", "changeBrokerConfigs", "Change dynamic configs of the broker", "Configs",
-        change_broker_configs, body="ConfigChanges", needs_body=True,
+        "PATCH", "/topics/{topic}/configs", "changeTopicConfigs", "Change configs of a topic", models.Configs,
+        change_topic_configs, body=models.ConfigChanges, needs_body=True, refusals=(404, 409),
     ),
     Route(
-        "GET", "/acls", "listAcls", "The access control entries that match", "Acls", list_acls, query=ACL_FILTER,
+        "GET", "/broker/configs", "getBrokerConfigs", "All configs of the broker", models.Configs, get_broker_configs
     ),
     Route(
-        "POST", "/acls", "addAcls", "Add access control entries", "Nothing", add_acls, body="NewAcls", needs_body=True
+        "PATCH", "/broker/configs", "changeBrokerConfigs", "Change dynamic configs of the broker", models.Configs,
+        change_broker_configs, body=models.ConfigChanges, needs_body=True,
+    ),
+    Route(
+        "GET", "/acls", "listAcls", "The access control entries that match", models.Acls, list_acls,
+        query=models.AclFilter,
+    ),
+    Route(
+        "POST", "/acls", "addAcls", "Add access control entries", Nothing, add_acls,
+        body=models.NewAcls, needs_body=True,
     ),
     Route(
         "DELETE", "/acls", "removeAcls", "Remove the access control entries that match; without a filter all",
-        "Removed", remove_acls, query=ACL_FILTER,
+        Removed, remove_acls, query=models.AclFilter,
     ),
 )  # fmt: skip

@@ -15,9 +15,10 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aiohttp import web
 
 from ...protocol.text import visible
@@ -25,13 +26,14 @@ from ..admin_api.views import OperationError, status_of
 from ..config.serve_options import Listener, format_address
 from ..logs import get_logger
 from ..network.listener import SocketSettings, bind
-from . import browsers, observing, shapes
+from . import browsers, observing
+from .decoding import convert, decode
+from .models.parameters import PATH_PARAMETERS
 from .openapi import document
 from .plane import Plane
 from .refusal import Refusal
 from .route import BASE, Call, Route
 from .routes import ROUTES
-from .schemas import PATH_PARAMETERS, SCHEMAS
 from .web import site
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from ..record_schemas.schemas import Schemas
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more
 STOP_SECONDS = 1.0  # for answers in flight when the broker stops
 BACKLOG = 128
 
@@ -95,10 +96,13 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
     routes = tuple(routes)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard])
     app[_PLANE] = plane
-    described = json.dumps(document(routes)).encode()
+
+    @cache
+    def described() -> bytes:  # made when it is first asked for: a start has no need of it
+        return msgspec.json.encode(document(routes))
 
     async def openapi(request: web.Request) -> web.Response:
-        return web.Response(body=described, content_type="application/json")
+        return web.Response(body=described(), content_type="application/json")
 
     for route in routes:
         handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
@@ -135,8 +139,6 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         return _error(request, error.status, _told(error, request), headers)
     except Refusal as refusal:
         return _error(request, refusal.status, refusal)
-    except (shapes.Misfit, json.JSONDecodeError) as error:
-        return _error(request, 400, error)
     except OperationError as error:
         return _error(request, status_of(error), error)
     except Exception as error:
@@ -165,74 +167,43 @@ def _error(request: web.Request, status: int, message: object, headers: dict[str
 
 
 def _answer(value: Any, status: int, headers: dict[str, str] | None = None) -> web.Response:
-    # What UTF-8 has no bytes for is written as JSON's own escape, which has the same form as Python's.
-    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    return web.Response(body=body + b"\n", status=status, content_type="application/json", headers=headers)
+    return web.Response(body=encoded(value), status=status, content_type="application/json", headers=headers)
+
+
+def encoded(value: Any) -> bytes:
+    """Returns a line of JSON. Surrogates, for which UTF-8 has no bytes, become JSON's own escapes."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=0) + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode() + b"\n"
 
 
 async def _serve(plane: Plane, route: Route, request: web.Request) -> web.Response:
-    call = Call(
-        {name: _number_or_text(name, request.match_info[name], PATH_PARAMETERS[name]) for name in route.parameters},
-        _query(route, request),
-        await _body(route, request),
-    )
+    path = {
+        name: convert(text, PATH_PARAMETERS[name], name)
+        for name, text in request.match_info.items()
+        if name in route.parameters
+    }
+    call = Call(path, _query(route, request), await _body(route, request))
     return _answer(await route.act(plane, call), route.status)
 
 
-def _query(route: Route, request: web.Request) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, text in request.query.items():
-        if name not in route.query:
-            known = f"; it takes {', '.join(route.query)}" if route.query else ""
-            raise shapes.Misfit(f"no parameter {shapes.shown(name)} here{known}")
-        if name in found:
-            raise shapes.Misfit(f"the parameter {name} came twice")
-        found[name] = _number_or_text(name, text, route.query[name])
-    return found
-
-
-def _number_or_text(name: str, text: str, schema: shapes.Schema) -> int | str:
-    """A parameter as its schema has it. Raises Misfit."""
-    value: int | str = text
-    if schema.get("type") == "integer":
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
-            raise shapes.Misfit(f"{name} is {shapes.shown(text)}, not a whole number")
-        value = int(text)
-    shapes.check(value, schema, SCHEMAS, name)
-    return value
+def _query(route: Route, request: web.Request) -> Any:
+    given = request.query
+    for name in given:
+        if len(given.getall(name)) > 1:
+            raise Refusal(400, f"the parameter {name} came twice")
+    if route.query is not None:
+        return convert(dict(given), route.query, "the query")
+    if given:
+        raise Refusal(400, f"{route.method} {request.path} takes no parameters")
+    return None
 
 
 async def _body(route: Route, request: web.Request) -> Any:
-    """The checked body; {} where there may be one and is none. Raises Misfit."""
     raw = await request.read()
     if route.body is None:
         if raw:
-            raise shapes.Misfit(f"{route.method} {request.path} takes no body")
+            raise Refusal(400, f"{route.method} {request.path} takes no body")
         return None
-    if not raw and not route.needs_body:
-        return {}
-    value = parse(raw)
-    shapes.check(value, SCHEMAS[route.body], SCHEMAS)
-    return value
-
-
-def parse(raw: bytes) -> Any:
-    """A JSON value; NaN and infinities, which JSON has not, and texts that are no text are refused. Raises Misfit."""
-    try:
-        value = json.loads(raw, parse_constant=_no_number)
-        if b"\\u" in raw:
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
-    except shapes.Misfit:
-        raise
-    except RecursionError as error:
-        raise shapes.Misfit("the body is no JSON that can be read: nested too deep") from error
-    except UnicodeEncodeError as error:
-        raise shapes.Misfit("the body has half of a surrogate pair, which is no text") from error
-    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
-        raise shapes.Misfit(f"the body is no JSON: {error}" if raw else "a body of JSON is needed") from error
-
-
-def _no_number(text: str) -> Any:
-    raise shapes.Misfit(f"the body is no JSON: {text} is no number")
+    return route.body() if not raw and not route.needs_body else decode(raw, route.body)

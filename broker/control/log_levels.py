@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..logs import Levels, levels, logger_named
+from .models.general import LogLevel
 from .plane import Plane
 from .refusal import Refusal
 from .route import Call
@@ -17,12 +18,12 @@ async def get_log_levels(plane: Plane, call: Call) -> Any:
 
 async def set_log_level(plane: Plane, call: Call) -> Any:
     """Gives a logger another one, or with null the root's."""
+    body: LogLevel = call.body
     try:
-        logger = logger_named(call.body["logger"])
+        logger = logger_named(body.logger)
     except ValueError as error:
         raise Refusal(404, error) from error
-    level = call.body["level"]
-    if level is None and logger == Levels.ROOT:
+    if body.level is None and logger == Levels.ROOT:
         raise Refusal(400, "the root logger has a level of its own, always")
-    levels().set(logger, level)
+    levels().set(logger, body.level)
     return await get_log_levels(plane, call)

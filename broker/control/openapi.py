@@ -1,4 +1,4 @@
-"""The OpenAPI document of the control plane, written from the table of routes and its schemas."""
+"""The OpenAPI document of the control plane, made from the table of routes and its models."""
 
 from __future__ import annotations
 
@@ -6,59 +6,72 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
+from msgspec.json import schema_components
+
+from .models.general import Error
+from .models.parameters import PATH_PARAMETERS
 from .route import BASE, Route
-from .schemas import PATH_PARAMETERS, SCHEMAS
 
 TITLE = "Ottla's control plane"
 DESCRIPTION = (
-    "What a test may ask of a running broker: faults, leaders, the clock, snapshots, and what is stored. "
-    "It listens without authentication: whoever reaches it may do all of this. "
+    "Operations of a running broker for tests and tools: faults, leaders, the clock, snapshots, and the stored data. "
+    "It has no authentication: any client that reaches it may use all of them. "
     "At the root of the same address are `/metrics`, `/health`, `/ready` and a page for browsers. "
     'Bytes (keys, values and headers of records) are a string where they are UTF-8 and `{"base64": "..."}` where they '
-    "are not; either may be given. Times are milliseconds since 1970, durations milliseconds. "
-    'A request that is not done is answered with `{"error": "one line"}`.'
+    "are not; requests may have either. Times are milliseconds since 1970, durations milliseconds. "
+    'A request that fails is answered with `{"error": "one line"}`.'
 )
 REASONS = {
-    400: "The request makes no sense; one line says why.",
-    403: "A page of another site asks, or a browser would change what it may only read.",
-    404: "There is no such thing.",
-    409: "Not in the state that the broker is in.",
-    413: "The body is larger than the control plane reads.",
-    500: "A defect of the broker; its log has more.",
+    400: "The request is malformed; the error says where.",
+    403: "The request comes from a page of another site, or a browser that may only read would change something.",
+    404: "The object does not exist.",
+    409: "The state of the broker does not allow it.",
+    413: "The body is larger than the control plane accepts.",
+    500: "An unexpected error of the broker; its log has the details.",
 }
+_REF = "#/components/schemas/{name}"
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """OpenAPI 3.1: every route with its parameters, its body and its answers."""
+    """Returns an OpenAPI 3.1 document: every route with its parameters, its body and its responses."""
+    routes = tuple(routes)
+    kinds = {*(route.answer for route in routes), *(route.body for route in routes if route.body is not None), Error}
+    listed = sorted(kinds, key=str)
+    schemas, components = schema_components(listed, ref_template=_REF)
+    by_kind = dict(zip(listed, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(BASE + route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(BASE + route.path, {})[route.method.lower()] = _operation(route, by_kind)
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": version("ottla"), "description": DESCRIPTION},
         "paths": paths,
-        "components": {"schemas": dict(SCHEMAS)},
+        "components": {"schemas": components},
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
-    in_path = [
-        {"name": name, "in": "path", "required": True, "schema": PATH_PARAMETERS[name]} for name in route.parameters
-    ]
-    in_query = [
-        {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in route.query.items()
-    ]
-    if in_path or in_query:
-        found["parameters"] = in_path + in_query
+    if parameters := [*_parameters(route)]:
+        found["parameters"] = parameters
     if route.body is not None:
-        found["requestBody"] = {"required": route.needs_body, "content": _json(route.body)}
+        found["requestBody"] = {"required": route.needs_body, "content": _json(schemas[route.body])}
     statuses = (400, 403, *route.refusals, *((413,) if route.body is not None else ()), 500)
-    found["responses"] = {str(route.status): {"description": "Done.", "content": _json(route.answer)}} | {
-        str(status): {"description": REASONS[status], "content": _json("Error")} for status in sorted(statuses)
+    found["responses"] = {str(route.status): {"description": "Done.", "content": _json(schemas[route.answer])}} | {
+        str(status): {"description": REASONS[status], "content": _json(schemas[Error])} for status in sorted(statuses)
     }
     return found
 
 
-def _json(schema: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+def _parameters(route: Route) -> Iterable[dict[str, Any]]:
+    for name in route.parameters:
+        ((schema,), _) = schema_components([PATH_PARAMETERS[name]], ref_template=_REF)
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+    if route.query is not None:
+        (_, components) = schema_components([route.query], ref_template=_REF)
+        for name, schema in components[route.query.__name__]["properties"].items():
+            yield {"name": name, "in": "query", "required": False, "schema": schema}
+
+
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..config.record_options import MAX_BYTES, RecordError, RecordOptions
+from ..config.record_options import RecordError, RecordOptions
+from .models.recordings import NewRecording, Recording
 from .plane import Plane
 from .refusal import Refusal
 from .route import Call, Route
@@ -51,12 +52,9 @@ async def get_recording(plane: Plane, call: Call) -> Any:
 
 async def start_recording(plane: Plane, call: Call) -> Any:
     """Begins one. Its file is one that the broker can write; nothing but an earlier recording is overwritten."""
-    body = call.body
-    path = os.path.abspath(body["file"])
+    body: NewRecording = call.body
     try:
-        options = RecordOptions(
-            path, body.get("max_bytes", MAX_BYTES), body.get("ring", False), body.get("contents", True)
-        )
+        options = RecordOptions(os.path.abspath(body.file), body.max_bytes, body.ring, body.contents)
     except RecordError as error:
         raise Refusal(400, error) from error
     running = plane.operations.running
@@ -77,13 +75,13 @@ async def stop_recording(plane: Plane, call: Call) -> Any:
 
 
 ROUTES = (
-    Route("GET", "/recording", "getRecording", "The recording that runs, or the last one", "Recording", get_recording),
+    Route("GET", "/recording", "getRecording", "The recording that runs, or the last one", Recording, get_recording),
     Route(
-        "POST", "/recording", "startRecording", "Write all requests and answers to a file", "Recording",
-        start_recording, status=201, body="NewRecording", needs_body=True,
+        "POST", "/recording", "startRecording", "Write all requests and answers to a file", Recording,
+        start_recording, status=201, body=NewRecording, needs_body=True,
     ),
     Route(
-        "DELETE", "/recording", "stopRecording", "End the recording; all of it is written then", "Recording",
+        "DELETE", "/recording", "stopRecording", "End the recording; all of it is written then", Recording,
         stop_recording, refusals=(404, 409),
     ),
 )  # fmt: skip

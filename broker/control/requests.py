@@ -11,15 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from ..admin_api import requests
-from ..admin_api.expectations import HOW, WHICH, Expected
+from ..admin_api.expectations import WORDS, Expected
 from ..admin_api.seen_requests import SeenRequest
 from ..recording import decoding
 from ..recording.exchange import Produced
 from ..recording.record_sets import Room
+from .models import requests as models
+from .models.general import Removed
 from .plane import Plane
 from .refusal import Refusal
-from .request_schemas import DEFAULT_REQUESTS, QUERY
 from .route import Call, Route
 
 SHOWN_RECORDS = 100  # of each request of a list
@@ -40,8 +43,9 @@ def _asked() -> Iterator[None]:
         raise Refusal(400, error) from error
 
 
-def _words(said: Any) -> dict[str, Any]:
-    words = {name: said[name] for name in (*WHICH, *HOW) if name in said}
+def _words(said: models.RequestsQuery | models.Expectation) -> dict[str, Any]:
+    given = msgspec.to_builtins(said)
+    words = {name: given[name] for name in WORDS if name in given}
     if isinstance(words.get("api"), str):
         words["api"] = [name.strip() for name in words["api"].split(",")]
     return words
@@ -49,13 +53,12 @@ def _words(said: Any) -> dict[str, Any]:
 
 async def list_requests(plane: Plane, call: Call) -> Any:
     """Requests that fit all that the query says."""
-    query = call.query
+    query: models.RequestsQuery = call.query
     with _asked():
         wanted = Expected.filter(**_words(query))
         found = requests.look(plane.operations.running, wanted.which.since)
-    limit = query.get("limit", DEFAULT_REQUESTS)
-    seen = found.seen if query.get("order") != "newest" else found.seen[::-1]
-    told, more = await asyncio.to_thread(_listed, seen, wanted, limit, query.get("show", "summary"))
+    seen = found.seen if query.order == "oldest" else found.seen[::-1]
+    told, more = await asyncio.to_thread(_listed, seen, wanted, query.limit, query.show)
     next_number = requests.ring_of(plane.operations.running).next_number
     return {"requests": told, "more": more, "next": next_number, "forgotten": found.forgotten}
 
@@ -96,12 +99,11 @@ async def clear_requests(plane: Plane, call: Call) -> Any:
 
 async def assert_requests(plane: Plane, call: Call) -> Any:
     """Holds the requests against an expectation; an answer in any case."""
-    body = dict(call.body)
-    within_ms = body.pop("within_ms", 0)
+    body: models.Expectation = call.body
     with _asked():
-        expected = Expected.of(**(body | _words(body)))
+        expected = Expected.of(**_words(body))
         requests.ring_of(plane.operations.running)
-    told = await requests.judged(plane.operations.running, expected, within_ms)
+    told = await requests.judged(plane.operations.running, expected, body.within_ms)
     first = await asyncio.to_thread(lambda: [summary(one) for one in told.looked_at[:LOOKED_AT]])
     return {"passed": told.passed, "text": told.text, "count": len(told.looked_at), "requests": first}
 
@@ -163,16 +165,16 @@ def whole(seen: SeenRequest) -> dict[str, Any]:
 
 ROUTES = (
     Route(
-        "GET", "/requests", "listRequests", "The newest requests of clients, with how they ended", "SeenRequests",
-        list_requests, query=QUERY,
+        "GET", "/requests", "listRequests", "The newest requests of clients, with how they ended", models.SeenRequests,
+        list_requests, query=models.RequestsQuery,
     ),
-    Route("DELETE", "/requests", "clearRequests", "Forget all requests", "Removed", clear_requests),
+    Route("DELETE", "/requests", "clearRequests", "Forget all requests", Removed, clear_requests),
     Route(
-        "POST", "/requests/assert", "assertRequests", "Whether the requests are as a test expects them", "Verdict",
-        assert_requests, body="Expectation", needs_body=True,
+        "POST", "/requests/assert", "assertRequests", "Whether the requests are as a test expects them", models.Verdict,
+        assert_requests, body=models.Expectation, needs_body=True,
     ),
     Route(
         "GET", "/requests/{request}", "getRequest", "One request and its answer, field by field and with their bytes",
-        "WholeRequest", get_request, refusals=(404, 409),
+        models.WholeRequest, get_request, refusals=(404, 409),
     ),
 )  # fmt: skip

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from .shapes import Schema
 
 if TYPE_CHECKING:
     from .plane import Plane
@@ -21,11 +19,11 @@ _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What came with a request, checked: parameters of the path and of the query, and the body."""
+    """What came with a request: the parameters of the path, and the route's models of the query and the body."""
 
     path: Mapping[str, Any]
-    query: Mapping[str, Any]
-    body: Any  # a JSON value that fits the route's schema; {} where the route takes one and none came
+    query: Any
+    body: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +34,12 @@ class Route:
     path: str  # after BASE; parameters in braces
     name: str  # operationId: one word per route, for generated clients
     summary: str
-    answer: str  # of `schemas.SCHEMAS`: what a success answers
+    answer: Any  # the model of a success's response, for the document
     act: Callable[[Plane, Call], Awaitable[Any]]
     status: int = 200
-    body: str | None = None  # of `schemas.SCHEMAS`
+    body: Any = None  # a model; one without required fields where `needs_body` is False
     needs_body: bool = False
-    query: Mapping[str, Schema] = field(default_factory=dict)
+    query: Any = None  # a model of texts and numbers
     refusals: tuple[int, ...] = (409,)  # beside 400; 409 is also what a broker answers that cannot go on
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...storage.errors import StorageError
 from ..admin_api.clock import ClockControl, ClockState
@@ -14,6 +15,8 @@ from ..admin_api.views import OperationError
 from ..faults import Faults, Rule, UnknownFault
 from ..metadata.topology import TopologyError
 from ..virtual_clock import VirtualClock
+from .models import steering as models
+from .models.parts import or_none
 from .plane import Plane
 from .refusal import Refusal
 from .route import Call
@@ -43,7 +46,7 @@ async def add_fault(plane: Plane, call: Call) -> Any:
     if len(faults.list()) >= MAX_FAULTS:
         raise Refusal(409, f"there are {MAX_FAULTS} faults already; remove one")
     try:
-        return faults.get(faults.add(Rule.from_json(call.body))).to_json()
+        return faults.get(faults.add(Rule.from_json(msgspec.to_builtins(call.body)))).to_json()
     except ValueError as error:
         raise Refusal(400, error) from error
 
@@ -75,39 +78,40 @@ async def clear_faults(plane: Plane, call: Call) -> Any:
 
 async def get_topology(plane: Plane, call: Call) -> Any:
     """The nodes, and who leads what."""
-    return asdict(_topology(plane).describe())
+    return _topology(plane).describe()
 
 
 async def move_leader(plane: Plane, call: Call) -> Any:
     """Has another node lead a partition."""
-    body = call.body
-    with _found(plane, topic=body["topic"], partition=body["partition"], node=body["node"]) as topology:
-        topology.move_leader(body["topic"], body["partition"], body["node"])
-        return asdict(topology.describe())
+    body: models.Move = call.body
+    with _found(plane, topic=body.topic, partition=body.partition, node=body.node) as topology:
+        topology.move_leader(body.topic, body.partition, body.node)
+        return topology.describe()
 
 
 async def set_offline(plane: Plane, call: Call) -> Any:
     """Takes a partition's leader away, or gives it one again."""
-    body = call.body
-    with _found(plane, topic=body["topic"], partition=body["partition"]) as topology:
-        change = topology.take_offline if body.get("offline", True) else topology.bring_online
-        change(body["topic"], body["partition"])
-        return asdict(topology.describe())
+    body: models.Offline = call.body
+    with _found(plane, topic=body.topic, partition=body.partition) as topology:
+        change = topology.take_offline if body.offline else topology.bring_online
+        change(body.topic, body.partition)
+        return topology.describe()
 
 
 async def spread_leaders(plane: Plane, call: Call) -> Any:
     """Has each partition led by its preferred node."""
     with _found(plane) as topology:
         topology.spread_leaders()
-        return asdict(topology.describe())
+        return topology.describe()
 
 
 async def change_node(plane: Plane, call: Call) -> Any:
     """Stops a node, or starts it again."""
+    body: models.NodeChange = call.body
     with _found(plane, node=call.path["node"]) as topology:
-        change = topology.start_node if call.body["running"] else topology.stop_node
+        change = topology.start_node if body.running else topology.stop_node
         change(call.path["node"])
-        return asdict(topology.describe())
+        return topology.describe()
 
 
 def _topology(plane: Plane) -> Topology:
@@ -134,7 +138,7 @@ def _found(
 
 async def get_clock(plane: Plane, call: Call) -> Any:
     """The time, and whether it stands."""
-    return asdict(await _clock(plane).state())
+    return await _clock(plane).state()
 
 
 async def freeze_clock(plane: Plane, call: Call) -> Any:
@@ -149,13 +153,14 @@ async def run_clock(plane: Plane, call: Call) -> Any:
 
 async def set_clock(plane: Plane, call: Call) -> Any:
     """Sets the clock; forwards, all that becomes due has been done when this answers."""
-    return await _moving(plane, lambda clock: clock.set(call.body["ms"]))
+    body: models.Moment = call.body
+    return await _moving(plane, lambda clock: clock.set(body.ms))
 
 
 async def advance_clock(plane: Plane, call: Call) -> Any:
     """Moves the clock on; all that becomes due has been done when this answers."""
-    keep_members = call.body.get("keep_members", False)
-    return await _moving(plane, lambda clock: clock.advance(call.body["ms"], keep_members))
+    body: models.Advance = call.body
+    return await _moving(plane, lambda clock: clock.advance(body.ms, body.keep_members))
 
 
 def _clock(plane: Plane) -> ClockControl:
@@ -167,7 +172,7 @@ def _clock(plane: Plane) -> ClockControl:
 
 async def _moving(plane: Plane, work: Callable[[ClockControl], Awaitable[ClockState]]) -> Any:
     _clock(plane)
-    return asdict(await plane.operations.moving(work))
+    return await plane.operations.moving(work)
 
 
 @contextlib.contextmanager
@@ -193,8 +198,9 @@ async def list_snapshots(plane: Plane, call: Call) -> Any:
 
 async def take_snapshot(plane: Plane, call: Call) -> Any:
     """Keeps all that the broker holds now."""
+    body: models.NewSnapshot = call.body
     async with plane.naming:
-        name = plane.free_name(call.body.get("name"))
+        name = plane.free_name(or_none(body.name))
         with _in_this_state():
             plane.snapshots[name] = await plane.operations.snapshot()
     return {"name": name}

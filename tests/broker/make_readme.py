@@ -86,12 +86,12 @@ def routes() -> str:
     """What the control plane serves, from its table of routes."""
     from ottla.broker.control.route import BASE
     from ottla.broker.control.routes import ROUTES
-    from ottla.broker.control.schemas import SCHEMAS
 
     rows = ["| | | body | |", "|---|---|---|---|"]
     for route in ROUTES:
-        query = "".join(f"{'&' if number else '?'}{name}=" for number, name in enumerate(route.query))
-        properties = SCHEMAS[route.body].get("properties", {}) if route.body else {}
+        named = () if route.query is None else route.query.__struct_fields__
+        query = "".join(f"{'&' if number else '?'}{name}=" for number, name in enumerate(named))
+        properties = () if route.body is None else route.body.__struct_fields__
         body = ", ".join(f"`{name}`" for name in properties) if len(properties) < 10 else "a rule"
         rows.append(f"| {route.method} | `{BASE}{route.path}{query}` | {body} | {route.summary} |")
     return "\n".join(rows)

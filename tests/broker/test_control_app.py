@@ -7,14 +7,17 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import aiohttp
 import pytest
+from msgspec import UNSET, Meta, UnsetType
 from structlog.testing import capture_logs
 
 from ottla.broker.control import app
 from ottla.broker.control.app import ControlServer, start_control
+from ottla.broker.control.models.general import Nothing, OpenApi
+from ottla.broker.control.models.parts import Bytes, Model
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.refusal import Refusal
 from ottla.broker.control.route import Call, Route
@@ -24,8 +27,16 @@ from ottla_testing.patience import PATIENCE_S, async_until
 NOBODY: Any = None
 
 
+class Limited(Model):
+    limit: Annotated[int, Meta(le=9)] | UnsetType = UNSET
+
+
+class Given(Model):
+    value: Bytes
+
+
 async def echo(plane: Plane, call: Call) -> Any:
-    return [dict(call.path), dict(call.query), call.body]
+    return [dict(call.path), call.query, call.body]
 
 
 async def refuse(plane: Plane, call: Call) -> Any:
@@ -41,12 +52,12 @@ async def never(plane: Plane, call: Call) -> Any:
 
 
 ROUTES = (
-    Route("GET", "/topics/{topic}", "one", "", "OpenApi", echo, query={"limit": {"type": "integer", "maximum": 9}}),
-    Route("POST", "/nodes/{node}", "two", "", "OpenApi", echo, body="Bytes", needs_body=True, status=201),
-    Route("POST", "/optional", "three", "", "OpenApi", echo, body="Nothing"),
-    Route("GET", "/refusal", "four", "", "OpenApi", refuse),
-    Route("GET", "/defect", "five", "", "OpenApi", fail),
-    Route("GET", "/never", "six", "", "OpenApi", never),
+    Route("GET", "/topics/{topic}", "one", "", OpenApi, echo, query=Limited),
+    Route("POST", "/nodes/{node}", "two", "", OpenApi, echo, body=Given, needs_body=True, status=201),
+    Route("POST", "/optional", "three", "", OpenApi, echo, body=Nothing),
+    Route("GET", "/refusal", "four", "", OpenApi, refuse),
+    Route("GET", "/defect", "five", "", OpenApi, fail),
+    Route("GET", "/never", "six", "", OpenApi, never),
 )
 
 
@@ -86,27 +97,29 @@ async def asked(answering: Any) -> tuple[int, Any]:
     [
         ("GET", "/topics/a%2Fb%20%C3%A9?limit=-7", None, 200, [{"topic": "a/b é"}, {"limit": -7}, None]),
         ("GET", "/topics/%ff", None, 200, [{"topic": "%FF"}, {}, None]),
-        ("POST", "/nodes/3", b'{"base64": "YQ=="}', 201, [{"node": 3}, {}, {"base64": "YQ=="}]),
-        ("POST", "/nodes/3", b"null", 201, [{"node": 3}, {}, None]),
-        ("POST", "/optional", b"", 200, [{}, {}, {}]),
+        ("POST", "/nodes/3", b'{"value": {"base64": "YQ=="}}', 201, [{"node": 3}, None, {"value": {"base64": "YQ=="}}]),
+        ("POST", "/nodes/3", b'{"value": null}', 201, [{"node": 3}, None, {"value": None}]),
+        ("POST", "/optional", b"", 200, [{}, None, {}]),
         ("GET", "/refusal", None, 409, "not\\nnow"),
-        ("GET", "/topics/a?limit=10", None, 400, "limit is 10, more than 9"),
-        ("GET", "/topics/a?limit=x", None, 400, "limit is 'x', not a whole number"),
-        ("GET", "/topics/a?limit=" + "1" * 5000, None, 400, f"limit is '{'1' * 39}..., not a whole number"),
+        ("GET", "/topics/a?limit=10", None, 400, "the query.limit is '10': Expected `int` <= 9"),
+        ("GET", "/topics/a?limit=x", None, 400, "the query.limit is 'x': Expected `int`, got `str`"),
+        ("GET", "/topics/a?limit=" + "1" * 5000, None, 400, f"the query.limit is '{'1' * 39}...: Integer value out"),
         ("GET", "/topics/a?limit=1&limit=1", None, 400, "the parameter limit came twice"),
-        ("GET", "/topics/a?least=1", None, 400, "no parameter 'least' here; it takes limit"),
-        ("GET", "/topics/" + "a" * 250, None, 400, "topic has 250 letters, more than 249"),
+        ("GET", "/topics/a?least=1", None, 400, "the query: Object contains unknown field `least`; accepted are limit"),
+        ("GET", "/topics/" + "a" * 250, None, 400, f"topic is '{'a' * 39}...: Expected `str` of length <= 249"),
         ("GET", "/topics/a", b"1", 400, "GET /v1/topics/a takes no body"),
-        ("POST", "/nodes/-1", b"null", 400, "node is -1, less than 0"),
+        ("POST", "/nodes/-1", b"null", 400, "node is '-1': Expected `int` >= 0"),
         ("POST", "/nodes/1", b"", 400, "a body of JSON is needed"),
-        ("POST", "/nodes/1", b"{", 400, "the body is no JSON: Expecting property name enclosed in double quotes"),
-        ("POST", "/nodes/1", b"\xff\xfe\xfd", 400, "the body is no JSON: "),
-        ("POST", "/nodes/1", b"NaN", 400, "the body is no JSON: NaN is no number"),
-        ("POST", "/nodes/1", b"9" * 4990, 400, "the body is no JSON: Exceeds the limit"),
-        ("POST", "/nodes/1", b"[" * 4990, 400, "the body is no JSON"),
-        ("POST", "/nodes/1", b'{"base64": 1}', 400, "the body.base64 is 1, not a string"),
+        ("POST", "/nodes/1", b"{", 400, "the body is not JSON: Input data was truncated"),
+        ("POST", "/nodes/1", b"\xff\xfe\xfd", 400, "the body is not JSON: JSON is malformed"),
+        ("POST", "/nodes/1", b'{"value": "\\ud800"}', 400, "the body is not JSON: "),
+        ("POST", "/nodes/1", b'{"value": "\xff"}', 400, "the body is not JSON: 'utf-8' codec"),
+        ("POST", "/nodes/1", b"NaN", 400, "the body is not JSON: JSON is malformed: invalid character"),
+        ("POST", "/nodes/1", b"9" * 4990, 400, "the body: Number out of range"),
+        ("POST", "/nodes/1", b'{"value": ' + b"[" * 4900, 400, "the body.value: Expected `str | object | null`, got"),
+        ("POST", "/nodes/1", b'{"value": {"base64": 1}}', 400, "the body.value.base64 is 1: Expected `str`, got `int`"),
         ("POST", "/nodes/1", b" " * 5001, 413, "the body is larger than 5000 bytes"),
-        ("POST", "/optional", b"[]", 400, "the body is a list, not an object"),
+        ("POST", "/optional", b"[]", 400, "the body is a list: Expected `object`, got `array`"),
         ("DELETE", "/optional", None, 405, "/v1/optional does not take DELETE"),
         ("GET", "/nothing", None, 404, "there is no /v1/nothing; /v1/openapi.json lists what there is"),
         ("GET", "/../etc/passwd", None, 404, "there is no /etc/passwd; /v1/openapi.json lists what there is"),
@@ -141,7 +154,7 @@ async def test_a_defect_is_answered_in_one_line_and_logged(
     monkeypatch.setattr(app, "get_logger", Log)
     assert await asked(http.get(server.url + "/v1/defect")) == (500, {"error": "KeyError: 'a defect\\nof two lines'"})
     assert logged == [("a request to the control plane failed", {"method": "GET", "path": "/v1/defect"})]
-    assert await asked(http.post(server.url + "/v1/optional")) == (200, [{}, {}, {}])
+    assert await asked(http.post(server.url + "/v1/optional")) == (200, [{}, None, {}])
 
 
 async def test_pages_of_other_sites_are_kept_out(server: ControlServer, http: aiohttp.ClientSession) -> None:

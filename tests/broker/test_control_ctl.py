@@ -109,7 +109,7 @@ async def test_faults(tmp_path: Path) -> None:
         assert await refused(api, "faults", "add", "error", "Produce", "OOPS") == "no error code is named 'OOPS'"
         assert await refused(api, "faults", "add", "refuse", "--node", "9") == "there is no node 9: the nodes are 1"
         assert await refused(api, "faults", "add", "delay", "Fetch", "1s", "soon") == (
-            "the body.when is 'soon', none of before, after"
+            "the body.when is 'soon': Invalid enum value 'soon'; accepted are after, before"
         )
         assert await told(api, "faults", "clear") == [f"removed: {len(FAULTS) - 1}"]
 

@@ -12,12 +12,15 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.control.route import Route
+from ottla.broker.control.openapi import document
+from ottla.broker.control.route import BASE, Route
 from ottla.broker.control.routes import ROUTES
-from ottla.broker.control.schemas import PATH_PARAMETERS, SCHEMAS
 from ottla.storage.io.memory import MemoryFiles
 from ottla_testing.broker.controlling import Api, controlled
 from ottla_testing.patience import PATIENCE_S
+
+DOCUMENT = document(ROUTES)
+SCHEMAS = DOCUMENT["components"]["schemas"]
 
 # Words that mean something to some route, and names and numbers that are often those of something that is there.
 WORDS = st.sampled_from(["a", "*", "Produce", "Fetch", "PLAINTEXT", "retention.ms", "1000", "", "\udfff"])
@@ -89,14 +92,22 @@ def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
     """A route, the path with its query, and the bytes of the body."""
     route = draw(st.sampled_from(ROUTES))
     path = route.path
+    operation = DOCUMENT["paths"][BASE + route.path][route.method.lower()]
+    parameters: dict[str, dict[str, Any]] = {"path": {}, "query": {}}
+    for one in operation.get("parameters", ()):
+        parameters[one["in"]][one["name"]] = one["schema"]
     for name in route.parameters:
-        value = draw(named(name, PATH_PARAMETERS[name]) if draw(st.integers(0, 5)) else st.text(min_size=1, max_size=5))
+        value = draw(
+            named(name, parameters["path"][name]) if draw(st.integers(0, 5)) else st.text(min_size=1, max_size=5)
+        )
         path = path.replace("{" + name + "}", quote(str(value).encode("utf-8", "replace"), safe="") or "-")
     query: dict[str, Any] = draw(
-        st.fixed_dictionaries({}, optional={name: named(name, part) for name, part in route.query.items()})
+        st.fixed_dictionaries({}, optional={name: named(name, part) for name, part in parameters["query"].items()})
     )
     if not draw(st.integers(0, 9)):
-        query |= draw(st.dictionaries(st.sampled_from([*route.query, "none"]), st.integers() | WORDS, max_size=2))
+        query |= draw(
+            st.dictionaries(st.sampled_from([*parameters["query"], "none"]), st.integers() | WORDS, max_size=2)
+        )
     if query:
         path += "?" + "&".join(f"{name}={quote(str(text).encode('utf-8', 'replace'))}" for name, text in query.items())
     if route.body is None:
@@ -104,8 +115,10 @@ def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
     kind = draw(st.integers(0, 9))
     if kind == 0:
         return route, path, draw(st.none() | st.binary(max_size=20))
-    body: Any = draw(ANYTHING if kind == 1 else strategy(SCHEMAS[route.body]))
-    if route.body == "Rule" and kind > 5:
+    body: Any = draw(
+        ANYTHING if kind == 1 else strategy(operation["requestBody"]["content"]["application/json"]["schema"])
+    )
+    if route.name == "addFault" and kind > 5:
         body = draw(RULES)
     if route.name == "createTopic" and isinstance(body, dict) and isinstance(count := body.get("partitions"), int):
         body["partitions"] = min(count, 3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.control import requests
-from ottla.broker.control.request_schemas import MAX_REQUESTS
+from ottla.broker.control.models.requests import REQUESTS_MAX
 from ottla.broker.faults import Rule, actions
 from ottla.broker.testing.embedded import Embedded
 from ottla.protocol.messages.records.fetch import FetchRequest
@@ -130,7 +130,7 @@ async def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (batch,) = found["requests"][0]["request"]["topic_data"][0]["partition_data"][0]["records"]["batches"]
         assert (len(batch["records"]), batch["records_left_out"]) == (3, 7)
         assert len((await api.ask("GET", "/requests"))["requests"]) == 4
-        assert "1000" in await api.ask("GET", f"/requests?limit={MAX_REQUESTS + 1}", status=400)
+        assert "1000" in await api.ask("GET", f"/requests?limit={REQUESTS_MAX + 1}", status=400)
 
 
 async def test_records_that_are_small_only_when_compressed_do_not_make_an_answer_large(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ async def test_records_that_are_small_only_when_compressed_do_not_make_an_answer
         ("api=Produc", "no API is called 'Produc'; did you mean Produce?"),
         ("api=Fetch&acks=1", "acks is of Produce requests alone"),
         ("error=NOPE", "no error is called 'NOPE'"),
-        ("codec=zip", "codec is 'zip', none of none, gzip, snappy, lz4, zstd"),
-        ("acks=2", "acks is 2, more than 1"),
-        ("order=up", "order is 'up', none of oldest, newest"),
-        ("count=1", "no parameter 'count' here"),
-        ("since=0", "since is 0, less than 1"),
+        ("codec=zip", "the query.codec is 'zip': Invalid enum value 'zip'; accepted are gzip, lz4, none, snappy, zstd"),
+        ("acks=2", "the query.acks is '2': Expected `int` <= 1"),
+        ("order=up", "the query.order is 'up': Invalid enum value 'up'; accepted are newest, oldest"),
+        ("count=1", "the query: Object contains unknown field `count`; accepted are client_id, "),
+        ("since=0", "the query.since is '0': Expected `int` >= 1"),
     ],
 )
 async def test_filters_that_make_no_sense_are_refused(query: str, why: str, tmp_path: Path) -> None:

@@ -8,111 +8,112 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.broker.control import shapes, values
-from ottla.broker.control.schemas import SCHEMAS
+from ottla.broker import json_bytes
+from ottla.broker.control.app import encoded
+from ottla.broker.control.decoding import decode
+from ottla.broker.control.models.general import LogLevel
+from ottla.broker.control.models.topics import NewRecords, NewTopic
+from ottla.broker.control.openapi import document
+from ottla.broker.control.refusal import Refusal
+from ottla.broker.control.route import BASE, Route
+from ottla.broker.control.routes import ROUTES
 from ottla.protocol.text import duration_ms, time_ms
 from ottla.tools.http_client import Client, Wrong
 
-SCALARS = st.none() | st.booleans() | st.integers(-5, 300) | st.sampled_from(["", "a", "topic", "x" * 300])
-NAMES = st.sampled_from(["a", "base64", "topic", "partition", "value", "records"])
+DOCUMENT = document(ROUTES)
+BODIES = [route for route in ROUTES if route.body is not None]
+SCALARS = st.none() | st.booleans() | st.integers(-5, 300) | st.sampled_from(["", "a", "stall", "x" * 300])
+NAMES = st.sampled_from(["base64", "topic", "partition", "value", "records", "name", "key", "action", "api", "ms"])
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8
 )
-LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.builds(
-        lambda least, most: {"type": "integer", "minimum": least, "maximum": most}, SMALL := st.integers(0, 9), SMALL
-    ),
-    st.builds(lambda least, most: {"type": "string", "minLength": least, "maxLength": most}, SMALL, SMALL),
-    st.sampled_from([{"type": "boolean"}, {"type": ["null", "string"]}, {"enum": ["a", 1, True]}, {"const": 0}, {}]),
-    st.just({"$ref": "#/components/schemas/Bytes"}),
-)
 
 
-def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.builds(
-        lambda properties, others, required: {
-            "type": "object",
-            "properties": properties,
-            "additionalProperties": others,
-            "required": required,
-            "maxProperties": 2,
-        },
-        st.dictionaries(NAMES, inner, max_size=3),
-        st.booleans() | inner,
-        st.lists(NAMES, max_size=1),
-    )
-
-
-SCHEMA = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(
-        _objects(inner),
-        st.builds(lambda items, most: {"type": "array", "items": items, "maxItems": most}, inner, SMALL),
-        st.builds(lambda parts: {"anyOf": parts}, st.lists(inner, min_size=1, max_size=3)),
-    ),
-    max_leaves=6,
-)
-
-
-def fits(value: Any, schema: shapes.Schema) -> bool:
+def accepts(raw: bytes, kind: Any) -> bool:
     try:
-        shapes.check(value, schema, SCHEMAS)
-    except shapes.Misfit as misfit:
-        assert str(misfit)
+        decode(raw, kind)
+    except Refusal as refusal:
+        assert refusal.status == 400 and str(refusal)
         return False
     return True
 
 
-@given(VALUES, SCHEMA)
-def test_a_value_fits_where_json_schema_says_so(value: Any, schema: dict[str, Any]) -> None:
-    whole = {**schema, "components": {"schemas": SCHEMAS}}
-    assert fits(value, schema) is jsonschema.Draft202012Validator(whole).is_valid(value)
-    assert not list(shapes.unknown_keywords(schema))
+@given(st.sampled_from(BODIES), VALUES)
+@example(next(route for route in BODIES if route.name == "addFault"), {"action": "stall", "api": ["Fetch", 3]})
+@example(next(route for route in BODIES if route.name == "sendRecords"), {"records": [{"value": {"base64": ""}}]})
+def test_body_is_accepted_where_the_document_allows_it(route: Route, value: Any) -> None:
+    operation = DOCUMENT["paths"][BASE + route.path][route.method.lower()]
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    validator = jsonschema.Draft202012Validator({**schema, "components": DOCUMENT["components"]})
+    assert accepts(json.dumps(value).encode(), route.body) is validator.is_valid(value)
 
 
-def test_the_schemas_use_only_what_is_checked() -> None:
-    for name, schema in SCHEMAS.items():
-        jsonschema.Draft202012Validator.check_schema(dict(schema))
-        assert not list(shapes.unknown_keywords(schema)), name
-    nested = {"properties": {"a": {"items": {"anyOf": [{"pattern": "x"}]}}}, "additionalProperties": {"not": {}}}
-    assert sorted(shapes.unknown_keywords(nested)) == ["not", "pattern"]
+def test_schemas_of_the_document_are_json_schemas() -> None:
+    for schema in DOCUMENT["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "told"),
+    ("value", "kind", "message"),
     [
-        ({"a": 1}, {"properties": {"b": {}}, "additionalProperties": False}, "the body has 'a', which is none of: b"),
-        ({}, {"required": ["b"]}, "the body lacks b"),
-        ([1, "x"], {"items": {"type": "integer"}}, "the body[1] is 'x', not a whole number"),
-        (True, {"type": "integer"}, "the body is true, not a whole number"),
-        (2.0, {"type": "integer"}, "the body is 2.0, not a whole number"),
-        (7, {"maximum": 6}, "the body is 7, more than 6"),
-        ("abc", {"maxLength": 2}, "the body has 3 letters, more than 2"),
-        (4, SCHEMAS["Bytes"], 'the body is 4, not a string or {"base64": ...} or null'),
-        ({"base65": ""}, SCHEMAS["Bytes"], "the body lacks base64"),
-        ("b", {"enum": ["a", "c"]}, "the body is 'b', none of a, c"),
+        (
+            {"nome": 1},
+            NewTopic,
+            "the body: Object contains unknown field `nome`; accepted are name, partitions, configs",
+        ),
+        ({}, NewRecords, "the body: Object missing required field `records`"),
+        ({"partitions": True}, NewTopic, "the body.partitions is true: Expected `int`, got `bool`"),
+        ({"partitions": 2.0}, NewTopic, "the body.partitions is 2.0: Expected `int`, got `float`"),
+        ({"partitions": 1001}, NewTopic, "the body.partitions is 1001: Expected `int` <= 1000"),
+        (
+            {"partitions": 10**30},
+            NewTopic,
+            "the body.partitions is 1000000000000000000000000000000: Expected `int` <= 1000",
+        ),
+        ({"configs": {"a": 1}}, NewTopic, "the body.configs[...]: Expected `str`, got `int`"),
+        (
+            {"records": [{"value": "a"}, {"value": 4}]},
+            NewRecords,
+            "the body.records[1].value is 4: Expected `str | object | null`, got `int`",
+        ),
+        (
+            {"records": [{"value": {"base65": ""}}]},
+            NewRecords,
+            "the body.records[0].value: Object contains unknown field `base65`; accepted are base64",
+        ),
+        (
+            {"logger": "root", "level": "WARNING"},
+            LogLevel,
+            "the body.level is 'WARNING': Invalid enum value 'WARNING'; "
+            "accepted are DEBUG, ERROR, FATAL, INFO, TRACE, WARN",
+        ),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(value: Any, schema: shapes.Schema, told: str) -> None:
-    with pytest.raises(shapes.Misfit) as caught:
-        shapes.check(value, schema, SCHEMAS)
-    assert str(caught.value) == told
+def test_refusal_names_the_place_the_value_and_what_is_accepted(value: Any, kind: Any, message: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        decode(json.dumps(value).encode(), kind)
+    assert str(caught.value) == message
+
+
+def test_answer_with_a_surrogate_is_written_as_an_escape() -> None:
+    assert encoded({"a": [1, "é"]}) == '{"a": [1, "é"]}\n'.encode()
+    assert encoded({"a": "\udcff"}) == b'{"a": "\\udcff"}\n'
 
 
 @given(st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode))
 def test_bytes_come_back_through_json(value: bytes | None) -> None:
-    sent = json.loads(json.dumps(values.to_json(value)))
-    assert fits(sent, SCHEMAS["Bytes"])
-    assert values.from_json(sent) == value
+    sent = {"records": [{"value": json_bytes.to_json(value)}]}
+    assert accepts(json.dumps(sent).encode(), NewRecords)
+    assert json_bytes.from_json(sent["records"][0]["value"]) == value
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"base64": "a"}, {"base64": "é==="}, {"base64": "aa==\n"}])
 def test_what_is_no_bytes_is_refused(value: Any) -> None:
-    with pytest.raises(shapes.Misfit):
-        values.from_json(value)
+    with pytest.raises(ValueError, match="a value"):
+        json_bytes.from_json(value)
 
 
 @pytest.mark.parametrize(

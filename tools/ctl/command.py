@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...broker.control import values
+from ...broker import json_bytes
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...protocol.text import cell, duration_ms, time_ms
@@ -393,7 +393,7 @@ def _recording(resources: Any) -> None:
 
 def _bytes(text: str) -> Any:
     """An argument as the bytes that it was."""
-    return values.to_json(os.fsencode(text))
+    return json_bytes.to_json(os.fsencode(text))
 
 
 def _typed(read: Callable[[str], int]) -> Callable[[str], int]:

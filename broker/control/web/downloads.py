@@ -20,8 +20,8 @@ from ....protocol.text import time_text
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ...cooperative import in_thread
+from ...json_bytes import to_json
 from ..refusal import Refusal
-from ..values import to_json
 from .answer import Ask, Stream
 from .records import SeenRecord, Wanted, look, partition_of
 from .topics_view import topic_named

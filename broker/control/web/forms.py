@@ -15,8 +15,9 @@ from ....protocol.text import duration_ms, time_ms
 from ...admin_api.views import NewRecord
 from ...faults import Rule, UnknownFault
 from ...virtual_clock import VirtualClock
+from ..models.steering import MOVE_MS_MAX
+from ..models.topics import PARTITIONS_MAX
 from ..refusal import Refusal
-from ..schemas import MAX_MOVE_MS, MAX_PARTITIONS
 from ..steering import MAX_FAULTS
 from .answer import Ask, Moved
 from .query import url, whole_number
@@ -27,7 +28,7 @@ from .topics_view import topic_named
 async def create_topic(ask: Ask) -> Moved:
     """Makes a topic."""
     given = ask.given
-    partitions = whole_number("partitions", given.get("partitions", ""), 1, 1, MAX_PARTITIONS)
+    partitions = whole_number("partitions", given.get("partitions", ""), 1, 1, PARTITIONS_MAX)
     name = given.get("name", "").strip() or None
     made = await ask.plane.operations.create_topic(name, partitions or 1, _configs(given.get("configs", "")))
     return Moved(url("topics", made), f"Topic {made} is made.")
@@ -181,8 +182,8 @@ async def move_clock(ask: Ask) -> Moved:
         ms = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else duration_ms(text)
     except ValueError as error:
         raise Refusal(400, error) from error
-    if ms > MAX_MOVE_MS:
-        raise Refusal(400, f"{text} is farther than {MAX_MOVE_MS} ms, a hundred years")
+    if ms > MOVE_MS_MAX:
+        raise Refusal(400, f"{text} is farther than {MOVE_MS_MAX} ms, a hundred years")
     keep = bool(given.get("keep_members"))
     await operations.moving(lambda clock: clock.advance(ms, keep))
     return Moved("/clock", f"The clock is moved on by {text}; what became due is done.")

@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.text import time_ms
-from ..refusal import Refusal
-from ..shapes import shown
+from ..refusal import Refusal, shown
 
 MAX_TEXT = 1000
 MAX_DIGITS = 19

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 
 from ottla.broker.admin_api.overview import TOTALS
+from ottla.broker.control.models import overview as models
 from ottla.broker.control.openapi import document
 from ottla.broker.control.routes import ROUTES
-from ottla.broker.control.schemas import SCHEMAS
 
 HOSTILE = "[bold red]x[/]\x1b[31m\x07\n\t\u202e[@click=app.quit]q[/]漢字\udcff"
 SHOWN_HOSTILE = "[bold red]x[/]\\x1b[31m\\x07\\n\\t\\u202e[@click=app.quit]q[/]漢字\\udcff"
@@ -25,7 +25,7 @@ def validator() -> Any:
 
 
 def topic(name: str, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(SCHEMAS["OverviewTopic"]["properties"], 0) | {
+    told = dict.fromkeys(models.OverviewTopic.__struct_fields__, 0) | {
         "name": name,
         "is_internal": False,
         "partitions": 1,
@@ -34,31 +34,31 @@ def topic(name: str, **more: Any) -> dict[str, Any]:
 
 
 def group(id: str, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(SCHEMAS["OverviewGroup"]["properties"], 0)
+    told = dict.fromkeys(models.OverviewGroup.__struct_fields__, 0)
     told |= {"id": id, "state": "Stable", "protocol_type": "consumer", "protocol": "range", "topics": ["orders"]}
     return told | more
 
 
 def producer(id: int, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(SCHEMAS["OverviewProducer"]["properties"], -1)
+    told = dict.fromkeys(models.OverviewProducer.__struct_fields__, -1)
     told |= {"producer_id": id, "topic": "orders", "transactional_id": None, "transaction_state": None, "partition": 0}
     return told | more
 
 
 def client(id: str | None, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(SCHEMAS["OverviewClient"]["properties"], 0)
+    told = dict.fromkeys(models.OverviewClient.__struct_fields__, 0)
     told |= {"client_id": id, "software_name": "java", "software_version": "3", "listener": "PLAINTEXT"}
     return told | {"hosts": ["10.0.0.1"], "apis": {"Produce": 9}} | more
 
 
 def slow(number: int, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(SCHEMAS["SlowRequest"]["properties"], 0)
+    told = dict.fromkeys(models.SlowRequest.__struct_fields__, 0)
     told |= {"number": number, "api": "Produce", "client_id": "app", "host": "10.0.0.1", "fault": None}
     return told | {"ending": "answered"} | more
 
 
 def waiting(number: int, **more: Any) -> dict[str, Any]:
-    told = dict.fromkeys(SCHEMAS["WaitingRequest"]["properties"], 0)
+    told = dict.fromkeys(models.WaitingRequest.__struct_fields__, 0)
     told |= {"number": number, "api": "Fetch", "client_id": "app", "host": "10.0.0.1", "fault": None}
     return told | {"waits_for": "records"} | more
 
