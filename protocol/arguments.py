@@ -19,7 +19,8 @@ BOOTSTRAP = ("--bootstrap-server", "--bootstrap")
 
 def add_bootstrap(parser: argparse.ArgumentParser, **more: Any) -> None:
     """Adds the flag that says where a broker is, by both of its names; it is `parsed.bootstrap_server`."""
-    parser.add_argument(*BOOTSTRAP, **{"metavar": "HOST:PORT", **more})
+    settings: dict[str, Any] = {"metavar": "HOST:PORT", **more}
+    parser.add_argument(*BOOTSTRAP, **settings)
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,7 +59,7 @@ class Parser(argparse.ArgumentParser):
             return
         names = list(map(str, action.choices))
         listed = ", ".join(names)
-        if isinstance(action, argparse._SubParsersAction):
+        if _subcommands(action) is not None:
             hint = did_you_mean(str(value), names) or ";"
             raise argparse.ArgumentError(None, f"unknown command {value}{hint} one of: {listed}")
         raise argparse.ArgumentError(action, f"{value!r} is none of {listed}{did_you_mean(str(value), names)}")
@@ -69,8 +70,9 @@ class Parser(argparse.ArgumentParser):
         parser: argparse.ArgumentParser = self
         for word in self._typed:
             for action in parser._actions:
-                if isinstance(action, argparse._SubParsersAction) and word in action.choices:
-                    parser = action.choices[word]
+                subcommands = _subcommands(action) or {}
+                if word in subcommands:
+                    parser = subcommands[word]
                     yield parser
                     break
 
@@ -95,3 +97,9 @@ class Parser(argparse.ArgumentParser):
         flags = [flag for flag in self._flags() if flag.startswith("--")]
         program = " ".join([self.prog, *(p.prog.rpartition(" ")[2] for p in list(self._chain())[1:])])
         return f"unknown flag {name}{did_you_mean(name, flags) or f'; {program} --help lists the flags'}"
+
+
+def _subcommands(action: argparse.Action) -> Mapping[str, argparse.ArgumentParser] | None:
+    """The parser of each subcommand that the action chooses among; None for an action that is a flag or an argument."""
+    choices: Any = action.choices
+    return choices if isinstance(action, argparse._SubParsersAction) else None  # pyright: ignore[reportPrivateUsage]

@@ -16,8 +16,6 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from construct import Construct
-
 from .errors import MalformedMessage
 from .primitives import (
     ITEMS_MAX,
@@ -33,7 +31,8 @@ from .primitives import (
     min_size,
     varint_bytes,
 )
-from .schema import Group, default_of, struct_of
+from .schema import Group, default_of, fields_of, struct_of
+from .structs import Construct, build_value, parse_value
 
 if TYPE_CHECKING:
     from .records.steps import Steps
@@ -57,7 +56,7 @@ def parse(cls: type[T], version: int, buffer: bytes | bytearray | memoryview, po
     return value
 
 
-def build(value: Any, version: int) -> bytes:
+def build(value: object, version: int) -> bytes:
     """The bytes of a message. Raises MalformedMessage for a value that the version cannot carry."""
     parts: list[Any] = []
     builder(type(value), version)(value, parts.append)
@@ -104,7 +103,7 @@ def reader(cls: type, version: int) -> Callable[..., tuple[Any, int]]:
 def step_parser(cls: type, version: int) -> Callable[[Any, int, int], Steps[Any]]:
     """The reader `(buffer, position, items_max)` of one message and version in steps of STEP_ITEMS items."""
     layout = struct_of(cls, version)
-    in_steps = _compiled_parser(layout, in_steps=True)
+    in_steps: Callable[..., Steps[tuple[Any, int]]] = _compiled_parser(layout, in_steps=True)
 
     def parse_message(buffer: bytes | bytearray | memoryview, position: int, items_max: int) -> Steps[Any]:
         try:
@@ -132,7 +131,7 @@ def builder(cls: type, version: int) -> Callable[[Any, Callable[[Any], None]], N
             fast(value, add)
         except (ValueError, TypeError, AttributeError, struct.error) as error:
             try:
-                layout._build(value, io.BytesIO(), None, layout.cls.__qualname__)
+                build_value(layout, value, io.BytesIO(), None, layout.cls.__qualname__)
             except MalformedMessage as explained:
                 raise explained from None
             except (TypeError, AttributeError):
@@ -142,7 +141,7 @@ def builder(cls: type, version: int) -> Callable[[Any, Callable[[Any], None]], N
     return build_message
 
 
-def build_steps(value: Any, version: int) -> Steps[list[Any]]:
+def build_steps(value: object, version: int) -> Steps[list[Any]]:
     """The pieces of a message that may have many items, in steps of STEP_ITEMS items.
 
     Small pieces are joined after each step, so that they take their bytes and little more. Raises MalformedMessage.
@@ -199,7 +198,7 @@ def explain(layout: Group, buffer: Any, position: int, error: Exception) -> Malf
     name = layout.cls.__qualname__
     stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
     try:
-        layout._parse(stream, Effort(EXPLAINED_ITEMS, str(error)), name)
+        parse_value(layout, stream, Effort(EXPLAINED_ITEMS, str(error)), name)
     except MalformedMessage as explained:
         return explained
     return MalformedMessage(f"{name}: {error}")
@@ -352,7 +351,7 @@ class _ParserSource(_Source):
                 self.add(depth, f"{v}.{name} = {x}")
         read_run()
         read = {name for name, _ in group.plan}
-        for name in group.cls._fields:
+        for name in fields_of(group.cls):
             if name not in read:
                 default = default_of(group.cls, name)
                 self.add(depth, f"{v}.{name} = {'[]' if default == [] else self.bind('default', default)}")

@@ -13,9 +13,8 @@ import io
 import struct
 from typing import Annotated, Any
 
-from construct import Construct
-
 from .errors import MalformedMessage
+from .structs import Construct, build_value, parse_value
 
 ZERO_UUID = bytes(16)
 """The uuid that means "none" (Kafka's `Uuid.ZERO_UUID`)."""
@@ -177,9 +176,9 @@ class Length(Construct):
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int | None:
         if self.wire is None:
-            size = unsigned_varint._parse(stream, context, path) - 1
+            size = parse_value(unsigned_varint, stream, context, path) - 1
         else:
-            size = self.wire._parse(stream, context, path)
+            size = parse_value(self.wire, stream, context, path)
         if size == -1 and self.nullable:
             return None
         if size < 0:
@@ -191,9 +190,9 @@ class Length(Construct):
             raise MalformedMessage(f"{path}: null where a value must be")
         size = -1 if obj is None else obj
         if self.wire is None:
-            unsigned_varint._build(size + 1, stream, context, path)
+            build_value(unsigned_varint, size + 1, stream, context, path)
         else:
-            self.wire._build(size, stream, context, path)
+            build_value(self.wire, size, stream, context, path)
         return obj
 
 
@@ -207,7 +206,7 @@ class Blob(Construct):
         self.view = view
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        size = self.length._parse(stream, context, path)
+        size = parse_value(self.length, stream, context, path)
         if size is None:
             return None
         if self.text and size > TEXT_BYTES_MAX:
@@ -222,7 +221,7 @@ class Blob(Construct):
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         if obj is None:
-            self.length._build(None, stream, context, path)
+            build_value(self.length, None, stream, context, path)
             return obj
         try:
             data = obj.encode() if self.text else obj
@@ -230,7 +229,7 @@ class Blob(Construct):
             raise MalformedMessage(f"{path}: not encodable as UTF-8: {error.reason}") from None
         if self.text and len(data) > TEXT_BYTES_MAX:
             raise MalformedMessage(f"{path}: a string of {len(data)} bytes; the most is {TEXT_BYTES_MAX}")
-        self.length._build(len(data), stream, context, path)
+        build_value(self.length, len(data), stream, context, path)
         stream.write(data)
         return obj
 
@@ -244,23 +243,23 @@ class Array(Construct):
         self.item = item
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        count = self.length._parse(stream, context, path)
+        count = parse_value(self.length, stream, context, path)
         if count is None:
             return None
         if count * max(1, min_size(self.item)) > bytes_left(stream):
             raise MalformedMessage(f"{path}: {count} items announced, {bytes_left(stream)} bytes left")
-        out = []
+        out: list[Any] = []
         for index in range(count):
             where = f"{path}[{index}]"
             if isinstance(context, Effort):
                 context.spend(where)
-            out.append(self.item._parse(stream, context, where))
+            out.append(parse_value(self.item, stream, context, where))
         return out
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
-        self.length._build(None if obj is None else len(obj), stream, context, path)
+        build_value(self.length, None if obj is None else len(obj), stream, context, path)
         for index, value in enumerate(obj or ()):
-            self.item._build(value, stream, context, f"{path}[{index}]")
+            build_value(self.item, value, stream, context, f"{path}[{index}]")
         return obj
 
 
@@ -272,14 +271,14 @@ class Nullable(Construct):
         self.inner = inner
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        if int8._parse(stream, context, path) < 0:
+        if parse_value(int8, stream, context, path) < 0:
             return None
-        return self.inner._parse(stream, context, path)
+        return parse_value(self.inner, stream, context, path)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
-        int8._build(-1 if obj is None else 1, stream, context, path)
+        build_value(int8, -1 if obj is None else 1, stream, context, path)
         if obj is not None:
-            self.inner._build(obj, stream, context, path)
+            build_value(self.inner, obj, stream, context, path)
         return obj
 
 

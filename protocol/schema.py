@@ -19,13 +19,10 @@ from __future__ import annotations
 
 import functools
 import io
-import operator
 import sys
 import types
 import typing
 from typing import Annotated, Any, NamedTuple, dataclass_transform, get_args, get_origin
-
-from construct import Construct, Struct
 
 from .errors import MalformedMessage
 from .limits import INT16_MAX
@@ -43,6 +40,7 @@ from .primitives import (
     take,
     unsigned_varint,
 )
+from .structs import Construct, Struct, build_value, parse_value
 
 VERSION_MAX = INT16_MAX
 
@@ -147,12 +145,18 @@ class Value:
         return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in self._fields)})"
 
 
+def fields_of(declared: Any) -> dict[str, Field]:
+    """The fields of a class made by `@message` or `@group`, or of a value of such a class, by name and in order."""
+    return declared._fields  # pyright: ignore[reportPrivateUsage]
+
+
 def _make_init(cls: type[Value]) -> Any:
     names: dict[str, Any] = {"MISSING": REQUIRED}
-    head, body = ["self"], []
-    if cls._fields:
+    head, body = ["self"], list[str]()
+    declared_fields = fields_of(cls)
+    if declared_fields:
         head.append("*")
-    for name, declared in cls._fields.items():
+    for name, declared in declared_fields.items():
         if declared.make_default is None:
             head.append(name)
             body.append(f"self.{name} = {name}")
@@ -225,7 +229,7 @@ class Group(Struct):
         tags: dict[int, tuple[str, Construct]] | None,
         absent: list[str],
     ) -> None:
-        super().__init__(*[name / codec for name, codec in plan])
+        super().__init__(*[name / codec for name, codec in plan])  # pyright: ignore[reportUnknownMemberType]
         self.cls = cls
         self.plan = plan
         self.tags = tags
@@ -233,21 +237,21 @@ class Group(Struct):
         self.min_size = sum(min_size(codec) for _, codec in plan) + (tags is not None)
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        values = {name: codec._parse(stream, context, f"{path}.{name}") for name, codec in self.plan}
+        values = {name: parse_value(codec, stream, context, f"{path}.{name}") for name, codec in self.plan}
         if self.tags is not None:
             last = -1
-            for _ in range(unsigned_varint._parse(stream, context, f"{path}.(tags)")):
-                tag = unsigned_varint._parse(stream, context, f"{path}.(tags)")
+            for _ in range(parse_value(unsigned_varint, stream, context, f"{path}.(tags)")):
+                tag = parse_value(unsigned_varint, stream, context, f"{path}.(tags)")
                 where = f"{path}.(tag {tag})"
                 if isinstance(context, Effort):
                     context.spend(where)
                 if tag <= last:
                     raise MalformedMessage(f"{where}: tags must ascend")
                 last = tag
-                body = io.BytesIO(take(stream, unsigned_varint._parse(stream, context, where), where))
+                body = io.BytesIO(take(stream, parse_value(unsigned_varint, stream, context, where), where))
                 if tag in self.tags:  # unknown tags are skipped (KIP-482)
                     name, codec = self.tags[tag]
-                    values[name] = codec._parse(body, context, f"{path}.{name}")
+                    values[name] = parse_value(codec, body, context, f"{path}.{name}")
                     if body.read(1):
                         raise MalformedMessage(f"{path}.{name}: bytes left over in the tagged field")
         return self.cls(**values)
@@ -259,26 +263,26 @@ class Group(Struct):
             if getattr(obj, name) != default_of(self.cls, name):
                 raise MalformedMessage(f"{path}.{name}: set, but this version has no place for it")
         for name, codec in self.plan:
-            codec._build(getattr(obj, name), stream, context, f"{path}.{name}")
+            build_value(codec, getattr(obj, name), stream, context, f"{path}.{name}")
         if self.tags is not None:
-            present = []
+            present: list[tuple[int, bytes]] = []
             for tag, (name, codec) in self.tags.items():
                 value = getattr(obj, name)
                 if value != default_of(self.cls, name):
                     body = io.BytesIO()
-                    codec._build(value, body, context, f"{path}.{name}")
+                    build_value(codec, value, body, context, f"{path}.{name}")
                     present.append((tag, body.getvalue()))
-            unsigned_varint._build(len(present), stream, context, path)
-            for tag, body in present:
-                unsigned_varint._build(tag, stream, context, path)
-                unsigned_varint._build(len(body), stream, context, path)
-                stream.write(body)
+            build_value(unsigned_varint, len(present), stream, context, path)
+            for tag, built in present:
+                build_value(unsigned_varint, tag, stream, context, path)
+                build_value(unsigned_varint, len(built), stream, context, path)
+                stream.write(built)
         return obj
 
 
 def default_of(cls: type[Value], name: str) -> Any:
     """What a field reads as in a version that lacks it."""
-    make_default = cls._fields[name].make_default
+    make_default = fields_of(cls)[name].make_default
     if make_default is None:
         raise TypeError(f"{cls.__qualname__}.{name} is missing from a version and needs a default")
     return make_default()
@@ -287,9 +291,8 @@ def default_of(cls: type[Value], name: str) -> Any:
 def empty_value(cls: type[Value]) -> Any:
     """A value of `cls` with its defaults, and in fields without one the empty value of their type."""
     hints = types_of(cls)
-    return cls(
-        **{name: _empty(hints[name], field) for name, field in cls._fields.items() if field.make_default is None}
-    )
+    required = {name: field for name, field in fields_of(cls).items() if field.make_default is None}
+    return cls(**{name: _empty(hints[name], field) for name, field in required.items()})
 
 
 def _empty(hint: Any, field: Field = PLAIN) -> Any:
@@ -323,7 +326,7 @@ def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
     tags: dict[int, tuple[str, Construct]] = {}
     absent: list[str] = []
     hints = types_of(cls)
-    for name, declared in cls._fields.items():
+    for name, declared in fields_of(cls).items():
         if version not in declared.versions:
             default_of(cls, name)  # fails early where a declaration forgot it
             if not declared.ignorable:
@@ -344,7 +347,7 @@ def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions)
     if get_origin(hint) in (typing.Union, types.UnionType):
         inner = [arg for arg in get_args(hint) if arg is not type(None)]
         nullable = len(inner) < len(get_args(hint)) and version in nullable_versions
-        hint = functools.reduce(operator.or_, inner) if len(inner) > 1 else inner[0]
+        hint = typing.Union[tuple(inner)]  # noqa: UP007 - its members are a value
     if get_origin(hint) is Annotated:
         marker = get_args(hint)[1]
         assert isinstance(marker, Scalar | Variable)

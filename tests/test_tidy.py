@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "pipeline": {"protocol", "storage", "client"},
     "tools": {"protocol", "storage", "client", "broker"},
 }
-STORAGE_KNOWS = {"limits", "primitives", "records"}
+STORAGE_KNOWS = {"limits", "primitives", "records", "structs"}
 # Modules that stand at the top when installed, where Spark finds them, and what they may import there.
 REGISTERED, REGISTERS = "pipeline/registered/", "ottla.pipeline.sources."
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}

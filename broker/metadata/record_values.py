@@ -11,12 +11,11 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from construct import Struct
-
 from ...protocol.internal_records import group_records, metadata_records, transaction_records
 from ...protocol.primitives import int16, unsigned_varint
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
 from ...protocol.schema import spec, struct_of
+from ...protocol.structs import Struct
 from . import kraft_records
 
 GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__transaction_state"

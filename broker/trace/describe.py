@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from construct import Construct, Struct
-
 from ...protocol.primitives import Array, Blob, Fixed, Length, Mark, Nullable, UnsignedVarint, UuidLeaf
 from ...protocol.records.schemas import Bits, ItemArray, Rest, SizedBytes, Zigzag, fields
-from ...protocol.schema import VERSION_MAX, Group, Versions
+from ...protocol.schema import VERSION_MAX, Group, Versions, fields_of
+from ...protocol.structs import Construct, Struct
 
 TYPES = {
     "?": "bool", "b": "int8", "h": "int16", "i": "int32", "q": "int64", "H": "uint16", "I": "uint32", "d": "float64",
@@ -31,7 +30,7 @@ def describe(codec: Struct, depth: int = 0) -> Iterator[str]:
 
 
 def _versions(group: Group, name: str) -> str:
-    return f", versions {versions_text(group.cls._fields[name].versions)}"
+    return f", versions {versions_text(fields_of(group.cls)[name].versions)}"
 
 
 def versions_text(versions: Versions) -> str:

@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from construct import Struct
-
 from ...protocol.records import compression
 from ...protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import InvalidRecords, UnsupportedCodec
@@ -27,6 +25,7 @@ from ...protocol.records.layout import (
 )
 from ...protocol.records.schemas import BATCH_HEADER, CODEC_NAMES, MESSAGE_V0, MESSAGE_V1, RECORD_V2, SizedBytes, fields
 from ...protocol.records.walk import MIN_RECORD_BYTES, varint, varlong
+from ...protocol.structs import Struct
 from ...protocol.text import time_text
 from ...storage import inspect
 from ..metadata import record_values

@@ -11,14 +11,13 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from construct import Construct, Struct
-
 from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
 from ...protocol.compiler import parse
 from ...protocol.errors import MalformedMessage
 from ...protocol.primitives import Blob, Int16, Int32, Length, Text, int16, int32
 from ...protocol.schema import Group, group, spec, struct_of
+from ...protocol.structs import Construct, Struct, members, parse_value
 from .describe import describe, versions_text
 from .tracer import Stopped, Tracer, Window
 
@@ -138,7 +137,7 @@ def _is_whole(data: bytes, frame: Frame | None) -> bool:
         return False
     stream = io.BytesIO(data[frame.start : frame.end])
     try:
-        frame.header._parse(stream, None, "header")
+        parse_value(frame.header, stream, None, "header")
         parse(frame.cls, frame.version, memoryview(data)[: frame.end], frame.start + stream.tell())
     except MalformedMessage:
         return False
@@ -218,6 +217,6 @@ def describe_frame(frame: Frame) -> Iterator[str]:
 
 
 def _without_versions(header: Group) -> Iterator[str]:
-    yield from describe(Struct(*header.subcons), 2)
+    yield from describe(Struct(*members(header)), 2)
     if header.tags is not None:
         yield "    tagged fields"

@@ -11,12 +11,11 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from construct import Construct, Struct
-
 from ...protocol.errors import ErrorCode, MalformedMessage
 from ...protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf, int8, min_size, take, unsigned_varint
 from ...protocol.records.schemas import CODEC_NAMES, Bits, ItemArray, fields
 from ...protocol.schema import Group
+from ...protocol.structs import Construct, Struct, parse_value
 from ...protocol.text import time_text
 from ...storage.format.partition_metadata import encode_id
 
@@ -203,7 +202,7 @@ class Tracer:
 
     def read(self, codec: Construct, name: str, window: Window) -> Any:
         """Reads one field and prints nothing."""
-        return self._guarded(lambda: codec._parse(window.stream, None, name), window.position)
+        return self._guarded(lambda: parse_value(codec, window.stream, None, name), window.position)
 
     def _guarded(self, read: Callable[[], Any], position: str) -> Any:
         try:

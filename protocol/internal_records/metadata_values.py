@@ -33,10 +33,10 @@ WRITTEN_VERSIONS: dict[type, int] = {
     metadata_records.UserScramCredentialRecord: 0,
     metadata_records.RemoveUserScramCredentialRecord: 0,
 }
-_CLASSES = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
+_CLASSES: dict[int, type[Any]] = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
 
 
-def encode(record: Any) -> bytes:
+def encode(record: object) -> bytes:
     """The value bytes of one metadata record."""
     version = WRITTEN_VERSIONS[type(record)]
     key = spec(type(record)).api_key
@@ -45,7 +45,8 @@ def encode(record: Any) -> bytes:
 
 def frame_of(value: bytes) -> tuple[int, int, int]:
     """(type, version, where the message begins) of a value. Raises MalformedMessage."""
-    numbers, position = [], 0
+    numbers: list[int] = []
+    position = 0
     for _ in range(3):
         number = shift = 0
         while True:

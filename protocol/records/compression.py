@@ -200,10 +200,10 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     """A xerial stream, or (as Java's reader accepts too) one bare block without any header."""
     view = memoryview(data)
-    if view[:8] != _XERIAL_MAGIC:
-        blocks = [(view, _snappy_size(view))]
+    blocks: list[tuple[memoryview, int]] = []
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        blocks.append((view, _snappy_size(view)))
     else:
-        blocks = []
         position = len(_XERIAL_HEADER)
         while position < len(view):
             if position + 4 > len(view):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -12,5 +12,5 @@ class _NewTuple(Protocol):
     def __call__(self, cls: type[T], values: Iterable[Any], /) -> T: ...
 
 
-new_tuple: _NewTuple = tuple.__new__
+new_tuple = cast("_NewTuple", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
 """`new_tuple(cls, values)` makes a NamedTuple without counting the values, in a third of the time of `cls`."""

@@ -202,7 +202,7 @@ def read_records(
     # Varints of one and two bytes are inlined: (first >> 1) + (second << 6) - 64 folds in the marker bit and the sign.
     rows: list[Row] = []
     add = rows.append
-    position, stop, end = 0, -1, len(piece)
+    position, start, stop, end = 0, 0, -1, len(piece)
     try:
         for _ in range(room):
             if position >= end:

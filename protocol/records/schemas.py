@@ -17,10 +17,9 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from construct import Construct, Struct
-
 from ..errors import MalformedMessage
 from ..primitives import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
+from ..structs import Construct, Struct, build_value, members, parse_value
 from .compression import Codec
 from .errors import InvalidRecords
 from .walk import varint, varlong
@@ -105,7 +104,7 @@ class SizedBytes(Construct):
         self.min_size = length.size if isinstance(length, Fixed) else length.min_size
 
     def _parse(self, stream: Any, context: Any, path: Any) -> bytes | None:
-        size = self.length._parse(stream, context, path)
+        size = parse_value(self.length, stream, context, path)
         if size < 0:
             if self.nullable:
                 return None
@@ -115,7 +114,7 @@ class SizedBytes(Construct):
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         if obj is None and not self.nullable:
             raise MalformedMessage(f"{path}: null where a value must be")
-        self.length._build(-1 if obj is None else len(obj), stream, context, path)
+        build_value(self.length, -1 if obj is None else len(obj), stream, context, path)
         stream.write(obj or b"")
         return obj
 
@@ -132,18 +131,21 @@ class ItemArray(Construct):
 
     def count(self, stream: io.BytesIO, path: str) -> int:
         """Reads the count and holds it against the bytes left."""
-        count = self.length._parse(stream, None, path)
+        count = parse_value(self.length, stream, None, path)
         if count < 0 or count * self.item_bytes > bytes_left(stream):
             raise MalformedMessage(f"{path}: {count} items announced, {bytes_left(stream)} bytes left")
         return count
 
     def _parse(self, stream: Any, context: Any, path: Any) -> list[Any]:
-        return [self.item._parse(stream, context, f"{path}[{index}]") for index in range(self.count(stream, str(path)))]
+        return [
+            parse_value(self.item, stream, context, f"{path}[{index}]")
+            for index in range(self.count(stream, str(path)))
+        ]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
-        self.length._build(len(obj), stream, context, path)
+        build_value(self.length, len(obj), stream, context, path)
         for index, value in enumerate(obj):
-            self.item._build(value, stream, context, f"{path}[{index}]")
+            build_value(self.item, value, stream, context, f"{path}[{index}]")
         return obj
 
 
@@ -162,7 +164,7 @@ class Rest(Construct):
 
 def fields(layout: Struct) -> list[tuple[str, Construct]]:
     """(name, codec) of each field of a Struct, in order."""
-    return [(field.name, field.subcon) for field in layout.subcons]
+    return [(field.name, field.subcon) for field in members(layout)]
 
 
 _varint = Zigzag(32)
@@ -215,7 +217,7 @@ BATCH_HEADER = Struct(
     "record_count" / int32,
 )
 
-BATCH_V2 = Struct(*BATCH_HEADER.subcons, "records" / Rest())
+BATCH_V2 = Struct(*members(BATCH_HEADER), "records" / Rest())
 """A whole batch; `records` are `record_count` times RECORD_V2, compressed as the codec says."""
 
 RECORD_HEADER = Struct("key" / SizedBytes(_varint, nullable=False), "value" / _short)

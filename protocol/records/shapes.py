@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 
@@ -17,11 +18,11 @@ _MOST_NUMBERS = 8192  # of a zigzag varint of two bytes
 _FEW_HEADERS = 2 * 15  # in its zigzag form, as walk.FEW_HEADERS
 _WRONG = -(2**40)  # leads out of every payload
 _NOTHING = (0, 0, 0)
-_unpack_two = struct.Struct("<H").unpack_from
+_unpack_two: Callable[[Buffer, int], tuple[int]] = struct.Struct("<H").unpack_from
 
 
 class _Shape(NamedTuple):
-    unpack: Any
+    unpack: Callable[[Buffer, int], tuple[int, int, int, int]]
     """(length, timestamp delta, offset delta, first byte of the key's length), each as its raw bytes."""
     sizes: list[int]
     """Of a record by its raw length, that included; 0 where that has another width or is negative."""
@@ -63,7 +64,7 @@ def _tables() -> _Tables:
     one = [0 if length > 127 or length & 1 else 1 + (length >> 1) for length in range(256)]
     short = [2 * number for number in range(64)]
     long = [2 * number & 127 | 128 | number >> 6 << 8 for number in range(_MOST_NUMBERS)]
-    shapes = {}
+    shapes: dict[int, _Shape] = {}
     for widths in range(8):
         wide_length, wide_time, wide_number = widths & 4, widths & 2, widths & 1
         layout = f"<{'H' if wide_length else 'B'}x{'H' if wide_time else 'B'}{'H' if wide_number else 'B'}B"
@@ -111,7 +112,7 @@ def same_shape(payload: Buffer, position: int, record_count: int, first: int, ke
             length, time, found, size = unpack(payload, position)
             if found != number or time & time_mask != time_bits:
                 break
-            at = position + head_bytes
+            at: int = position + head_bytes
             if size & 129:  # no key, or a long one
                 if size == 1:
                     if keyed:

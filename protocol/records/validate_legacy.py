@@ -54,8 +54,7 @@ class _Set(NamedTuple):
     """What a look at all headers of a set tells."""
 
     end: int
-    count: int
-    """Of entries."""
+    entries: int
     first: BatchHeader
     magics: frozenset[int]
     codec: int
@@ -65,7 +64,7 @@ class _Set(NamedTuple):
 class _Seen(NamedTuple):
     """What a look at some records tells."""
 
-    count: int
+    records: int
     lowest_timestamp: int
     """-1 if none is below."""
     max_timestamp: int
@@ -75,7 +74,7 @@ class _Seen(NamedTuple):
     def then(self, more: _Seen) -> _Seen:
         """Both together."""
         return _Seen(
-            self.count + more.count,
+            self.records + more.records,
             min(self.lowest_timestamp, more.lowest_timestamp),
             max(self.max_timestamp, more.max_timestamp),
             self.consecutive and more.consecutive,
@@ -120,12 +119,12 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
     target = whole.codec if rules.compression is None else rules.compression
     _check_set(whole, target, rules)
     found = yield from _examining(records, whole, target, rules, now_ms)
-    same_format = whole.magics == {rules.target_magic}
+    same_format = whole.magics == frozenset((rules.target_magic,))
     if rules.target_magic < batch.MAGIC and same_format and whole.codec == target:
         if not target:
             return (yield from numbering(records, whole.end, rules, now_ms, base_offset))
-        if rules.target_magic and whole.count == 1 and found.seen.consecutive:
-            found_in = found.seen.count, found.seen.max_timestamp
+        if rules.target_magic and whole.entries == 1 and found.seen.consecutive:
+            found_in = found.seen.records, found.seen.max_timestamp
             return (yield from keeping_wrapper(records, whole.first, *found_in, rules, now_ms, base_offset))
     messages = _messages(records, whole.end, found.opened)
     if found.seen.lowest_timestamp < NO_TIMESTAMP:
@@ -225,12 +224,12 @@ def _check_entry(records: Buffer, position: int, header: BatchHeader, rules: Rul
 
 
 def _check_set(whole: _Set, target: int, rules: Rules) -> None:
-    if not rules.old_formats and whole.magics != {batch.MAGIC}:
+    if not rules.old_formats and whole.magics != frozenset((batch.MAGIC,)):
         raise InvalidRecords(f"a batch of format v{min(whole.magics)}: only v2 is taken")
     if target == Codec.ZSTD and not rules.zstd_allowed:
         raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
-    if rules.one_magic and whole.count > 1 and (whole.codec or whole.first.magic == batch.MAGIC):
-        raise InvalidRecords(f"{whole.count} batches where what is compressed or of format v2 comes alone")
+    if rules.one_magic and whole.entries > 1 and (whole.codec or whole.first.magic == batch.MAGIC):
+        raise InvalidRecords(f"{whole.entries} batches where what is compressed or of format v2 comes alone")
 
 
 def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: int) -> Steps[_Found]:
@@ -248,17 +247,17 @@ def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: 
             left = STEP_RECORDS
             yield
         if whole.first.magic < batch.MAGIC:
-            plain, position = _examine_plain(view, position, whole, left, seen.count, numbered, verdicts)
-            if plain.count:
+            plain, position = _examine_plain(view, position, whole, left, seen.records, numbered, verdicts)
+            if plain.records:
                 seen = seen.then(plain)
-                left -= plain.count
+                left -= plain.records
                 continue
         left -= 1
         header = formats.read_header(records, position)
         if rules.one_magic and header.magic != whole.first.magic:
             raise InvalidRecords(f"a message of format v{header.magic} in a set that begins with v{whole.first.magic}")
         if header.magic < batch.MAGIC and not header.codec:
-            seen = seen.then(_examine_message(view, position, header, seen.count, numbered, verdicts))
+            seen = seen.then(_examine_message(view, position, header, seen.records, numbered, verdicts))
         else:
             reader = batch.payload if header.magic == batch.MAGIC else legacy.inner
             if header.magic == batch.MAGIC:
@@ -271,7 +270,7 @@ def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: 
                 times = findings.lowest_timestamp, findings.max_timestamp
                 seen = seen.then(_Seen(header.record_count, *times, findings.consecutive))
             else:
-                seen = seen.then((yield from _examining_inner(data, header, rules, now_ms, seen.count, numbered)))
+                seen = seen.then((yield from _examining_inner(data, header, rules, now_ms, seen.records, numbered)))
         position += header.size_bytes
     return _Found(opened, seen)
 

@@ -12,12 +12,12 @@ import struct
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from construct import Struct
 from crc32c import crc32c
 
 from ...broker.metrics import client_ledger
 from ...broker.trace.describe import describe
 from ...broker.trace.tracer import Stopped, Tracer, Window, quoted
+from ...protocol.structs import Struct
 from ...storage import restore
 from ...storage.format import checkpoint, clean_close, partition_metadata, schemas
 from ...storage.inspect import Source

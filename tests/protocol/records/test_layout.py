@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from construct import Struct
 
 from ottla.protocol.records import layout
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.schemas import BATCH_HEADER, MESSAGE_V0, MESSAGE_V1, fields
+from ottla.protocol.structs import Struct
 
 
 def starts(schema: Struct) -> dict[str, int]:

@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import pytest
-from construct import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from ottla.protocol.records.schemas import (
     fields,
 )
 from ottla.protocol.records.walk import varint, varlong
+from ottla.protocol.structs import Struct
 
 GOLDEN = bytes.fromhex(
     "0000000000000000 00000045 ffffffff 02 b9fc83f8 0010 00000001 0000018bcfe56800 0000018bcfe56807"
