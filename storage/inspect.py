@@ -31,7 +31,7 @@ from . import restore
 from .errors import StorageError
 from .format import checkpoint
 from .format.file_names import RESTORE
-from .io.files import DiskFiles, File, Files
+from .io.files import DiskFiles, Files
 
 WINDOW_BYTES = 1 << 20
 ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not opened; no broker takes one
@@ -145,7 +145,7 @@ class _LookedAt:
 class LookingFiles(DiskFiles):
     """The real disk for who only looks: files are opened for reading, and never mapped."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> _LookedAt:
         return _LookedAt(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 

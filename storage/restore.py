@@ -22,7 +22,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from .errors import DirectoryLocked, StorageError
 from .format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, RESTORE
@@ -109,7 +109,7 @@ class Staged:
                 marker.close()
         folder_copies.sync(files, _join(one.target, NEW), one.entries)
         names = sorted({entry.name for entry in one.entries if os.path.dirname(entry.name) == ""})
-        plan = {"decided_in": self._copies[0].target, "names": names, "clean": one.clean}
+        plan: dict[str, object] = {"decided_in": self._copies[0].target, "names": names, "clean": one.clean}
         self._record(one.target, PLAN, plan)
         files.sync_directory(folder)
         files.sync_directory(one.target)
@@ -194,9 +194,8 @@ def _plan(files: Files, path: str) -> Plan | None:
     found = _record(files, path, PLAN)
     if found is None:
         return None
-    names, decided_in = found.get("names"), found.get("decided_in")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise StorageError(f"malformed {_join(path, PLAN)}: names {names!r}")
+    decided_in = found.get("decided_in")
+    names = _texts(found, "names", _join(path, PLAN))
     if not isinstance(decided_in, str):
         raise StorageError(f"malformed {_join(path, PLAN)}: decided_in {decided_in!r}")
     return Plan(str(found["id"]), decided_in, frozenset(names), bool(found.get("clean")))
@@ -207,10 +206,15 @@ def _decision(files: Files, path: str) -> Decision | None:
     found = _record(files, path, DECISION)
     if found is None:
         return None
-    directories = found.get("directories")
-    if not isinstance(directories, list) or not all(isinstance(one, str) for one in directories):
-        raise StorageError(f"malformed {_join(path, DECISION)}: directories {directories!r}")
-    return Decision(str(found["id"]), tuple(directories))
+    return Decision(str(found["id"]), tuple(_texts(found, "directories", _join(path, DECISION))))
+
+
+def _texts(found: dict[str, object], name: str, path: str) -> list[str]:
+    """A list of strings in a record. Raises StorageError, which names the file at `path`, for anything else."""
+    value = found.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
+        raise StorageError(f"malformed {path}: {name} {value!r}")
+    return cast("list[str]", value)
 
 
 # -- for readers and for tools
@@ -373,7 +377,7 @@ def finish(files: Files, paths: Sequence[str | os.PathLike[str]]) -> list[Proble
     Returns what could not be done: such a directory still has a plan, and cannot be opened, or a decision that waits
     for another directory. Raises DirectoryLocked.
     """
-    given = [os.path.abspath(os.fspath(path)) for path in paths]
+    given: list[str] = [os.path.abspath(os.fspath(path)) for path in paths]
     staged = [path for path in given if files.exists(_join(path))]
     if not staged:
         return []

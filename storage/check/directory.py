@@ -50,7 +50,7 @@ class Report:
     partitions: int = 0
     segments: int = 0
     bytes: int = 0
-    walks: dict[str, Walk] = field(default_factory=dict)
+    walks: dict[str, Walk] = field(default_factory=dict[str, Walk])
 
 
 class Verification:

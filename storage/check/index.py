@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Self
 
 from ...protocol.records.batch import BatchHeader
@@ -42,7 +42,7 @@ class _Entries:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.LOOKING) -> Iterator[Self]:
+    def open(cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.LOOKING) -> Generator[Self]:
         """The entries of a file, none if it is missing. StorageError if it cannot be opened."""
         try:
             source = inspect.FileSource(path, files)

@@ -77,9 +77,9 @@ class Walk:
     end_offset: int = 0
     first_offset: int = 0
     log_end: int | None = None
-    epochs: list[tuple[int, int]] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     bytes_read: int = 0
-    aborted: dict[str, list[Aborted]] = field(default_factory=dict)
+    aborted: dict[str, list[Aborted]] = field(default_factory=dict[str, list[Aborted]])
     missing: int = 0
     holes: int = 0
 

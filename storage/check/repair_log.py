@@ -43,9 +43,9 @@ class Edit:
     """What is done with one segment's log. Positions are those of the file as it is."""
 
     segment: inspect.SegmentFile
-    drops: list[tuple[int, int]] = field(default_factory=list)
-    patches: list[tuple[int, bytes]] = field(default_factory=list)
-    inserts: list[tuple[int, bytes]] = field(default_factory=list)  # in front of a position
+    drops: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    patches: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
+    inserts: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])  # in front of a position
 
     @property
     def dropped_bytes(self) -> int:
@@ -72,13 +72,17 @@ class Edit:
         return parts
 
 
+Note = tuple[str, int | None, int | None, str]
+"""(path, byte, offset, what is done there)."""
+
+
 @dataclass
 class LogPlan:
-    """`notes` say what is done, with (path, byte, offset); `removed` are whole segments that go, oldest first."""
+    """`notes` say what is done; `removed` are whole segments that go, oldest first."""
 
-    edits: list[Edit] = field(default_factory=list)
-    removed: list[inspect.SegmentFile] = field(default_factory=list)
-    notes: list[tuple[str, int | None, int | None, str]] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list[Edit])
+    removed: list[inspect.SegmentFile] = field(default_factory=list[inspect.SegmentFile])
+    notes: list[Note] = field(default_factory=list[Note])
     kept_entries: int = 0
 
     @property

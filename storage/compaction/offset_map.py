@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 try:  # Twice as fast as OpenSSL's for a short key; not every build of Python has it.
-    from _md5 import md5  # pyright: ignore[reportMissingImports]
+    from _md5 import md5  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 except ImportError:
     md5: Callable[[bytes], Any] = partial(hashlib.md5, usedforsecurity=False)
 
@@ -30,7 +30,7 @@ _SHARDS = 64
 _SHARD_SLOTS = 4096
 _FIRST_SLOTS = 509  # of each shard
 _GROWTH = 1.5
-_words = struct.Struct("=QQ").unpack
+_words: Callable[[bytes], tuple[int, int]] = struct.Struct("=QQ").unpack
 
 
 def digests(keys: Iterable[bytes]) -> bytes:
@@ -57,7 +57,7 @@ class OffsetMap:
         self._shards = min(_SHARDS, max(1, slots // _SHARD_SLOTS))
         self._room = slots // self._shards  # slots of a shard
         # Not a bytearray: that one writes its zeros, and all of it would be touched.
-        self._words = memoryview(mmap.mmap(-1, self._shards * self._room * SLOT_BYTES)).cast("Q")
+        self._words: memoryview[int] = memoryview(mmap.mmap(-1, self._shards * self._room * SLOT_BYTES)).cast("Q")
         self._counts = [0] * self._shards
         self._keys = 0
         self._resize(min(_FIRST_SLOTS, self._room))
@@ -73,7 +73,7 @@ class OffsetMap:
         start = shard * self._room * 3
         at = start + first % slots * 3
         if words[at + 2]:
-            step = 0
+            step = size = end = 0
             while words[at] != first or words[at + 1] != second:
                 if not step:
                     step = (second // self._shards % self._spread + 1) * 3
@@ -95,7 +95,7 @@ class OffsetMap:
         slots, words = self._slots, self._words
         start = shard * self._room * 3
         at = start + first % slots * 3
-        offset = words[at + 2]
+        offset: int = words[at + 2]
         if not offset or (words[at] == first and words[at + 1] == second):
             return offset - 1
         step = (second // self._shards % self._spread + 1) * 3

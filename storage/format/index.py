@@ -27,7 +27,7 @@ TIME_ENTRY_BYTES = 12
 _TIME_ENTRY = struct.Struct(">qi")
 
 
-def _rises(values: array) -> bool:
+def _rises(values: array[int]) -> bool:
     return all(map(lt, values, islice(values, 1, None)))
 
 

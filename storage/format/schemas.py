@@ -11,10 +11,9 @@ test holds both equal. All of them are Apache Kafka's layouts. Reading with thes
 
 from __future__ import annotations
 
-from construct import Struct
-
 from ...protocol.primitives import int16, int32, int64, uint32
 from ...protocol.records.schemas import ItemArray
+from ...protocol.structs import Struct
 
 OFFSET_ENTRY = Struct("relative_offset" / int32, "position" / int32)
 

@@ -188,7 +188,7 @@ class Overlay:
         known = self._folders.get(path)
         if known is False:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        names = set(self.below.list(path)) if known is None else set()
+        names = set(self.below.list(path)) if known is None else set[str]()
         for changed, there in (*self._nodes.items(), *self._folders.items()):
             if os.path.dirname(changed) == path:
                 (names.add if there not in (None, False) else names.discard)(os.path.basename(changed))

@@ -262,7 +262,7 @@ class DiskFiles:
     def _folder_mode(self) -> int:
         return permissions.folder_mode()
 
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
+    def open(self, path: str, *, create: bool = False) -> File:
         if create:
             return DiskFile(path, _created(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._file_mode()))
         return DiskFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))

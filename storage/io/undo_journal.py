@@ -19,8 +19,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, cast
 
 from ..errors import StorageError
 from .files import File, Files, Lock
@@ -58,7 +58,7 @@ class Backup:
         return name
 
     @contextlib.contextmanager
-    def _made(self) -> Iterator[File]:
+    def _made(self) -> Generator[File]:
         """The manifest, made at first. After an error nothing is saved any more, so nothing may be changed: what the
         backup holds up to there is true."""
         if self._is_broken:
@@ -244,7 +244,8 @@ class SavingFiles:
             if path in self._own:
                 _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
                 return
-            size, dropped, at = file.size(), [], 0
+            size, at = file.size(), 0
+            dropped: list[list[int | str]] = []
             for start, end in [*(part for part in parts if isinstance(part, tuple)), (file.size(), file.size())]:
                 if start > at:
                     saved = self.backup.name_for(self._relative(path), at, start)
@@ -394,10 +395,10 @@ def read_manifest(files: Files, backup: str) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     try:
         for line in files.read_bytes(path).splitlines(keepends=True):
-            told = json.loads(line) if line.endswith(b"\n") else None
+            told: Any = json.loads(line) if line.endswith(b"\n") else None
             if not isinstance(told, dict):
                 break
-            lines.append(told)
+            lines.append(cast("dict[str, Any]", told))
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error}") from error
     except ValueError:

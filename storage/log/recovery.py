@@ -74,13 +74,13 @@ class Recovered:
     epochs: list[tuple[int, int]]
     producers: Producers
     epochs_from: int = 0
-    unsynced: list[Segment] = field(default_factory=list)
-    unsynced_files: set[str] = field(default_factory=set)
+    unsynced: list[Segment] = field(default_factory=list[Segment])
+    unsynced_files: set[str] = field(default_factory=set[str])
     has_hole: bool = False
     cut_bytes: int = 0
     deleted_segments: int = 0
-    losses: list[Loss] = field(default_factory=list)
-    short: set[int] = field(default_factory=set)
+    losses: list[Loss] = field(default_factory=list[Loss])
+    short: set[int] = field(default_factory=set[int])
 
 
 def open_segments(

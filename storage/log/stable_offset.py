@@ -139,7 +139,8 @@ class Transactions:
     def oldest_besides(self, producer_id: int) -> int:
         """The producer, but this one, whose open transaction began first; -1 if there is none."""
         self.know()
-        heap, own = self._heap, []
+        heap = self._heap
+        own: list[tuple[int, int]] = []
         while heap and (heap[0][1] == producer_id or self._open.get(heap[0][1]) != heap[0][0]):
             entry = heapq.heappop(heap)
             if self._open.get(entry[1]) == entry[0]:

@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -130,7 +130,7 @@ class DataDirectory:
         Raises as `open`."""
         if not 0 <= node_id <= INT32_MAX:
             raise StorageError(f"node id {node_id} is not in 0..2147483647")
-        full_path = os.path.abspath(os.fspath(path))
+        full_path: str = os.path.abspath(os.fspath(path))
         try:
             files.make_directory(full_path)
             lock = files.lock(os.path.join(full_path, LOCK))
@@ -486,7 +486,7 @@ class DataDirectory:
             self.fail(str(error))
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watched(self) -> Generator[None]:
         """In it, an error of the disk that does not pass fails the directory, and is raised as DirectoryFailed."""
         try:
             yield

@@ -98,7 +98,7 @@ class Segment:
         self._tail_positions = array("i")
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.size_bytes = size_bytes
+        self.size_bytes: int = size_bytes
         self.is_removed = False
         self.is_doubtful = False  # its end was told, and is not so: who opens it next has to recover it
         self.created_ms = 0
@@ -186,7 +186,7 @@ class Segment:
         """Cuts the log at a batch's end. The caller counts the batches anew. OSError."""
         self._unsynced.add(LOG_SUFFIX)
         self._opened().truncate(size_bytes)
-        self.size_bytes = size_bytes
+        self.size_bytes: int = size_bytes
         self._torn = False
 
     def doubt_files(self) -> None:
