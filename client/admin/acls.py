@@ -111,7 +111,7 @@ def _pattern(pattern: PatternType, version: int) -> int:
 
 def _deleted(told: DeleteAclsResponse.DeleteAclsFilterResult) -> list[AclBinding] | ClientError:
     wrong = failure(told.error_code, told.error_message)
-    found = []
+    found: list[AclBinding] = []
     for one in told.matching_acls:
         wrong = wrong or failure(one.error_code, one.error_message)
         found.append(_binding(one, one))

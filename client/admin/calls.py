@@ -180,7 +180,7 @@ class Calls:
         options = self.cluster.options
         seconds = options.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         deadline = loop.time() + seconds
-        left = list(dict.fromkeys(keys))
+        left: list[K] = list(dict.fromkeys(keys))
         order = list(left)
         results: dict[K, R | ClientError] = {}
         failed: dict[K, ClientError] = {}

@@ -195,8 +195,8 @@ async def _replace(
     connection: Connection, wanted: Mapping[ConfigResource, Mapping[str, ConfigChange]], validate_only: bool
 ) -> dict[ConfigResource, ClientError | None]:
     answers: dict[ConfigResource, ClientError | None] = {}
-    asked = []
     cls = AlterConfigsRequest.AlterConfigsResource
+    asked: list[AlterConfigsRequest.AlterConfigsResource] = []
     for resource, entries in (await _describe(connection, wanted, None, False, False)).items():
         try:
             if isinstance(entries, ClientError):

@@ -231,9 +231,9 @@ def _offsets(
 
 def _commit_request(group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> OffsetCommitRequest:
     cls = OffsetCommitRequest.OffsetCommitRequestTopic
-    topics = []
+    topics: list[OffsetCommitRequest.OffsetCommitRequestTopic] = []
     for name, numbers in by_topic(offsets).items():
-        partitions = []
+        partitions: list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition] = []
         for number in numbers:
             told = offsets[name, number]
             told = told if isinstance(told, OffsetAndMetadata) else OffsetAndMetadata(told)

@@ -49,7 +49,7 @@ class TopicCalls:
             if validate_only and version < CREATE_VALIDATES:
                 raise UnsupportedVersion("the broker cannot only validate new topics: it is older than 0.10.2")
             answers: dict[str, CreatedTopic | ClientError] = {}
-            asked = []
+            asked: list[CreateTopicsRequest.CreatableTopic] = []
             for name in names:
                 if _takes_defaults(wanted[name]) and version < CREATE_TAKES_DEFAULTS:
                     answers[name] = UnsupportedVersion(

@@ -64,7 +64,7 @@ class TopicListing(NamedTuple):
 class PartitionDescription(NamedTuple):
     """Node ids; `leader` is -1 while there is none, `leader_epoch` -1 where it is not told (before Kafka 2.1)."""
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] - Kafka's word, which a tuple has as a method
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]

@@ -407,14 +407,14 @@ class Consumer:
         return await self._open().lookup.all(wanted, self.options.default_api_timeout_ms / 1000)
 
 
-def _topics(topics: str | Iterable[str] | None) -> list[str]:
-    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics or ()))
+def _topics(topics: str | Iterable[Any] | None) -> list[str]:
+    names: list[Any] = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics or ()))
     if topics is not None and (not names or not all(isinstance(name, str) and name for name in names)):
         raise ConfigError(f"topics are names, at least one, not {topics!r}")
     return names
 
 
-def _partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+def _partitions(partitions: Iterable[tuple[Any, Any]]) -> list[TopicPartition]:
     found: list[TopicPartition] = []
     for each in partitions:
         topic, partition = each

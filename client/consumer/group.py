@@ -83,7 +83,7 @@ class Group:
         self._nudged = asyncio.Event()  # the application came back, or something is to be looked at
         self._failure: ClientError | None = None
         self._owned: list[TopicPartition] = []
-        self._last_generation = NO_GENERATION
+        self._last_generation: int = NO_GENERATION
         self._is_gone = False  # the coordinator does not know this member any more
         self._counts: dict[str, int] | None = None  # of the leader: what its assignment was computed from
         self._followed: frozenset[str] = frozenset(topics)
@@ -160,7 +160,7 @@ class Group:
 
     def _forget(self, *, keep_id: bool) -> None:
         self._is_gone = False
-        self._last_generation = NO_GENERATION
+        self._last_generation: int = NO_GENERATION
         kept = self.membership.member_id if keep_id else ""
         self.membership = self.membership._replace(generation=NO_GENERATION, member_id=kept)
 

@@ -83,7 +83,8 @@ class OffsetLookup:
         """All of them, tried again as long as that may help. Raises NoSuchTopic, KafkaError, ConnectionLost."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        left, found = dict(wanted), {}
+        left = dict(wanted)
+        found: dict[TopicPartition, FoundOffset] = {}
 
         async def attempt() -> None:
             failure = await self._round(left, found, deadline)

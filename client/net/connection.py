@@ -29,7 +29,7 @@ from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ...protocol.messages.records.list_offsets import ListOffsetsRequest
-from ...protocol.schema import Versions, spec
+from ...protocol.schema import Versions, fields_of, spec
 from .errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 
 RESPONSE_BYTES_MAX = 100 << 20  # as Kafka bounds requests; a fetch is bounded far below by its own fields
@@ -72,7 +72,7 @@ def _api(cls: type, version: int) -> _Api:
     declared = spec(cls)
     flexible = version in declared.flexible
     answer = response_class(cls)
-    throttles = version >= THROTTLED_SINCE.get(declared.api_key, 0) and "throttle_time_ms" in answer._fields
+    throttles = version >= THROTTLED_SINCE.get(declared.api_key, 0) and "throttle_time_ms" in fields_of(answer)
     return _Api(declared.api_key, flexible, builder(cls, version), parser(answer, version), throttles)
 
 
@@ -165,7 +165,9 @@ class Connection(asyncio.BufferedProtocol):
         """Requests without an answer so far."""
         return len(self._sent)
 
-    def send(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
+    def send(
+        self, message: object, version: int | None = None, *, timeout_s: float | None = None
+    ) -> asyncio.Future[Any]:
         """Sends a request at the end of this turn of the loop, or of a pause; the future is its answer.
 
         The future fails with ConnectionLost, or RequestTimedOut after `timeout_s` (default: the connection's), which
@@ -185,11 +187,11 @@ class Connection(asyncio.BufferedProtocol):
             self._set_timer(deadline)
         return future
 
-    async def request(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> Any:
+    async def request(self, message: object, version: int | None = None, *, timeout_s: float | None = None) -> Any:
         """Sends a request and waits for its answer; see `send`."""
         return await self.send(message, version, timeout_s=timeout_s)
 
-    def post(self, message: Any, version: int | None = None) -> None:
+    def post(self, message: object, version: int | None = None) -> None:
         """Sends a request that is never answered (Produce with acks=0). Raises ConnectionLost if closed."""
         cls = type(message)
         self._queue(message, cls, self.version_of(cls) if version is None else version)
@@ -384,14 +386,15 @@ class Connection(asyncio.BufferedProtocol):
 
     async def agree(self, software: tuple[str, str], first: int = API_VERSIONS_VERSION) -> None:
         """Asks what the broker serves, first in version `first`. Raises ConnectionLost or KafkaError."""
-        version = first
-        for attempt in range(3):
+        version, attempt = first, 0
+        while True:
+            attempt += 1
             asked = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
             response = await self._send_api_versions(asked, version)
-            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0 or attempt == 3:
                 break
             offered = {api.api_key: api for api in response.api_keys}.get(spec(ApiVersionsRequest).api_key)
-            version = max(0, min(version - 1, offered.max_version)) if offered and attempt == 0 else 0
+            version = max(0, min(version - 1, offered.max_version)) if offered and attempt == 1 else 0
         if response.error_code:
             raise KafkaError(response.error_code)
         self.tells_versions = True

@@ -28,7 +28,7 @@ class Node(NamedTuple):
 class Partition(NamedTuple):
     """`leader` is a node id, -1 while there is none; `leader_epoch` -1 where brokers do not tell it."""
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] - Kafka's word, which a tuple has as a method
     leader: int
     leader_epoch: int = -1
     error: ErrorCode = ErrorCode.NONE

@@ -91,7 +91,7 @@ class Batch(Sequenced):
     def halves(self) -> list[Batch]:
         """Two batches of its records, with its times. It is itself no more to be used."""
         middle = len(self.records) // 2
-        parts = []
+        parts: list[Batch] = []
         for start, stop in ((0, middle), (middle, len(self.records))):
             part = Batch(self.queue, self.ordinal + start, self.created_s, self.deadline_s)
             part.records, part.futures = self.records[start:stop], self.futures[start:stop]

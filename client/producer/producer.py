@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from ...protocol.limits import INT64_MAX
 from ..consumer.group_offsets import GroupMetadata, OffsetAndMetadata, read_offsets
@@ -383,7 +383,7 @@ class Producer:
         await self._transactional().send_offsets(read_offsets(offsets), whose)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Producer]:
+    async def transaction(self) -> AsyncGenerator[Producer]:
         """A transaction for the body of an `async with`: committed at its end, aborted on an exception or if the commit
         fails.
 
@@ -455,12 +455,14 @@ def _factory(choice: str | Factory) -> Factory:
 
 def _bytes(given: Any, what: str) -> bytes:
     if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
+        return bytes(cast("bytes | bytearray | memoryview", given))
     raise TypeError(f"a {what} has to be bytes or None, not {type(given).__name__}: give a {what}_serializer")
 
 
 def _headers(headers: Any) -> Headers:
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs: Iterable[tuple[Any, Any]] = headers
+    if isinstance(headers, Mapping):
+        pairs = cast("Mapping[Any, Any]", headers).items()
     checked: list[tuple[str, bytes | None]] = []
     for key, value in pairs:
         if not isinstance(key, str):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from ...protocol.named_tuples import new_tuple
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ...protocol.records.new_tuple import new_tuple
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....protocol.errors import ErrorCode
 from ...consumer.group_offsets import GroupMetadata, OffsetAndMetadata
@@ -108,7 +108,7 @@ class Transactions:
             while self._events:
                 self.standing, effects = advance(self.standing, self._events.popleft())
                 for effect in effects:
-                    _PERFORM[type(effect)](self, effect)
+                    self._PERFORM[type(effect)](self, effect)
         finally:
             self._is_telling = False
             self._events.clear()
@@ -526,16 +526,15 @@ class Transactions:
             await asyncio.sleep(delay_s)
         raise self._error_now()
 
-
-_PERFORM: dict[type, Callable[[Transactions, Any], None]] = {
-    AskProducerId: Transactions._ask_producer_id,
-    AddPartitions: Transactions._add_partitions,
-    DropUnsent: Transactions._drop_unsent,
-    Drain: Transactions._drain,
-    End: Transactions._end,
-    Adopt: Transactions._adopt,
-    Rewind: Transactions._rewind,
-    Wake: Transactions._wake,
-    Settle: Transactions._settle,
-    Fail: Transactions._fail,
-}
+    _PERFORM: ClassVar[dict[type, Callable[[Transactions, Any], None]]] = {
+        AskProducerId: _ask_producer_id,
+        AddPartitions: _add_partitions,
+        DropUnsent: _drop_unsent,
+        Drain: _drain,
+        End: _end,
+        Adopt: _adopt,
+        Rewind: _rewind,
+        Wake: _wake,
+        Settle: _settle,
+        Fail: _fail,
+    }

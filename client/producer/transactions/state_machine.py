@@ -254,7 +254,7 @@ class Fail:
 Outcome = tuple[Standing, tuple[Any, ...]]
 
 
-def advance(standing: Standing, event: Any) -> Outcome:
+def advance(standing: Standing, event: object) -> Outcome:
     """What becomes of the producer at this event, and what is to be done, in order.
 
     A call of the application that does not fit raises InvalidTransactionState or TransactionFailed; anything else that
