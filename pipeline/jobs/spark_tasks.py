@@ -73,7 +73,7 @@ class Progress(NamedTuple):
             return done
         speed = text.speed(self.bytes, self.seconds)
         if self.ended:
-            return f"{done}, {speed} in {_elapsed(self.seconds)}"
+            return f"{done}, {speed} in {text.elapsed(self.seconds * 1000)}"
         return f"{done}, {speed}, {_elapsed(self.left_s or 0)} left"
 
 

@@ -221,7 +221,9 @@ def test_a_census_is_printed_and_written(
     assert pipeline([*arguments, "--report", str(place), "--plot", str(picture)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("users (1 partition, 1 segment, ")
-    assert err == ("ottla pipeline census: the plan\nottla pipeline census: 1 of 1, 1.0 MB of 1.0 MB, 2 MB/s in 0 s\n")
+    assert err == (
+        "ottla pipeline census: the plan\nottla pipeline census: 1 of 1, 977 KiB of 977 KiB, 1.91 MiB/s in 500 ms\n"
+    )
     assert [topic["topic"] for topic in json.loads(place.read_text())["topics"]] == ["users"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     ((master, conf),) = jobs.sessions

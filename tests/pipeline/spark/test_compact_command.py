@@ -17,6 +17,7 @@ from ottla.pipeline.jobs import spark_tasks
 from ottla.pipeline.jobs.compact.steps import Buckets
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla.protocol.text import size as size_text
 from ottla.storage.config import LogConfig
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
@@ -124,8 +125,8 @@ def test_a_dry_run_then_a_run_then_nothing_is_left_to_do(
     out, err = capsys.readouterr()
     assert [disk_contents(path) for path in folders] == before and err == ""
     assert out == (
-        f"{OFFSETS}: 2 of 2 partitions would be compacted: {size * 4 / 5000:.1f} kB read and written anew, "
-        f"of {size / 1000:.1f} kB in 10 segments\n"
+        f"{OFFSETS}: 2 of 2 partitions would be compacted: {size_text(size * 4 // 5)} read and written anew, "
+        f"of {size_text(size)} in 10 segments\n"
     )
     assert pipeline(["compact", str(data), "--report", str(tmp_path / "report.json")]) == 0
     out, err = capsys.readouterr()

@@ -66,7 +66,7 @@ def test_a_line_now_and_then_elsewhere() -> None:
     assert [line.split(", ")[2] for line in out.getvalue().splitlines()] == [
         "10 MiB/s",
         "4.95 MiB/s",
-        "9.8 MiB/s in 10 s",
+        "9.8 MiB/s in 10.2 s",
     ]
     out.close()
     meter(ALL)
