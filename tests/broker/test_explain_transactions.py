@@ -12,7 +12,7 @@ from ottla.broker.transactions.records import transaction_tombstone
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
-from ottla.tools.explain import transactions
+from ottla.tools.explain import transactions, transactions_command
 from ottla.tools.explain.command import explain
 from ottla.tools.explain.coordinators import Coordinators, standing
 from ottla.tools.explain.transaction_history import OPEN, InPartition
@@ -409,7 +409,8 @@ def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: p
                 log.marker(7, 0)
         return read(directory)
 
-    monkeypatch.setattr(transactions, "read_directory", reading)
+    for module in (transactions, transactions_command):
+        monkeypatch.setattr(module, "read_directory", reading)
     (of,) = only(run, log.directory)["transactions"]
     assert len(times) == 2
     assert of["standing"]["kind"] == {"begins": "ongoing", "ends": "ending"}[what]
