@@ -21,13 +21,13 @@ from ...storage.errors import StorageError
 from ...storage.format.partition_metadata import encode_id
 from ...storage.io.memory import MemoryFiles
 from ..errors import CODES, Refused, code_of
+from ..futures import settled
 from ..groups.resets import SCENARIOS, Reset
 from ..groups.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.subscription import partitions_of, topics_of
 from ..logs import get_logger
 from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER
-from ..replica.partition import settled
 from . import acl_entries, config_changes, group_offsets, snapshots
 from .clock import ClockControl
 from .snapshots import Snapshot
@@ -306,7 +306,7 @@ class Operations:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.index} has no leader")
         records = [record._replace(offset=delta) for delta, (_, record) in enumerate(run)]
         data = batch.build(records)
-        appended = await settled_of(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.turns))
+        appended = await settled(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.turns))
         for delta, (position, _) in enumerate(run):
             offsets[position] = appended.base_offset + delta
 
@@ -472,11 +472,6 @@ class Operations:
                             )
                         )
         return found
-
-
-async def settled_of(submitted: Any) -> Any:
-    """What an append came to in the end."""
-    return await settled(submitted) if isinstance(submitted, asyncio.Future) else submitted
 
 
 def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, batch.Record]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode
@@ -38,12 +39,19 @@ class NotLed(Refused):
         self.partition = partition
 
 
-async def settled(submitted: Appended | asyncio.Future[Any]) -> Appended:
-    """What an append came to in the end. A future is of work in several turns, of the sync that covers what was
-    appended, or of the one behind the other. Raises what the append raises."""
-    while isinstance(submitted, asyncio.Future):
-        submitted = await submitted
-    return submitted
+def _pass_on(result: asyncio.Future[Appended], ended: asyncio.Future[Any]) -> None:
+    """Ends `result` as `ended`, or as the sync that `ended` returned."""
+    if result.done():  # a waiter was cancelled
+        return
+    if ended.cancelled():
+        result.cancel()
+    elif (error := ended.exception()) is not None:
+        result.set_exception(error)
+        result.exception()  # all clients that waited may be gone
+    elif isinstance(appended := ended.result(), asyncio.Future):
+        appended.add_done_callback(partial(_pass_on, result))
+    else:
+        result.set_result(appended)
 
 
 class Partition:
@@ -113,12 +121,12 @@ class Partition:
             raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
         return self._syncs
 
-    def append(self, records: Records, now_ms: int, produce_version: int) -> Appended | asyncio.Future[Any]:
+    def append(self, records: Records, now_ms: int, produce_version: int) -> Appended | asyncio.Future[Appended]:
         """Appends what a client sent, here and now; the future is of its sync. Raises what `PartitionLog.append`
         raises."""
-        return self._adopt(
-            validate.prepare(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset), now_ms
-        )
+        log = self.log
+        prepared = validate.prepare(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
+        return self._adopt(log, prepared, now_ms)
 
     def submit(
         self,
@@ -128,38 +136,41 @@ class Partition:
         turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None = None,
         compares_log_start: bool = False,
-    ) -> Appended | asyncio.Future[Any]:
+    ) -> Appended | asyncio.Future[Appended]:
         """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
 
-        Appends keep the order in which they were submitted. The task ends its work even if nobody awaits it any more,
-        as for a client that wants no answer and is gone. The result is for `settled`, which may wait for a sync too.
-        Raises, or the future does, what `PartitionLog.append` raises.
+        Appends keep the order in which they were submitted. The task ends its work even if the client is gone, as after
+        a request with acks=0. The future is done when the sync that the append waits for has ended. Raises, or the
+        future does, what `PartitionLog.append` raises.
 
         `guard` is from `verify`, or a future of it while the coordinator's answer is awaited, behind which the append
         waits, and whose error is the append's; without one a batch of a transaction may begin it. `compares_log_start`
         is as in `PartitionLog.append_prepared`.
         """
         if self._last is None and not isinstance(guard, asyncio.Future):
-            steps = validate.preparing(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset)
-            try:
-                next(steps)
-            except StopIteration as done:
+            log = self.log
+            prepared = validate.prepare_in_one_step(
+                records, log.config.rules, now_ms, produce_version, log.log_end_offset
+            )
+            if prepared is not None:
                 try:
-                    return self._adopt(done.value, now_ms, guard, compares_log_start)
+                    return self._adopt(log, prepared, now_ms, guard, compares_log_start)
                 except DuplicateSequence as refused:
-                    return self._begin(self._find_copy(done.value.header, refused, turns))
-            steps.close()
+                    return self._begin(self._find_copy(prepared.header, refused, turns))
         # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
         later = self._append_later(
             self._last, bytearray(records), now_ms, produce_version, turns, guard, compares_log_start
         )
         return self._begin(later)
 
-    def _begin(self, later: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Takes up work behind which all later appends of this partition wait; it does not wait for syncs."""
-        self._last = asyncio.get_running_loop().create_task(later)
+    def _begin(self, later: Coroutine[Any, Any, Appended | asyncio.Future[Appended]]) -> asyncio.Future[Appended]:
+        """Starts work that all later appends of this partition wait for; they do not wait for its sync."""
+        loop = asyncio.get_running_loop()
+        self._last = loop.create_task(later)
         self._last.add_done_callback(self._done)
-        return self._last
+        result: asyncio.Future[Appended] = loop.create_future()
+        self._last.add_done_callback(partial(_pass_on, result))
+        return result
 
     async def _append_later(
         self,
@@ -170,7 +181,7 @@ class Partition:
         turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None,
         compares_log_start: bool,
-    ) -> Appended | asyncio.Future[Any]:
+    ) -> Appended | asyncio.Future[Appended]:
         if before is not None:
             await asyncio.wait([before])
         if isinstance(guard, asyncio.Future):
@@ -182,13 +193,13 @@ class Partition:
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            return self._adopt(prepared, now_ms, guard, compares_log_start)
+            return self._adopt(self.log, prepared, now_ms, guard, compares_log_start)
         except DuplicateSequence as refused:
             return await self._find_copy(prepared.header, refused, turns)
 
     async def _find_copy(
         self, header: BatchHeader, refused: DuplicateSequence, turns: TakesTurns
-    ) -> Appended | asyncio.Future[Any]:
+    ) -> Appended | asyncio.Future[Appended]:
         """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
         log = self.log
         scan = log.duplicate_scan(header)
@@ -202,14 +213,17 @@ class Partition:
         return self.syncs.after(self.log.answer_copy(found, refused))
 
     def _adopt(
-        self, prepared: Prepared, now_ms: int, guard: Guard | None = None, compares_log_start: bool = False
-    ) -> Appended | asyncio.Future[Any]:
+        self,
+        log: PartitionLog,
+        prepared: Prepared,
+        now_ms: int,
+        guard: Guard | None = None,
+        compares_log_start: bool = False,
+    ) -> Appended | asyncio.Future[Appended]:
         if self._missed is not None and prepared.headers:
-            self._missed.check(prepared.header, self.log)
+            self._missed.check(prepared.header, log)
         try:
-            appended = self.log.append_prepared(
-                prepared, now_ms=now_ms, guard=guard, compares_log_start=compares_log_start
-            )
+            appended = log.append_prepared(prepared, now_ms=now_ms, guard=guard, compares_log_start=compares_log_start)
         except StorageError:
             if prepared.headers:
                 self.missed.note(prepared.header)
@@ -225,7 +239,7 @@ class Partition:
             self._missed = Missed()
         return self._missed
 
-    def appended(self, appended: Appended) -> Appended | asyncio.Future[Any]:
+    def appended(self, appended: Appended) -> Appended | asyncio.Future[Appended]:
         """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,
         for which the future waits."""
         syncs = self._syncs
@@ -257,7 +271,7 @@ class Partition:
         coordinator_epoch: int,
         now_ms: int,
         transaction_version: int = 0,
-    ) -> Appended | asyncio.Future[Any]:
+    ) -> Appended | asyncio.Future[Appended]:
         """Ends a producer's transaction here, at once: it waits for no append, and one that takes several turns finds
         its transaction over. The future is of the sync. Raises what `PartitionLog.append_marker` raises."""
         return self.appended(

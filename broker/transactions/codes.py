@@ -5,15 +5,7 @@ An API's clients learned of PRODUCER_FENCED (KIP-588) and of TRANSACTION_ABORTAB
 
 from __future__ import annotations
 
-import asyncio
-
 from ...protocol.errors import ErrorCode
-from .state import Answer
-
-
-async def settled(answer: Answer | asyncio.Future[Answer]) -> Answer:
-    """The coordinator's answer, which may wait for a sync."""
-    return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def known(error: ErrorCode, *, fenced: bool = True, abortable: bool = True) -> ErrorCode:

@@ -565,16 +565,12 @@ def _loaded(log: Iterable[records.Record]) -> list[Transaction]:
 
 
 def _when_settled(submitted: asyncio.Future[Any], done: Callable[[BaseException | None], None]) -> None:
-    """Calls back on the loop with what went wrong, or None, when the future, or the one that it gives, has ended."""
+    """Calls back on the loop with the error of the future, or None, when it is done."""
 
     def ended(future: asyncio.Future[Any]) -> None:
         if future.cancelled():
             done(asyncio.CancelledError())
-        elif future.exception() is not None:
-            done(future.exception())
-        elif isinstance(result := future.result(), asyncio.Future):
-            result.add_done_callback(ended)
         else:
-            done(None)
+            done(future.exception())
 
     submitted.add_done_callback(ended)

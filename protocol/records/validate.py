@@ -2,10 +2,9 @@
 
 Owns Kafka's rules for what one client sends for one partition: shape, size, CRC, offsets, codec, keys, timestamps
 (KIP-32, KIP-98, KIP-110, KIP-467, KIP-937), and rebuilds the records where the topic wants another codec or format.
-Here is the way of one v2 batch (its rules are in validate_batch.py); sets of the
-older formats, which Produce v0-v2 carry, are in validate_legacy.py. It knows no
-producer state and no clock: the time is an argument. How releases differ is in `Rules`; which code an older release
-answers for the same fault is the caller's table.
+The rules for one v2 batch are in validate_batch.py, those for sets of the older formats, which Produce v0-v2 carry, in
+validate_legacy.py. It knows no producer state and no clock: the time is an argument. How releases differ is in `Rules`;
+which code an older release answers for the same fault is the caller's table.
 
 Every record of a batch is checked whole, as Kafka checks it: count, lengths, headers, timestamps, keys of compacted
 topics; a record that a consumer cannot decode would stop every consumer of its partition for ever. A compressed batch
@@ -13,13 +12,13 @@ is decompressed within a bound, and its offset deltas are checked, too. `walk.wh
 nothing is refused; `examining` says what is wrong with the others, and is for batches that are written anew. Where
 `Rules.walk_records` is False (ottla.validate.records=false) the header is trusted instead, for clients that are.
 
-Nothing takes long at a stretch: `preparing` is cut into steps of at most STEP_RECORDS records. Walking touches a few
-bytes of each record, so the bytes of a step do not count there.
+There are two paths, and `decide` chooses: the fast path checks a batch and returns; `slow_path_steps` do everything
+else. Nothing takes long at a stretch: a step has at most STEP_RECORDS records. Walking touches a few bytes of each
+record, so the bytes of a step do not count there.
 """
 
 from __future__ import annotations
 
-import struct
 from functools import partial
 from typing import NamedTuple
 
@@ -43,18 +42,30 @@ from .validate_batch import (
     rebuilding,
 )
 
-__all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", "prepare", "preparing"]
+__all__ = [
+    "MessageTooLarge",
+    "Prepared",
+    "Rules",
+    "UnsupportedCodec",
+    "place",
+    "prepare",
+    "prepare_in_one_step",
+    "preparing",
+]
 
-_BASE_AND_LENGTH = struct.Struct(">qi")
-_TOO_LARGE = -2  # no highest timestamp is below -1
+
+class Decision(NamedTuple):
+    """The path that records take: the fast path has ended where there is a `prepared`; else `slow_path_steps` go on
+    from what was checked."""
+
+    prepared: Prepared | None
+    header: BatchHeader | None = None
+    """Of the one batch that the records are, with its CRC and its fields checked; None if nothing is checked yet."""
+    is_large: bool = False
+    """The records of the batch take more than a step when they are decompressed, or they are damaged."""
 
 
-class _Begun(NamedTuple):
-    """A batch that the quick way does not lead through."""
-
-    header: BatchHeader
-    large: bool
-    """Its records are more than a step when they are decompressed, or they are damaged."""
+_UNCHECKED = Decision(None)
 
 
 def prepare(
@@ -69,11 +80,23 @@ def prepare(
     InvalidRecords (InvalidTimestamps, WrongBatches), MessageTooLarge, UnsupportedCodec, UnsupportedForFormat,
     Unwritable; then nothing was changed.
     """
-    version = rules.produce_version if produce_version is None else produce_version
-    begun = _begin(records, rules, now_ms, version)
-    if type(begun) is Prepared:
-        return begun
-    return run(_going_on(records, begun, rules, now_ms, version, base_offset))  # pyright: ignore[reportArgumentType]
+    return run(preparing(records, rules, now_ms, produce_version, base_offset))
+
+
+def prepare_in_one_step(
+    records: Buffer, rules: Rules, now_ms: int, produce_version: int, base_offset: int = 0
+) -> Prepared | None:
+    """As `prepare`; None if it takes more than one step. Then nothing was changed, and `preparing` does it."""
+    decision = decide(records, rules, now_ms, produce_version)
+    if decision.prepared is not None:
+        return decision.prepared
+    steps = slow_path_steps(records, decision, rules, now_ms, produce_version, base_offset)
+    try:
+        next(steps)
+    except StopIteration as done:
+        return done.value
+    steps.close()
+    return None
 
 
 def preparing(
@@ -81,10 +104,10 @@ def preparing(
 ) -> Steps[Prepared]:
     """As `prepare`, in steps. The records must not change in between."""
     version = rules.produce_version if produce_version is None else produce_version
-    begun = _begin(records, rules, now_ms, version)
-    if isinstance(begun, Prepared):
-        return begun
-    return (yield from _going_on(records, begun, rules, now_ms, version, base_offset))
+    decision = decide(records, rules, now_ms, version)
+    if decision.prepared is not None:
+        return decision.prepared
+    return (yield from slow_path_steps(records, decision, rules, now_ms, version, base_offset))
 
 
 def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
@@ -99,40 +122,61 @@ def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
     return new_tuple(Prepared, (buffer, header, prepared.log_append_time_ms, base_offset, (header,), None))
 
 
-# --- the batch
+# --- the two paths
 
 
-def _begin(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> Prepared | _Begun | None:
-    """The quick way: one v2 batch to be stored as it is, of which no record needs a closer look.
-
-    Where it leads nowhere: the one batch, its header checked; or None if nothing has been checked yet.
+def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> Decision:
+    """Takes the fast path as far as it leads: one v2 batch that is stored as it is, all of whose records are checked in
+    one step and refused by no rule. Most batches are. Raises as `prepare` for what the request's version, the CRC or
+    the header refuse.
     """
     size = len(records)
     if size < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
-        return None
+        return _UNCHECKED
     try:
         header = batch.read_header(records, whole=False)
     except CorruptRecords:  # a length that no v2 batch has, which the request's version is checked before
-        return None
+        return _UNCHECKED
     if header.size_bytes != size:
-        return None
+        return _UNCHECKED
+    codec = header.codec
     if produce_version < 7:
-        _check_version(header.codec, produce_version)
+        _check_version(codec, produce_version)
     check_whole(records, 0, header, rules)
     check_header(header, rules)
-    if not _may_stay(header, rules):
-        return _Begun(header, False)
-    max_timestamp = _look(records, header, rules, now_ms)
-    if max_timestamp is None or max_timestamp == _TOO_LARGE:
-        return _Begun(header, max_timestamp is not None)
-    return _finish(writable(records, size), header, max_timestamp, rules, now_ms)
+    if not _is_kept(header, codec, rules):
+        return Decision(None, header)
+    if _is_trusted(rules):
+        lowest, highest = header.base_timestamp, header.max_timestamp
+    else:
+        count = header.record_count
+        if count > STEP_RECORDS or (codec and size > STEP_BYTES):
+            return Decision(None, header)
+        if codec:
+            bound = rules.max_decompressed_bytes
+            try:
+                data = batch.payload(records, 0, header, max_bytes=bound if bound < STEP_BYTES else STEP_BYTES)
+            except InvalidRecords:
+                return Decision(None, header, is_large=True)
+        else:
+            data = memoryview(records)[batch.HEADER_BYTES :]
+        walk.check_count(data, count)
+        keyed = rules.compacted
+        position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, INT64_MIN, INT64_MAX, keyed)
+        if found < count or position != len(data) or (codec and not numbered):
+            return Decision(None, header)  # `examining` raises what is wrong
+        lowest, highest = header.base_timestamp + low, header.base_timestamp + high
+    if not _is_in_range(lowest, highest, rules, now_ms):
+        return Decision(None, header)
+    return new_tuple(Decision, (_sealed(writable(records, size), header, highest, rules, now_ms), None, False))
 
 
-def _going_on(
-    records: Buffer, begun: _Begun | None, rules: Rules, now_ms: int, produce_version: int, base_offset: int
+def slow_path_steps(
+    records: Buffer, decision: Decision, rules: Rules, now_ms: int, produce_version: int, base_offset: int
 ) -> Steps[Prepared]:
-    """Everything else, in steps."""
-    header, large = (None, False) if begun is None else begun
+    """Everything else, in steps: sets of older formats, batches that are written anew, large ones, and those of which
+    something is refused."""
+    header = decision.header
     if header is None:
         if produce_version >= 3:
             header = only_batch(records, produce_version)
@@ -145,7 +189,62 @@ def _going_on(
         else:
             check_whole(records, 0, header, rules)
         check_header(header, rules)
-    return (yield from _preparing_batch(records, header, large, rules, now_ms, base_offset))
+    source = header.codec
+    target = source if rules.compression is None else rules.compression
+    max_timestamp, buffer = header.max_timestamp, None
+    is_trusted = _is_trusted(rules) and _is_kept(header, source, rules)
+    if not is_trusted or not _is_in_range(header.base_timestamp, max_timestamp, rules, now_ms):
+        opened = partial(batch.payload, records, 0, header)
+        data = yield from inflating(opened, header, rules.max_decompressed_bytes, large=decision.is_large)
+        findings = yield from examining(data, header, rules, now_ms)
+        max_timestamp = findings.max_timestamp
+        if rules.target_magic < batch.MAGIC:
+            found = messages(data, header)
+            return (yield from set_writer.writing(found, target, source, rules, now_ms, base_offset))
+        if source != target or (source and not findings.consecutive):
+            buffer = yield from rebuilding(data, header, findings, target, rules)
+            header = batch.read_header(buffer)
+    if buffer is None:
+        buffer = writable(records, header.size_bytes)
+    if header.size_bytes > CHECKSUM_BYTES:
+        return (yield partial(_sealed, buffer, header, max_timestamp, rules, now_ms))
+    return _sealed(buffer, header, max_timestamp, rules, now_ms)
+
+
+def _is_kept(header: BatchHeader, codec: int, rules: Rules) -> bool:
+    """Whether the batch may be stored as it is without a look at each record."""
+    if rules.target_magic != batch.MAGIC or header.attributes & batch.LOG_APPEND_TIME_BIT:
+        return False
+    return rules.compression is None or rules.compression == codec
+
+
+def _is_trusted(rules: Rules) -> bool:
+    """Whether the header stands for the records, which are not walked."""
+    return not rules.walk_records and not rules.compacted
+
+
+def _is_in_range(lowest: int, highest: int, rules: Rules, now_ms: int) -> bool:
+    return rules.log_append_time or not may_be_out_of_range(lowest, highest, rules, now_ms)
+
+
+def _sealed(
+    buffer: bytearray | memoryview, header: BatchHeader, max_timestamp: int, rules: Rules, now_ms: int
+) -> Prepared:
+    """Put in what the broker decides. This is where a buffer is changed, after everything that may be refused."""
+    append_time_ms = -1
+    if rules.log_append_time:
+        attributes = header.attributes | batch.LOG_APPEND_TIME_BIT
+        max_timestamp = append_time_ms = now_ms
+    else:
+        attributes = header.attributes & ~batch.LOG_APPEND_TIME_BIT
+        if max_timestamp < NO_TIMESTAMP:
+            max_timestamp = NO_TIMESTAMP
+    if attributes != header.attributes or max_timestamp != header.max_timestamp:
+        header = batch.reseal(buffer, attributes=attributes, max_timestamp=max_timestamp)
+    return new_tuple(Prepared, (buffer, header, append_time_ms, 0, (header,), None))
+
+
+# --- what a batch is
 
 
 def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
@@ -184,95 +283,3 @@ def _check_version(codec: int, produce_version: int) -> None:
         if codec > Codec.ZSTD:
             raise Undecodable(f"codec {codec} is unknown")
         raise UnsupportedCodec(f"zstd needs Produce v7, this is v{produce_version}")
-
-
-def _may_stay(header: BatchHeader, rules: Rules) -> bool:
-    """Whether the batch may be stored as it is without a look at each record."""
-    if rules.target_magic != batch.MAGIC or header.attributes & batch.LOG_APPEND_TIME_BIT:
-        return False
-    return rules.compression is None or rules.compression == header.codec
-
-
-def _finish(
-    buffer: bytearray | memoryview,
-    header: BatchHeader,
-    max_timestamp: int,
-    rules: Rules,
-    now_ms: int,
-) -> Prepared:
-    """Put in what the broker decides. This is where a buffer is changed, after everything that may be refused."""
-    append_time_ms = -1
-    if rules.log_append_time:
-        attributes = header.attributes | batch.LOG_APPEND_TIME_BIT
-        max_timestamp = append_time_ms = now_ms
-    else:
-        attributes = header.attributes & ~batch.LOG_APPEND_TIME_BIT
-    if attributes != header.attributes or max_timestamp != header.max_timestamp:
-        header = batch.reseal(buffer, attributes=attributes, max_timestamp=max_timestamp)
-    return new_tuple(Prepared, (buffer, header, append_time_ms, 0, (header,), None))
-
-
-# --- the records
-
-
-def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> int | None:
-    """The quick way through a small batch in which nothing needs to be decoded: its highest timestamp.
-
-    None where a record may be refused, where the offsets of a compressed batch have to be written anew, or where it
-    would take more than a step; _TOO_LARGE where it would when it is decompressed.
-    """
-    if not rules.walk_records and not rules.compacted:
-        lowest, highest = header.base_timestamp, header.max_timestamp
-    else:
-        count = header.record_count
-        if count > STEP_RECORDS:
-            return None
-        if header.codec:
-            if header.size_bytes > STEP_BYTES:
-                return None
-            bound = rules.max_decompressed_bytes
-            try:
-                data = batch.payload(records, 0, header, max_bytes=bound if bound < STEP_BYTES else STEP_BYTES)
-            except InvalidRecords:  # too much for one step, or damaged: `_going_on` tells
-                return _TOO_LARGE
-        else:
-            data = memoryview(records)[batch.HEADER_BYTES :]
-        walk.check_count(data, count)
-        keyed = rules.compacted
-        position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, INT64_MIN, INT64_MAX, keyed)
-        if found < count or position != len(data) or (header.codec and not numbered):
-            return None  # `examining` raises what is wrong
-        lowest, highest = header.base_timestamp + low, header.base_timestamp + high
-    if not rules.log_append_time and may_be_out_of_range(lowest, highest, rules, now_ms):
-        return None
-    return highest if highest > NO_TIMESTAMP else NO_TIMESTAMP
-
-
-def _preparing_batch(
-    records: Buffer, header: BatchHeader, large: bool, rules: Rules, now_ms: int, base_offset: int
-) -> Steps[Prepared]:
-    source = header.codec
-    target = source if rules.compression is None else rules.compression
-    data: bytes | memoryview = b""
-    max_timestamp: int | None = None
-    buffer: bytearray | memoryview | None = None
-    trusted = not rules.walk_records and not rules.compacted and _may_stay(header, rules)
-    if trusted:
-        max_timestamp = _look(records, header, rules, now_ms)
-    if max_timestamp is None:
-        data = yield from inflating(
-            partial(batch.payload, records, 0, header), header, rules.max_decompressed_bytes, large=large
-        )
-        findings = yield from examining(data, header, rules, now_ms)
-        max_timestamp = findings.max_timestamp
-        if rules.target_magic < batch.MAGIC:
-            found = messages(data, header)
-            return (yield from set_writer.writing(found, target, source, rules, now_ms, base_offset))
-        if source != target or (source and not findings.consecutive):
-            buffer = yield from rebuilding(data, header, findings, target, rules)
-            header = batch.read_header(buffer)
-    if buffer is None:
-        buffer = writable(records, header.size_bytes)
-    if header.size_bytes > CHECKSUM_BYTES:
-        return (yield partial(_finish, buffer, header, max_timestamp, rules, now_ms))
-    return _finish(buffer, header, max_timestamp, rules, now_ms)

@@ -31,7 +31,7 @@ from ....storage.partition_log import Appended
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...metadata.topics import INTERNAL_TOPICS
-from ...replica.partition import NotLed, Partition, settled
+from ...replica.partition import NotLed, Partition
 from ..leaders import endpoints_of, tell_leader
 from .partition_verification import Gate, Unverified, producer_id_of
 from .produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
@@ -65,7 +65,7 @@ class _Later(NamedTuple):
     answers: list[Answer]
     position: int
     partition: Partition
-    submitted: asyncio.Future[Any]
+    submitted: asyncio.Future[Appended]
     sent: Sent | None
 
 
@@ -157,7 +157,7 @@ async def _settle(later: _Later, context: RequestContext) -> bool:
     answers, position, partition, submitted, sent = later
     index = answers[position].index
     try:
-        appended = await settled(submitted)
+        appended = await submitted
     except Exception as error:
         answers[position] = _refusal(index, partition, error, context, sent)
         return False

@@ -8,7 +8,8 @@ from __future__ import annotations
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ...context import RequestContext, handles
-from ...transactions.codes import known, settled
+from ...futures import settled
+from ...transactions.codes import known
 
 FENCED_SINCE = 2
 ABORTABLE_SINCE = 4

@@ -22,8 +22,9 @@ from ....protocol.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from ...context import RequestContext, handles
+from ...futures import settled
 from ...metadata.topics import INTERNAL_TOPICS
-from ...transactions.codes import known, settled
+from ...transactions.codes import known
 from ...transactions.state import Answer, Partition
 
 FENCED_SINCE = 2

@@ -9,8 +9,9 @@ from __future__ import annotations
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.transactions.end_txn import EndTxnRequest, EndTxnResponse
 from ...context import RequestContext, handles
+from ...futures import settled
 from ...metadata.features import OWN_EPOCH_SINCE
-from ...transactions.codes import known, settled
+from ...transactions.codes import known
 
 FENCED_SINCE = 2
 ABORTABLE_SINCE = 4

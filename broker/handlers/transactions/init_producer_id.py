@@ -13,7 +13,8 @@ from ....protocol.errors import ErrorCode
 from ....protocol.messages.transactions.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
-from ...transactions.codes import known, settled
+from ...futures import settled
+from ...transactions.codes import known
 from ...transactions.state import Answer
 
 FENCED_SINCE = 4

@@ -14,9 +14,10 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ...context import RequestContext, handles
+from ...futures import settled
 from ...groups.offsets import CommittedOffset, Partition
 from ...metadata.topics import GROUP_OFFSETS_TOPIC
-from ...transactions.codes import known, settled
+from ...transactions.codes import known
 from ..groups.commits import COMMITS_AT_ONCE, JUDGED, commit_refusal, refused_first
 
 LOADING_SINCE = 2  # clients before KAFKA-7296 stumble over COORDINATOR_LOAD_IN_PROGRESS

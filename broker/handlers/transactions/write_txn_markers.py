@@ -8,7 +8,6 @@ CLUSTER_ACTION or ALTER on the cluster.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
@@ -17,7 +16,6 @@ from ....storage.partition_log import Appended
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...metadata.topics import GROUP_OFFSETS_TOPIC
-from ...replica.partition import settled
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -39,7 +37,7 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestCon
             {one.producer_id: {place: refused.code for place in _places(one)} for one in request.markers}, context
         )
     codes: Codes = {}
-    later: list[tuple[Marker, Place, asyncio.Future[Any]]] = []
+    later: list[tuple[Marker, Place, asyncio.Future[Appended]]] = []
     for marker in request.markers:
         of_producer = codes.setdefault(marker.producer_id, {})
         if context.is_due():
@@ -59,7 +57,7 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestCon
                 _written(marker, place, context)
     for marker, place, submitted in later:
         try:
-            await settled(submitted)
+            await submitted
         except Exception as error:
             codes[marker.producer_id][place] = code_of(error)
         else:
@@ -78,7 +76,7 @@ def _places(marker: Marker) -> list[Place]:
     return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
 
 
-def _write(marker: Marker, place: Place, context: RequestContext) -> Appended | asyncio.Future[Any]:
+def _write(marker: Marker, place: Place, context: RequestContext) -> Appended | asyncio.Future[Appended]:
     partition = context.broker.topics.partition(*place)
     if context.node_id not in partition.replicas:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -65,22 +65,6 @@ async def test_each_step_of_an_end_waits_for_the_one_before() -> None:
     assert world.disk.syncs == []
 
 
-async def test_a_future_may_give_another_one() -> None:
-    """As of an append that takes several turns and then waits for a sync."""
-    world = World()
-    owner = begun(world, A)
-    world.disk.slow = {"t"}
-    world.end(owner)
-    _, outer = world.disk.syncs.pop()
-    inner = asyncio.get_running_loop().create_future()
-    outer.set_result(inner)
-    await asyncio.sleep(0)
-    assert world.state() == "PrepareCommit"
-    inner.set_result(None)
-    await asyncio.sleep(0)
-    assert world.state() == "CompleteCommit"
-
-
 async def test_a_client_that_hangs_up_is_not_waited_for() -> None:
     world = World()
     world.disk.slow = {"log"}

@@ -28,11 +28,11 @@ import pytest
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
+from ottla.broker.futures import settled
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.network import router
 from ottla.broker.replica.flush import Durability
-from ottla.broker.replica.partition import settled
 from ottla.broker.transactions.state import Answer, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
