@@ -7,10 +7,15 @@ expression over a client id chosen for it could block the event loop for minutes
 
 from __future__ import annotations
 
+import re
+
 import re2
 
 LENGTH_MAX = 1000
 """Characters of an expression. RE2's time grows with the expression's size as well."""
+
+_REPETITION = re.compile(r"\{(?:0|[1-9][0-9]*)(?:,(?:0|[1-9][0-9]*)?)?\}")
+_LONG_COUNT = re.compile("[1-9][0-9]{9,}")
 
 
 class BadPattern(ValueError):
@@ -27,6 +32,9 @@ class Pattern:
         options.log_errors = False  # RE2 writes them to stderr
         options.never_capture = True  # groups need RE2's slower automaton, and nothing reads them
         try:
+            bounded = _with_bounded_counts(pattern)
+            if bounded != pattern:
+                re2.compile(bounded.encode(), options)
             self._compiled = re2.compile(pattern.encode(), options)
         except UnicodeEncodeError as error:
             raise BadPattern(f"the expression is not valid Unicode: {error.reason}") from error
@@ -37,3 +45,13 @@ class Pattern:
     def fullmatch(self, text: str) -> bool:
         """Returns whether the expression matches the whole text."""
         return self._compiled.fullmatch(text.encode()) is not None
+
+
+def _with_bounded_counts(pattern: str) -> str:
+    """Returns the expression with counts of 10 digits or more as 999999999.
+
+    RE2 refuses a count above 1000, but reads `{` before one of 10 digits as a character, where RE2/J refuses the
+    expression. Whether the braces repeat at all (they do not in a class, after a backslash or between \\Q and \\E) is
+    left to RE2.
+    """
+    return _REPETITION.sub(lambda found: _LONG_COUNT.sub("999999999", found[0]), pattern)

@@ -126,6 +126,30 @@ def test_malformed_expression_is_refused(pattern: str) -> None:
         Pattern(pattern)
 
 
+@each(
+    "pattern", "a{9999999999} a{99999999999} a{99999999999,} a{2,99999999999} (a|b){99999999999}? {99999999999}".split()
+)
+def test_repeat_count_beyond_an_integer_is_refused(pattern: str) -> None:
+    with pytest.raises(BadPattern, match="repetition"):
+        Pattern(pattern)
+
+
+@each(
+    ("pattern", "text"),
+    [
+        ("[{99999999999}]+", "{9}"),
+        ("\\{99999999999}", "{99999999999}"),
+        ("\\Qa{99999999999}\\E", "a{99999999999}"),
+        ("a{099999999999}", "a{099999999999}"),
+        ("a{2,099999999999}", "a{2,099999999999}"),
+        ("a{99999999999", "a{99999999999"),
+        ("a{,99999999999}", "a{,99999999999}"),
+    ],
+)
+def test_long_number_that_is_no_repeat_count_matches_itself(pattern: str, text: str) -> None:
+    assert Pattern(pattern).fullmatch(text)
+
+
 @pytest.mark.parametrize("pattern", ["a" * 1001, "(?:a{1000}){1000}", "((a{50}){50}){50}", "\\pL{1000}"])
 def test_large_expression_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
