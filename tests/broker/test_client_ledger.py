@@ -425,6 +425,7 @@ class BrokenFiles(DiskFiles):
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         opened = super().open(path, create=create)
+        assert isinstance(opened, DiskFile)
         if self.step == "write":
             opened.__class__ = _BrokenFile
         return opened

@@ -65,7 +65,6 @@ ELSEWHERE = {
     "Closed": "becomes an exchange without an answer, and is listed so",
     "TopologyError": "is told to who steers the broker, not to a client",
     "Refusal": "is an answer of the control plane",
-    "Misfit": "is an answer of the control plane, with one line",
 }
 
 

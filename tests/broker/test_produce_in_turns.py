@@ -82,7 +82,7 @@ class Watch:
 
         def examining(view: Any, position: int, *arguments: Any) -> Any:
             seen, end = examine(view, position, *arguments)
-            self.note("examine", 0, seen.count)  # a few bytes of each
+            self.note("examine", 0, seen.records)  # a few bytes of each
             return seen, end
 
         monkeypatch.setattr(zlib, "crc32", summing)

@@ -141,6 +141,7 @@ class CountingFiles(DiskFiles):
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         file = super().open(path, create=create)
+        assert isinstance(file, DiskFile)
         return self._kind(path, file._fd)
 
 

@@ -148,6 +148,7 @@ class CountingFiles(DiskFiles):
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         self.opened[path] += 1
         file = super().open(path, create=create)
+        assert isinstance(file, DiskFile)
         counted = CountedFile(path, file._fd)
         counted.counts = self.read
         return counted

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ottla.storage.io.files import DiskFile, DiskFiles, DiskLock
+from ottla.storage.io.files import DiskFiles, DiskLock, File
 
 Bytes = bytes | bytearray | memoryview
 CHANGES = frozenset(
@@ -22,7 +22,7 @@ EVERYTHING = CHANGES | LOOKS | {"lock"}
 
 
 class FailingFile:
-    def __init__(self, files: FailingFiles, path: str, file: DiskFile) -> None:
+    def __init__(self, files: FailingFiles, path: str, file: File) -> None:
         self._files, self._path, self._file = files, path, file
 
     def size(self) -> int:
@@ -92,7 +92,7 @@ class FailingFiles(DiskFiles):
                 partly()
             raise OSError(code, os.strerror(code), path)
 
-    def open(self, path: str, *, create: bool = False) -> FailingFile:  # type: ignore[override]
+    def open(self, path: str, *, create: bool = False) -> FailingFile:
         self.step("create" if create and not os.path.exists(path) else "open", path)
         return FailingFile(self, path, super().open(path, create=create))
 
