@@ -15,15 +15,23 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ottla.broker.logs import get_logger
 from ottla_testing.each import STRIDE
 from ottla_testing.old_environment import has_kafkajs
 from ottla_testing.run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
+
+with warnings.catch_warnings():  # kafka-python causes one, attributed to the standard library
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka.record.default_records  # noqa: F401
+
+get_logger()  # else the first broker within a test that captures its output would log to what that test closes
 
 __all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]
 

@@ -1,8 +1,8 @@
 """What is known of each config (type, default, valid range, where it may be set) and how its value is parsed.
 
-Owns the facts table (`configs.json`, made by `tests/broker/make_configs.py` from Apache Kafka's own definitions in six
-releases), what a profile takes from it, and the rules of Kafka's `ConfigDef` for turning text into a typed value. Must
-not know where a value came from: files, environment and precedence are `values.py`'s.
+Owns the facts table (`configs.json`, made by `tests/broker/config/make_configs.py` from Apache Kafka's own definitions
+in six releases), what a profile takes from it, and the rules of Kafka's `ConfigDef` for turning text into a typed
+value. Must not know where a value came from: files, environment and precedence are `values.py`'s.
 
 A profile whose release is not among the six reads the nearest later one, with the corrections that
 `broker/releases/profiles.py` has. Ottla's own profile has every config of 3.9 and later, each as the newest release

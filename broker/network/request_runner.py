@@ -8,7 +8,7 @@ A task costs more than most handlers: it is scheduled, and its response leaves o
 handlers never wait, so `start` runs them to their end within the read event that brought the request. A handler that
 waits yields the future of its `await`; the connection calls `resume` when that future is done. This is the protocol
 between asyncio.Task and its coroutine, of which two parts are private: a future yields itself, and marks that with
-`_asyncio_future_blocking`. tests/broker/test_request_runner.py pins both, on asyncio's loop and on uvloop's.
+`_asyncio_future_blocking`. tests/broker/network/test_request_runner.py pins both, on asyncio's loop and on uvloop's.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ with what that table does not know. Must not know sockets, configuration or logs
 A profile stands for the last patch of its release. Where patches of one release differ, the earlier behaviour has a
 name of three parts: `1.0.1` (like 1.0.0), `2.0.0`, `4.0.0`.
 
-`releases.json` holds the advertised versions, made by `tests/broker/make_releases.py`. Sources of the behaviours: the
-brokers' source of each release; KIP-98, 192, 360 (producers), KIP-467 (record errors), KIP-511 (unknown versions),
-KIP-724 (formats), KIP-890 (transactions), KIP-896 (what 4.0 dropped), KIP-937 (timestamps), KAFKA-18659 (Produce's
-advertised minimum), KAFKA-19444 (JoinGroup in 4.0.0).
+`releases.json` holds the advertised versions, made by `tests/broker/releases/make_releases.py`. Sources of the
+behaviours: the brokers' source of each release; KIP-98, 192, 360 (producers), KIP-467 (record errors), KIP-511 (unknown
+versions), KIP-724 (formats), KIP-890 (transactions), KIP-896 (what 4.0 dropped), KIP-937 (timestamps), KAFKA-18659
+(Produce's advertised minimum), KAFKA-19444 (JoinGroup in 4.0.0).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whole passes of compaction beside the cleaners of Apache Kafka 2.8.2, 3.9.1 and 4.3.1, over logs of fresh seeds.
 
-`tests/storage/compacted_by_kafka.jsonl` is a recording of the same, so that the comparison runs without a JVM, too.
+`tests/storage/compaction/compacted_by_kafka.jsonl` is a recording of the same: its comparison runs without a JVM.
 """
 
 from __future__ import annotations

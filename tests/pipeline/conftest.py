@@ -1,21 +1,13 @@
-"""The directory of `read_samples`, and a broker on it.
-
-kafka-python causes a warning while it is imported, attributed to the standard library: it is imported quietly here.
-"""
+"""The directory of `read_samples`, and a broker on it."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ottla.broker import Embedded
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka.record.default_records  # noqa: F401
 
 
 @pytest.fixture(scope="module")

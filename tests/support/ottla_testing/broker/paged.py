@@ -352,7 +352,7 @@ async def _filled(broker: Embedded) -> None:
 
 def full() -> Embedded:
     """A broker that was started, with something of everything; whoever asks stops it. It may be changed by its page."""
-    folder = TESTS / "broker" / "page_schemas"
+    folder = TESTS / "broker" / "control" / "web" / "schemas"
     broker = Embedded(
         release="ottla",
         configs={"inter.broker.protocol.version": "2.8", "broker.id": "1", **AUTHORIZER},

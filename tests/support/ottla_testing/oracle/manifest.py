@@ -11,12 +11,12 @@ README = GOLDEN / "README.md"
 ELSEWHERE = (
     "broker/config/configs.json",
     "broker/releases/releases.json",
-    "tests/broker/kraft_records.json",
-    "tests/client/partitions.json",
+    "tests/tools/disk/kraft_records.json",
+    "tests/client/producer/partitions.json",
     "tests/protocol/records/golden/refused_batches.jsonl",
     "tests/protocol/versions.json",
-    "tests/storage/cleaned_by_kafka.jsonl",
-    "tests/storage/compacted_by_kafka.jsonl",
+    "tests/storage/compaction/cleaned_by_kafka.jsonl",
+    "tests/storage/compaction/compacted_by_kafka.jsonl",
 )
 """Files beside the tests and modules that use them, from the root of the repository."""
 

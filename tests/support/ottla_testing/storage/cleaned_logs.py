@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla_testing import GOLDEN, TESTS
 
-HERE = TESTS / "storage"
+HERE = TESTS / "storage" / "compaction"
 LOGS = GOLDEN / "logs"
 CLEANED = HERE / "cleaned_by_kafka.jsonl"
 RULES = ("all", "thirds", "sevenths", "empty")

@@ -18,7 +18,7 @@ from ottla_testing.storage.cleaned_logs import shown
 from ottla_testing.storage.compacting import Laid, bases, clean_once, data, lay, marker, old
 from ottla_testing.storage.simulated_files import SimulatedFiles
 
-HERE = TESTS / "storage"
+HERE = TESTS / "storage" / "compaction"
 COMPACTED = HERE / "compacted_by_kafka.jsonl"
 RETENTION_MS = 100
 RELEASES = {"4.3.1": "Compacted.java", "3.9.1": "Compacted39.java", "2.8.2": "Compacted28.java"}

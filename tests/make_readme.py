@@ -3,7 +3,7 @@ control plane, and its metrics.
 
 Run it after changing one of them:
 
-    .venv/bin/python tests/broker/make_readme.py
+    .venv/bin/python tests/make_readme.py
 
 A generated part stands between `<!-- NAME -->` and `<!-- /NAME -->`; `test_readme.py` fails when one is out of date.
 """

@@ -1,7 +1,8 @@
 """Makes `cleaned_by_kafka.jsonl`: what Kafka 4.3.1's cleaner makes of the logs in tests/oracle/golden.
 
-Run by hand, where Maven and Java are: `python tests/storage/make_cleaned.py`. A line is a rule, a log and the batches
-of the result: their header fields, but for length and CRC where a codec is at work, since compressors differ.
+Run by hand, where Maven and Java are: `python tests/storage/compaction/make_cleaned.py`. A line is a rule, a log and
+the batches of the result: their header fields, but for length and CRC where a codec is at work, since compressors
+differ.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 Run it with the paths of two reference files:
 
-    python tests/broker/make_releases.py VERSIONS.json NAMES.json
+    python tests/broker/releases/make_releases.py VERSIONS.json NAMES.json
 
 The first is a JSON object with `zookeeper_broker` and `kraft_broker`, each release name -> API key -> [lowest, highest
 version], the second API key -> an object with `name`; both as collected from Apache Kafka's own definitions.
 
 A broker is the one with ZooKeeper up to 3.2 and the one with KRaft from 3.3, where KRaft was declared ready. Releases
-before 0.8.2 stay out: no client of today can tell them from 0.8.2. `tests/broker/test_releases.py` compares the file
+before 0.8.2 stay out: no client of today can tell them from 0.8.2. `test_table.py` beside this compares the file
 with what brokers of each release answer.
 """
 

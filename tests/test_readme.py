@@ -37,7 +37,7 @@ def maker() -> ModuleType:
 def test_the_generated_parts_are_up_to_date(part: str) -> None:
     made = maker()
     found = made.part_of((ROOT / "README.md").read_text(), part)
-    assert found == made.PARTS[part](), "run .venv/bin/python tests/broker/make_readme.py"
+    assert found == made.PARTS[part](), "run .venv/bin/python tests/make_readme.py"
 
 
 def names_in_code() -> set[str]:
@@ -78,7 +78,7 @@ def test_acted_on_is_what_the_code_reads() -> None:
     for scope in ("broker", "topic"):
         for name, fact in facts(scope).items():
             if name.startswith(BEHAVIOUR_PREFIX):
-                continue  # `test_releases.py` says which modules read these
+                continue  # `tests/broker/releases/test_table.py` says which modules read these
             if fact.internal and name not in ACTED_ON:
                 continue  # nobody is told of it, and "internal" is a word of other tables, too
             if name in CARRIED and not is_read_by_storage(CARRIED[name]):

@@ -33,7 +33,7 @@ WHEN_NEEDED = {
 }
 # Kafka opens and closes listeners; here that is refused.
 REFUSED = {"listeners", "listener.security.protocol.map"}
-# May not be said of all brokers; test_acted_configs.py has its effects and its restart.
+# May not be said of all brokers; test_acted_on.py has its effects and its restart.
 OF_ONE_BROKER = {"cordoned.log.dirs"}
 
 

@@ -417,7 +417,11 @@ def test_every_behaviour_decides_something() -> None:
     paths = [path for path in broker.rglob("*.py") if path.relative_to(broker).as_posix() not in left_out]
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and "behaviour" in ast.unparse(node.value)}
-    by_rules = {"timestamp_range", "newest_magic", "v2_from_ibp_3"}  # `test_format_rules.py` shows what these decide
+    by_rules = {
+        "timestamp_range",
+        "newest_magic",
+        "v2_from_ibp_3",
+    }  # `config/test_message_format.py` shows what these decide
     assert set(BEHAVIOUR_NAMES) - read - by_rules == set()
 
 

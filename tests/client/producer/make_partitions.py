@@ -1,8 +1,8 @@
 """Makes `partitions.json`: where librdkafka and Apache's producers of two generations put keys.
 
-Run by hand, where Maven and Java are: `python tests/client/make_partitions.py`. A row is a key (hex) and, for each who
-chooses, its partition for each of the counts in the first row. librdkafka takes part as confluent-kafka's producer
-against a broker, with a topic of each count; what it puts anywhere (consistent_random: an empty key) is null.
+Run by hand, where Maven and Java are: `python tests/client/producer/make_partitions.py`. A row is a key (hex) and, for
+each who chooses, its partition for each of the counts in the first row. librdkafka takes part as confluent-kafka's
+producer against a broker, with a topic of each count; what it puts anywhere (consistent_random: an empty key) is null.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Run it with the path of a reference file: a JSON list of objects with `name`, `s
 `synonyms`, `sensitive`, `read_only`, `dynamic`, `internal`, `in` (the releases that have the config), and
 `default_by_release` and its like where one of these moved, as dumped from Apache Kafka's own definitions:
 
-    python tests/broker/make_configs.py REFERENCE.json
+    python tests/broker/config/make_configs.py REFERENCE.json
 
 A row says what the config is in the newest release that has it; `in` are the releases that have it, by their place in
 `tables`; `moved` says for each of these, by the same number, what was different there.
