@@ -8,19 +8,58 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import entry_points, version
 
 from ..protocol.mistakes import complain
 from .interrupted import INTERRUPTED
 
+COMMANDS: dict[str, dict[str, str]] = {
+    "Run a broker": {
+        "serve": "start a broker",
+        "releases": "list the releases of Kafka that a broker can behave as, and how they differ",
+        "ctl": "control a running broker: clock, faults, snapshots, requests, recordings",
+        "top": "watch a running broker: topics, groups, producers, clients, slow requests",
+    },
+    "Administer a cluster": {
+        "topics": "create, list, describe, alter and delete topics",
+        "configs": "describe and alter configs, quotas and SCRAM credentials",
+        "groups": "list and describe consumer groups, reset and delete their offsets",
+        "records": "delete records before an offset, and look offsets up",
+        "acls": "add, list and remove access control lists",
+    },
+    "Read a data directory": {
+        "dump": "print segments, snapshots and protocol frames with names, positions and values",
+        "formats": "count message formats, and what Kafka 4.0 no longer writes",
+        "verify": "check batches, indexes, snapshots and checkpoints",
+        "producers": "list producer states, also those of a running broker",
+        "explain": "show the history of producers and transactions, and the response to their next batch",
+        "clients": "list the clients that a broker has seen, and what fails on another release",
+    },
+    "Change a data directory": {
+        "repair": "repair damage, with a backup that can be restored",
+        "import-dir": "add the partitions of another data directory",
+        "mirror": "copy topics of a running broker, byte for byte",
+    },
+    "Replay recorded requests": {
+        "replay": "send a recording to another broker and report different responses",
+        "diff": "compare two recordings, or two brokers under one recording",
+    },
+    "Process logs with Spark": {
+        "pipeline": "audit, census, compact, export, import, replay, upgrade",
+    },
+}
+"""The commands in the order of the help text: one line for each, by subject."""
 
-def usage(names: Sequence[str]) -> str:
-    """The help text: how to call the command, and the subcommands by name."""
-    lines = ["usage: ottla COMMAND [ARGUMENTS]", "", "A Kafka broker you can pip install.", "", "commands:"]
-    lines += [f"  {name}" for name in names]
-    lines += ["", "ottla COMMAND --help tells about one of them; ottla --version prints the version."]
-    return "\n".join(lines)
+
+def usage(names: Collection[str]) -> str:
+    """The help text: a line for each command that is installed. A command that is not ours has its name only."""
+    lines = ["usage: ottla COMMAND [ARGUMENTS]", "", "A Kafka broker you can pip install."]
+    groups = {**COMMANDS, "Others": dict.fromkeys(sorted(set(names).difference(*COMMANDS.values())), "")}
+    for title, commands in groups.items():
+        shown = [f"  {name:12}{text}".rstrip() for name, text in commands.items() if name in names]
+        lines += ["", f"{title}:", *shown] if shown else []
+    return "\n".join([*lines, "", "`ottla COMMAND --help` describes a command; `ottla --version` prints the version."])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +86,7 @@ def _run(arguments: Sequence[str] | None) -> int:
                 return complain("ottla", error)
         return commands[given[0]].load()(given[1:])
     if given[:1] in (["--help"], ["-h"]):
-        print(usage(sorted(commands)))
+        print(usage(commands))
         return 0
     if given[:1] == ["help"] and len(given) < 3:
         return _run([*given[1:], "--help"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -254,9 +255,17 @@ def test_names_need_no_protocol_map_on_the_command_line_only() -> None:
 # ---- the command itself
 
 
-def test_help_lists_the_commands_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_a_line_of_text_for_each_installed_command(capsys: pytest.CaptureFixture[str]) -> None:
+    installed = {entry.name for entry in entry_points(group="ottla.commands")}
     assert main.main(["--help"]) == 0
-    assert "\n  serve\n" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    described = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    assert sorted(name for name, _ in described) == sorted(installed)
+    assert "Others:" not in lines and max(map(len, lines)) <= 100
+
+
+def test_help_lists_a_command_of_another_distribution_by_name() -> None:
+    assert main.usage(["serve", "extra"]).splitlines()[-4:-1] == ["Others:", "  extra", ""]
 
 
 @pytest.mark.parametrize(("arguments", "problem"), [([], "no command given"), (["sevre"], "unknown command sevre")])
