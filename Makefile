@@ -3,6 +3,7 @@ PYTHON ?= $(eval PYTHON := $(shell sh tests/choose_python.sh))$(PYTHON)
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+RUN_STAMP := $(VENV)/installed-for-run
 TEST_STAMP := $(VENV)/installed-for-test
 OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
@@ -32,7 +33,8 @@ install: $(STAMP) ## set up .venv with everything development needs (2 minutes)
 # The link makes `import ottla.x` known to pyright, which does not follow editable installs. The .pth file makes
 # `ottla_testing` importable for all processes of this interpreter, also those that tests, interop and bench start.
 define install_extra
-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'
+@echo "$(VENV): installing $(2)"
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(1)'
 @mkdir -p $(VENV)/types && ln -sfn "$(CURDIR)" $(VENV)/types/ottla
 @$(BIN)/python -c 'import os, sysconfig; site = sysconfig.get_path("purelib"); \
   open(site + "/ottla_testing.pth", "w").write(os.path.relpath("tests/support", site) + "\n")'
@@ -45,18 +47,22 @@ $(BIN)/python:
 	@echo "$(VENV): $$($(PYTHON) tests/support/ottla_testing/interpreter.py)"
 	@$(PYTHON) -m venv $(VENV)
 
+$(RUN_STAMP): pyproject.toml | $(BIN)/python
+	$(call install_extra,,the broker and what it needs (10 packages))
+
 $(TEST_STAMP): pyproject.toml | $(BIN)/python
-	$(call install_extra,test)
+	$(call install_extra,[test],what the tests need (740 MB on disk))
+	@touch $(RUN_STAMP)
 
 $(STAMP): pyproject.toml | $(TEST_STAMP)
-	$(call install_extra,dev)
+	$(call install_extra,[dev],Spark and the tools of make check (660 MB more))
 
 # Clients too old to stand beside the new ones; the script says which.
 $(OLD): tests/support/ottla_testing/old_environment.py | $(STAMP)
 	$(BIN)/python -m ottla_testing.old_environment
 	touch $@
 
-run: $(STAMP) ## a broker on 127.0.0.1:9092, its data in ./data
+run: $(RUN_STAMP) ## a broker on 127.0.0.1:9092, its data in ./data (15 seconds with an empty .venv)
 	$(BIN)/ottla serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
 check: $(STAMP) ## lint, formatting, types, the rules of this repository (2 minutes)
