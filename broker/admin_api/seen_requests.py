@@ -19,7 +19,7 @@ from ...storage.format.partition_metadata import encode_id
 from ..message_parts import places, shape_of
 from ..recording import decoding
 from ..recording.exchange import Ending, Exchange, Produced
-from ..recording.produce_facts import produced_of
+from ..recording.record_sets import produced_of
 
 
 class TopicNames:

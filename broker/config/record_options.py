@@ -54,6 +54,11 @@ class RecordOptions:
             raise RecordError(f"a recording of {self.max_bytes} bytes: the least is {LEAST_BYTES}")
 
     @property
+    def file_bytes_max(self) -> int:
+        """The limit of one file; a ring has two."""
+        return self.max_bytes // 2 if self.ring else self.max_bytes
+
+    @property
     def format(self) -> Format:
         """By the ending."""
         return format_of(self.path)

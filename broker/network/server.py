@@ -240,7 +240,7 @@ async def start(
         for door in doors:
             door.close()
         if options.record is not None and record_to is not None:
-            from ..recording.recorder import let_go
+            from ..recording.files import let_go
 
             let_go(options.record, record_to)
         raise

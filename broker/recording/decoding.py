@@ -1,11 +1,11 @@
-"""Exchanges as values, and values as exchanges: messages, plain JSON-able dicts, and bytes again.
+"""Decodes frames into messages and JSON-able dicts, and encodes the dicts into frames again.
 
-Owns both directions. `encoded(plain)` is the very frame that `request_plain` or `response_plain` was made of, also
-where that frame is damaged; what is lost is what no declaration knows (unknown tagged fields, tagged fields of a
-header). A frame that cannot be read is told in its place, never raised.
+`encoded(plain)` is the very frame of which `request_plain` or `response_plain` was made, also where that frame is
+damaged; only unknown tagged fields and tagged fields of a header are lost. A frame that cannot be decoded is described
+in its place, never raised.
 
 Numbers, texts and booleans stand as they are; bytes as `json_bytes` has them, text where they are UTF-8, else
-`{"base64": ...}`; ids as Kafka writes them, in 22 letters; records as `record_sets.py` tells them.
+`{"base64": ...}`; ids as Kafka writes them, in 22 letters; records as in `record_sets.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import base64
 import binascii
 import contextlib
 import math
-import struct
 import types
 import typing
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from ...protocol.api_key import ApiKey
 from ...protocol.apis import Api, apis
@@ -27,62 +26,64 @@ from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
-from ...protocol.schema import VERSION_MAX, spec, types_of
+from ...protocol.schema import VERSION_MAX, Spec, spec, types_of
 from ...storage.format.partition_metadata import decode_id, encode_id
 from ..json_bytes import from_json, to_json
-from .record_sets import WORDS, Room, plain_records, records_of
-
-if TYPE_CHECKING:
-    from .exchange import Exchange
+from .exchange import Exchange, Produced
+from .record_sets import WORDS, Room, plain_records, produced_of
 
 UNDECODABLE = "undecodable"
 LEFT_OVER = "left_over_base64"
-_ERROR = struct.Struct(">h")
-_PROBLEMS = (MalformedMessage, ProtocolViolation)
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
+PROBLEMS = (MalformedMessage, ProtocolViolation)
 
 
 # Frames to messages
 
 
+class Read(NamedTuple):
+    """A message of a frame: the version in which it is encoded, and where in the frame it begins and ends."""
+
+    version: int
+    message: Any
+    start: int
+    end: int
+
+
 def request_value(exchange: Exchange) -> Any | None:
-    """The request as its message; None where its bytes were not kept or are no such message."""
-    with contextlib.suppress(*_PROBLEMS):
-        return None if exchange.request is None else read_request(exchange.request)[1]
+    """The request as its message; None where its bytes were not kept or cannot be decoded."""
+    with contextlib.suppress(*PROBLEMS):
+        return None if exchange.request is None else read_request(exchange.request).message
     return None
 
 
 def response_value(exchange: Exchange) -> Any | None:
-    """The answer as its message; None where there is none, its bytes were not kept, or they are no such message."""
-    with contextlib.suppress(*_PROBLEMS):
+    """The response as its message; None where there is none, its bytes were not kept, or they cannot be decoded."""
+    with contextlib.suppress(*PROBLEMS):
         response = exchange.response
-        return None if response is None else read_response(response, exchange.api_key, exchange.api_version)[1]
+        return None if response is None else read_response(response, exchange.api_key, exchange.api_version).message
     return None
 
 
-def read_request(frame: bytes | memoryview) -> tuple[int, Any, bytes]:
-    """(version, message, the bytes after it) of a request's frame. Raises MalformedMessage, ProtocolViolation."""
+def read_request(frame: bytes | memoryview) -> Read:
+    """Decodes a request's frame. Raises MalformedMessage, ProtocolViolation."""
     prefix = read_prefix(frame)
-    key, version = prefix.api_key, prefix.api_version
-    api = _api(key)
-    declared = spec(api.request)
-    if version not in declared.versions:
-        raise ProtocolViolation(f"{api.name} v{version} is not known")
-    _, position = read_rest(frame, prefix, version in declared.flexible)
-    message, end = reader(api.request, version)(memoryview(frame), position)
-    return version, message, bytes(frame[end:])
+    api = _api(prefix.api_key)
+    declared = _declared(api, api.request, prefix.api_version)
+    start = read_rest(frame, prefix, prefix.api_version in declared.flexible)[1]
+    message, end = reader(api.request, prefix.api_version)(memoryview(frame), start)
+    return Read(prefix.api_version, message, start, end)
 
 
-def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any, bytes]:
-    """(version in which it is written, message, the bytes after it) of a response's frame. Raises MalformedMessage,
-    ProtocolViolation."""
+def read_response(frame: bytes, api_key: int, version: int) -> Read:
+    """Decodes the frame of a response to a request of this version. Raises MalformedMessage, ProtocolViolation."""
     api = _api(api_key)
-    version = _answered_version(api_key, version, frame)
-    declared = spec(api.response)
-    if version not in declared.versions:
-        raise ProtocolViolation(f"{api.name} v{version} is not known")
-    _, position = read_response_header(frame, api_key, version in declared.flexible)
-    message, end = reader(api.response, version)(frame, position)
-    return version, message, frame[end:]
+    if api_key == ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
+        version = 0  # the one layout that every client can decode (KIP-511)
+    declared = _declared(api, api.response, version)
+    start = read_response_header(frame, api_key, version in declared.flexible)[1]
+    message, end = reader(api.response, version)(frame, start)
+    return Read(version, message, start, end)
 
 
 def _api(key: int) -> Api:
@@ -92,58 +93,55 @@ def _api(key: int) -> Api:
     return api
 
 
-def _answered_version(api_key: int, version: int, frame: bytes) -> int:
-    """ApiVersions answers a version that is not served in the one layout that every client knows (KIP-511)."""
-    is_refused = api_key == ApiKey.API_VERSIONS and frame[4:6] == _ERROR.pack(ErrorCode.UNSUPPORTED_VERSION)
-    return 0 if is_refused else version
+def _declared(api: Api, cls: type, version: int) -> Spec:
+    declared = spec(cls)
+    if version not in declared.versions:
+        raise ProtocolViolation(f"{api.name} v{version} is not known")
+    return declared
+
+
+def produced_by(frame: bytes | memoryview) -> Produced | None:
+    """What a Produce request's frame shows of its producer; None if it cannot be decoded."""
+    with contextlib.suppress(*PROBLEMS):
+        return produced_of(read_request(frame).message)
+    return None
 
 
 # Frames to plain values
 
 
-def request_plain(
-    exchange: Exchange, *, contents: bool = True, records_max: int | None = None, room: Room | None = None
-) -> dict[str, Any] | None:
+def request_plain(exchange: Exchange, *, contents: bool = True, room: Room | None = None) -> dict[str, Any] | None:
     """The request as a JSON-able dict with the fields of its version, None where its bytes were not kept.
 
-    One that cannot be read is `{"undecodable": why, "size": bytes, "base64": the whole frame}`. Bytes after the
+    A frame that cannot be decoded is `{"undecodable": why, "size": bytes, "base64": the whole frame}`. Bytes after the
     message, which Kafka ignores, are `left_over_base64`. See `plain` for the rest.
     """
-    frame = exchange.request
-    if frame is None:
-        return None
-    try:
-        version, message, left_over = read_request(frame)
-    except _PROBLEMS as error:
-        return _undecodable(frame, error, contents)
-    told = plain(message, contents=contents, version=version, records_max=records_max, room=room)
-    return told | _left_over(left_over, contents)
+    return _frame_plain(exchange.request, read_request, contents, room)
 
 
-def response_plain(
-    exchange: Exchange, *, contents: bool = True, records_max: int | None = None, room: Room | None = None
+def response_plain(exchange: Exchange, *, contents: bool = True, room: Room | None = None) -> dict[str, Any] | None:
+    """The response like `request_plain`, None also where there is none."""
+
+    def read(frame: bytes) -> Read:
+        return read_response(frame, exchange.api_key, exchange.api_version)
+
+    return _frame_plain(exchange.response, read, contents, room)
+
+
+def _frame_plain(
+    frame: bytes | None, read: Callable[[bytes], Read], contents: bool, room: Room | None
 ) -> dict[str, Any] | None:
-    """The same of the answer, None also where there is none."""
-    frame = exchange.response
     if frame is None:
         return None
     try:
-        version, message, left_over = read_response(frame, exchange.api_key, exchange.api_version)
-    except _PROBLEMS as error:
-        return _undecodable(frame, error, contents)
-    told = plain(message, contents=contents, version=version, records_max=records_max, room=room)
-    return told | _left_over(left_over, contents)
-
-
-def _left_over(left_over: bytes, contents: bool) -> dict[str, Any]:
-    if not left_over:
-        return {}
-    return {LEFT_OVER: _base64(left_over)} if contents else {"left_over_bytes": len(left_over)}
-
-
-def _undecodable(frame: bytes, error: Exception, contents: bool) -> dict[str, Any]:
-    told = {UNDECODABLE: str(error), "size": len(frame)}
-    return told | {"base64": _base64(frame)} if contents else told
+        version, message, _, end = read(frame)
+    except PROBLEMS as error:
+        undecodable = {UNDECODABLE: str(error), "size": len(frame)}
+        return undecodable | {"base64": _base64(frame)} if contents else undecodable
+    fields = plain(message, contents=contents, version=version, room=room)
+    if end < len(frame):
+        fields |= {LEFT_OVER: _base64(frame[end:])} if contents else {"left_over_bytes": len(frame) - end}
+    return fields
 
 
 def _base64(data: bytes) -> str:
@@ -151,19 +149,13 @@ def _base64(data: bytes) -> str:
 
 
 def plain(
-    message: Any,
-    *,
-    contents: bool = True,
-    version: int | None = None,
-    records_max: int | None = None,
-    room: Room | None = None,
+    message: Any, *, contents: bool = True, version: int | None = None, room: Room | None = None
 ) -> dict[str, Any]:
     """A message as a JSON-able dict: its fields by their declared names, with a version only those that it has.
 
-    Without `contents` the keys, values and headers of records are left out, and told by their sizes. At most
-    `records_max` records are told, or what `room` has room for.
+    Without `contents` the sizes of keys, values and headers of records stand for them. `room` limits the records.
     """
-    return _group_plain(message, _Telling(version, contents, room or Room(records_max)))
+    return _group_plain(message, _Telling(version, contents, room or Room()))
 
 
 class _Telling(NamedTuple):
@@ -172,15 +164,14 @@ class _Telling(NamedTuple):
     room: Room
 
 
-Told = Callable[[Any, _Telling], Any]
-Made = Callable[[Any, int, str], Any]
-
-
 class _Kind(NamedTuple):
-    """How values of a type are told, and made of what was told; None for both: they stand as they are."""
+    """How values of a type become plain, and are made of plain ones; where `told` is None they stand as they are.
 
-    told: Told | None
-    made: Made
+    `made` gets the plain value, the version, and the place that an error names.
+    """
+
+    told: Callable[[Any, _Telling], Any] | None
+    made: Callable[[Any, int, str], Any]
 
 
 class _Part(NamedTuple):
@@ -218,21 +209,17 @@ def _group_plain(value: Any, telling: _Telling) -> dict[str, Any]:
 @cache
 def _kind(hint: Any) -> _Kind:
     if get_origin(hint) in (typing.Union, types.UnionType):
-        inner = [arg for arg in get_args(hint) if arg is not type(None)]
-        return _nullable(_kind(inner[0]))
+        return _nullable(_kind(_item(hint)))
     if get_origin(hint) is Annotated:
-        return _leaf(hint)
+        return _leaf(get_args(hint)[1])
     if get_origin(hint) is list:
         return _list(_kind(get_args(hint)[0]))
     return _Kind(_group_plain, lambda value, version, where: _group_made(hint, value, version, where))
 
 
-def _leaf(hint: Any) -> _Kind:
-    marker = get_args(hint)[1]
+def _leaf(marker: Any) -> _Kind:
     if isinstance(marker, Variable):
-        if marker.view:
-            return _RECORDS
-        return _TEXT if marker.text else _BYTES
+        return _RECORDS if marker.view else _TEXT if marker.text else _BYTES
     assert isinstance(marker, Scalar)
     if isinstance(marker.leaf, UuidLeaf):
         return _ID
@@ -259,26 +246,22 @@ def _list(kind: _Kind) -> _Kind:
     return _Kind(told, made)
 
 
-def _float_told(value: float, telling: _Telling) -> float | str:
-    return value if math.isfinite(value) else str(value)  # which JSON has not
-
-
-def _float_made(value: Any, version: int, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{where}: no number")
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"{where}: no number") from None
-
-
-def _checked(kind: type, name: str) -> Made:
+def _checked(kind: type, name: str) -> _Kind:
     def made(value: Any, version: int, where: str) -> Any:
         if type(value) is not kind:
             raise ValueError(f"{where}: no {name}")
         return value
 
-    return made
+    return _Kind(None, made)
+
+
+def _float_made(value: Any, version: int, where: str) -> float:
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float | str):
+            return float(value)
+    except ValueError:
+        pass
+    raise ValueError(f"{where}: no number")
 
 
 def _id_made(value: Any, version: int, where: str) -> bytes:
@@ -289,56 +272,51 @@ def _id_made(value: Any, version: int, where: str) -> bytes:
 
 
 def _bytes_made(value: Any, version: int, where: str) -> bytes:
-    try:
-        found = from_json(value, where)
-    except (TypeError, KeyError, AttributeError):
-        found = None
-    if found is None:
-        raise ValueError(f"{where}: neither text nor base64")
-    return found
+    with contextlib.suppress(TypeError, KeyError, AttributeError):
+        if (found := from_json(value, where)) is not None:
+            return found
+    raise ValueError(f"{where}: neither text nor base64")
 
 
-def _records_told(value: Any, telling: _Telling) -> dict[str, Any]:
-    return plain_records(value, telling.room, contents=telling.contents)
+def _records_made(value: Any, version: int, where: str) -> bytes:
+    return _decoded(value.get("base64") if isinstance(value, dict) else None, f"{where}: the records")
 
 
-_NUMBER = _Kind(None, _checked(int, "whole number"))
-_FLAG = _Kind(None, _checked(bool, "boolean"))
-_TEXT = _Kind(None, _checked(str, "text"))
-_FLOAT = _Kind(_float_told, _float_made)
+_NUMBER = _checked(int, "whole number")
+_FLAG = _checked(bool, "boolean")
+_TEXT = _checked(str, "text")
+_FLOAT = _Kind(lambda value, telling: value if math.isfinite(value) else str(value), _float_made)  # JSON has no inf
 _ID = _Kind(lambda value, telling: encode_id(value), _id_made)
 _BYTES = _Kind(lambda value, telling: to_json(value), _bytes_made)
-_RECORDS = _Kind(_records_told, lambda value, version, where: records_of(value, where))
+_RECORDS = _Kind(lambda value, telling: plain_records(value, telling.room, contents=telling.contents), _records_made)
 
 
 def has_path(cls: type, names: Sequence[str]) -> bool:
-    """Whether a message, in any version, has such a field in a field, whatever lists are on the way."""
+    """Whether a message has this path of field names in some version; lists on the way do not count."""
     hint: Any = cls
     for index, name in enumerate(names):
-        if isinstance(hint, type):
-            found = types_of(hint).get(name)
-            if found is None:
-                return False
-            hint = _item(found)
-        else:
+        if not isinstance(hint, type):
             marker = get_args(hint)[1]
             return isinstance(marker, Variable) and marker.view and set(names[index:]) <= WORDS
+        hint = types_of(hint).get(name)
+        if hint is None:
+            return False
+        while get_origin(hint) is not Annotated and not isinstance(hint, type):
+            hint = _item(hint)
     return bool(names)
 
 
 def _item(hint: Any) -> Any:
     """The type in a list or beside None."""
-    while get_origin(hint) is not Annotated and not isinstance(hint, type):
-        hint = next(arg for arg in get_args(hint) if arg is not type(None))
-    return hint
+    return next(arg for arg in get_args(hint) if arg is not type(None))
 
 
 # Plain values to messages and frames
 
 
 def message_of(api_key: int, version: int, values: dict[str, Any], request: bool) -> Any:
-    """The message that `plain` made this of; fields that are missing have their defaults, names that the version has
-    not are passed over. Raises ValueError, one line that names the place."""
+    """The message of which `plain` made these values; fields that are missing get their defaults, names that the
+    version lacks are ignored. Raises ValueError, one line that names the place."""
     api = apis().get(api_key)
     if api is None:
         raise ValueError(f"API key {api_key} is not known")
@@ -367,12 +345,12 @@ def encoded(
     correlation_id: int,
     client_id: str | None = None,
 ) -> bytes:
-    """The frame, header first and without its size, that `request_plain` or `response_plain` made this of.
+    """The frame, header first and without its size, of which `request_plain` or `response_plain` made these values.
 
-    One that could not be read is given back as it was, its own header in it. Raises ValueError, one line.
+    A frame that could not be decoded comes back as it was, with its own header. Raises ValueError, one line.
     """
     if UNDECODABLE in values:
-        return _decoded(values.get("base64"), "a frame that cannot be read")
+        return _decoded(values.get("base64"), "a frame that cannot be read: its bytes")
     message = message_of(api_key, version, values, request)
     declared = spec(type(message))
     if not request and api_key == ApiKey.API_VERSIONS and message.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -380,17 +358,19 @@ def encoded(
     if not declared.versions.first <= version <= min(declared.versions.last, VERSION_MAX):
         raise ValueError(f"{type(message).__name__} v{version} is not known")
     flexible = version in declared.flexible
+    if request:
+        name = None if client_id is None else client_id.encode()
+        header = request_header(api_key, version, correlation_id, name, flexible)
+    else:
+        header = response_header(correlation_id, api_key, flexible)
     left_over = _decoded(values[LEFT_OVER], LEFT_OVER) if LEFT_OVER in values else b""
-    if not request:
-        return response_header(correlation_id, api_key, flexible) + build(message, version) + left_over
-    name = None if client_id is None else client_id.encode()
-    return request_header(api_key, version, correlation_id, name, flexible) + build(message, version) + left_over
+    return header + build(message, version) + left_over
 
 
 def _decoded(value: Any, what: str) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"{what}: its bytes were left out")
+        raise ValueError(f"{what} were left out")
     try:
         return base64.b64decode(value.encode("ascii"), validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise ValueError(f"{what}: no base64") from error
+        raise ValueError(f"{what} are no base64") from error

@@ -1,17 +1,18 @@
-"""One request and its answer, the connection that both came by, and who is told of them.
+"""Values that recordings consist of: an exchange (a request with its response), its connection, and a whole recording.
 
-Owns values only. Bytes are as they were on the wire, without the size in front of a frame; credentials that are in them
-are not for showing: `secrets.blanked` before they leave the process or are kept.
+Frames are as on the wire, without the size in front. They may hold credentials: apply `redaction.blanked` before they
+are kept or leave the process.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from ..metrics.client_ledger import Origin
+from ..metrics.client_ledger import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,16 @@ class Ending(StrEnum):
     PENDING = "pending"
     ANSWERED = "answered"
     SILENT = "silent"
-    """No answer is due: Produce with acks=0."""
+    """No response is due: Produce with acks=0."""
     CLOSED = "closed"
-    """The connection was closed for it, or went while it waited; `reason` says why."""
+    """The connection was closed instead, or while the request waited; `reason` says why."""
 
 
 @dataclass(slots=True)
 class Peer:
     """One connection. `number` counts from 1 in this process; `opened_ms` is the broker's clock.
 
-    `origin` has the client's software, as soon as it is known: another one may stand here later.
+    `origin` has the client library, from the request on that names it: it is replaced then.
     """
 
     number: int
@@ -61,18 +62,53 @@ class Peer:
     origin: Origin
 
 
-HEAD_BYTES = 10  # of a request: key, version, correlation id, length of the client id
+_FACTS: Mapping[str, type] = {
+    "number": int,
+    "node_id": int,
+    "listener": str,
+    "local_host": str,
+    "local_port": int,
+    "client_host": str,
+    "client_port": int,
+    "opened_ms": int,
+}
+
+
+def peer_facts(peer: Peer) -> dict[str, Any]:
+    """A connection as a JSON-able dict."""
+    facts: dict[str, Any] = {name: getattr(peer, name) for name in _FACTS}
+    return facts | {"software_name": peer.origin.software_name, "software_version": peer.origin.software_version}
+
+
+def peer_of(facts: Any) -> Peer:
+    """The connection of which `peer_facts` made these facts. Raises ValueError."""
+    if not isinstance(facts, dict):
+        raise ValueError("a connection that is no object")
+    for name, kind in _FACTS.items():
+        if type(facts.get(name)) is not kind:
+            raise ValueError(f"a connection without {name}")
+    origin = origin_of(facts["listener"], facts.get("software_name"), facts.get("software_version"))
+    return Peer(**{name: facts[name] for name in _FACTS}, origin=origin)
+
+
+def origin_of(listener: str, name: str | None, version: str | None) -> Origin:
+    """The origin of a connection to this listener by this client library."""
+    return Origin(listener, name, version, name is not None)
+
+
+HEAD_BYTES = 10  # of a request: API key, version, correlation id, length of the client id
+_unpack_head = struct.Struct(">hhih").unpack_from
 _TEXT = 32  # the first byte that is text
 
 
 def is_header(key: int, version: int) -> bool:
-    """Whether these are numbers of a request. A password that came instead of one (SASL without a handshake) is text,
-    and makes large ones."""
+    """Whether these may be an API key and a version. A password that came instead of a request (SASL without a
+    handshake) is text, and makes large numbers."""
     return 0 <= version < _TEXT or 0 <= key < _TEXT
 
 
 def client_id_of(frame: bytes | memoryview, key: int, version: int, length: int) -> str | None:
-    """What a request's client calls itself; None where it does not, or the frame is none."""
+    """The client id of a request; None where there is none, or the frame is no request."""
     if 0 <= length <= len(frame) - HEAD_BYTES and is_header(key, version):
         return str(frame[HEAD_BYTES : HEAD_BYTES + length], "utf8", "replace")
     return None
@@ -80,14 +116,14 @@ def client_id_of(frame: bytes | memoryview, key: int, version: int, length: int)
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer.
+    """A request and its response.
 
     `number` counts from 1, in the order in which requests were begun. `time_ms` is the broker's clock, `begun_ns`
-    time.perf_counter_ns, when that was. A request too short to have a header has -1 as its key, version and
-    correlation id. `request` and `response` are whole frames, headers first; None where they were not kept, and
-    `response` also where there is none. The sizes are those on the wire, kept or not. `duration_ns` is the time until
-    the answer left, -1 while it has not. `fault` names the fault rules that fired. `produced` is known of Produce
-    requests that were not kept.
+    time.perf_counter_ns, when that was; in a recording it is nanoseconds since 1970. A request too short for a header
+    has -1 as its key, version and correlation id. `request` and `response` are whole frames, headers first; None where
+    they were not kept, and `response` also where there is none. The sizes are those on the wire, kept or not.
+    `duration_ns` is the time until the response left, -1 before. `fault` names the fault rules that fired. `produced`
+    stands for Produce requests that were not kept.
     """
 
     number: int
@@ -110,33 +146,61 @@ class Exchange:
 
     @property
     def software_name(self) -> str | None:
-        """What the client calls itself; None where it does not tell (ApiVersions below v3, KIP-511)."""
+        """The name of the client library; None where the client does not send it (ApiVersions below v3, KIP-511)."""
         return self.peer.origin.software_name
 
     @property
     def software_version(self) -> str | None:
-        """The version of that."""
+        """The version of the client library."""
         return self.peer.origin.software_version
 
 
-class Sink(Protocol):
-    """Who is told, on the broker's loop. What it raises ends its being told.
+def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: bytes | memoryview | None) -> Exchange:
+    """An exchange that begins with this request, without a copy of the frame if that is a memoryview."""
+    key, version, correlation_id, client_id = -1, -1, -1, None
+    size = 0 if frame is None else len(frame)
+    if frame is not None and size >= HEAD_BYTES:
+        key, version, correlation_id, length = _unpack_head(frame)
+        client_id = client_id_of(frame, key, version, length)
+    kept = frame if isinstance(frame, bytes) else None
+    return Exchange(number, peer, time_ms, begun_ns, key, version, correlation_id, client_id, kept, size)
 
-    The same `Exchange` comes twice, changed in between; it is shared by all who are told, so none of them changes it.
+
+class Sink(Protocol):
+    """A subscriber of requests and responses, called on the broker's loop. One that raises is unsubscribed.
+
+    It gets the same `Exchange` twice, changed in between; all subscribers share it, so none changes it.
     """
 
     def opened(self, peer: Peer) -> None:
-        """A connection is there; told at its first request where it was there before anybody listened."""
+        """A connection was opened; for one that is older than the subscription, before its first request."""
         ...
 
     def begun(self, exchange: Exchange) -> None:
-        """A request came."""
+        """A request was received."""
         ...
 
     def ended(self, exchange: Exchange) -> None:
-        """Its answer left, or will not."""
+        """The response was sent, or will not be."""
         ...
 
     def closed(self, peer: Peer) -> None:
-        """A connection is gone; all its exchanges have ended."""
+        """A connection was closed; all its exchanges have ended."""
         ...
+
+
+@dataclass(slots=True)
+class Recording:
+    """A whole recording, in the order in which requests were begun.
+
+    `meta` describes the broker: `ottla` (its version), `release`, `cluster_id`, `nodes` (each `node_id`, `listener`,
+    and the advertised `host` and `port`), `time_ms`, `contents` (whether keys and values are recorded). The `origin` of
+    a connection is its last one. `damage` names what could not be read, each in one line; `dropped` counts exchanges
+    that came faster than they could be written.
+    """
+
+    meta: dict[str, Any]
+    peers: dict[int, Peer] = field(default_factory=dict)
+    exchanges: list[Exchange] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    dropped: int = 0

@@ -1,10 +1,10 @@
-"""Exchanges as a capture that Wireshark reads: pcapng with Ethernet, IP and TCP headers made up around the frames.
+"""Writes and reads captures for Wireshark: pcapng with Ethernet, IP and TCP headers made up around the frames.
 
-Each connection is one TCP stream with a handshake, the right sequence numbers and checksums, and an end; each frame
-begins a segment of its own. What the wire does not carry stands in comments, as JSON: the recording's first line at the
+Each connection is one TCP stream with a handshake, correct sequence numbers and checksums, and an end; each frame
+begins a segment of its own. Facts that the wire does not carry are JSON in comments: the recording's first line at the
 section's head, a connection's facts at its SYN, the number of an exchange at its request, and at a bare acknowledgement
-how a request without a response ended. Times are in nanoseconds. dpkt makes and reads packets and blocks, but for the
-statistics that count dropped exchanges, which it lacks.
+how a request without a response ended. Times are in nanoseconds. dpkt makes and parses packets and blocks; it lacks the
+statistics block, which counts dropped exchanges.
 
 Sources: draft-ietf-opsawg-pcapng, RFC 791, RFC 8200, RFC 9293.
 """
@@ -14,8 +14,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import struct
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,8 +37,9 @@ from dpkt.pcapng import (
 )
 from dpkt.tcp import TCP, TH_ACK, TH_FIN, TH_PUSH, TH_SYN
 
-from .exchange import Ending, Exchange, Peer
-from .recorded import Recording, Times, exchange_of, note_software, peer_facts, peer_of
+from ...protocol.api_key import ApiKey
+from .decoding import request_value
+from .exchange import Ending, Exchange, Peer, Recording, exchange_of, origin_of, peer_facts, peer_of
 
 SEGMENT_BYTES = 60_000  # of a frame in one packet
 COMMENT_BYTES_MAX = 65_000  # an option's length has 16 bits
@@ -52,11 +52,8 @@ _WORD = 0xFFFFFFFF
 _SIZE = struct.Struct(">i")
 
 
-# --- writing
-
-
 def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> list[PcapngOptionLE]:
-    """The options of a block: a comment, and others; none at all without either."""
+    """The options of a block; an empty list without any."""
     options = [PcapngOptionLE(code=code, data=data) for code, data in others]
     if comment is not None:
         text = json.dumps(comment, separators=(",", ":")).encode()[:COMMENT_BYTES_MAX]
@@ -65,7 +62,7 @@ def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> l
 
 
 def section(meta: Mapping[str, Any]) -> bytes:
-    """The head of a file: the section, and an interface for each listener of each node in `meta["nodes"]`."""
+    """The first blocks of a file: the section, and an interface for each listener of each node in `meta["nodes"]`."""
     options = _options(meta, (PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
     blocks = [bytes(SectionHeaderBlockLE(opts=options))]
     for node in meta.get("nodes") or [{"node_id": -1, "listener": "?"}]:
@@ -91,147 +88,124 @@ def _address(host: str) -> bytes:
         return bytes(4)
 
 
-def _packet(source: _End, target: _End, sequence: int, acknowledged: int, flags: int, data: bytes) -> bytes:
-    """A packet with right checksums. A SYN has the options that let its stream have large segments."""
-    options = _SYN_OPTIONS if flags & TH_SYN else b""
-    tcp = TCP(
-        sport=source.port,
-        dport=target.port,
-        seq=sequence,
-        ack=acknowledged if flags & TH_ACK else 0,
-        off=(20 + len(options)) // 4,
-        flags=flags,
-        opts=options,
-        data=data,
-    )
-    if len(source.address) == 16:
-        kind = ETH_TYPE_IP6
-        ip = IP6(src=source.address, dst=target.address, plen=len(tcp), nxt=IP_PROTO_TCP, hlim=64, data=tcp)
-    else:
-        kind = ETH_TYPE_IP
-        ip = IP(src=source.address, dst=target.address, p=IP_PROTO_TCP, df=1, data=tcp)
-    return bytes(Ethernet(src=source.mac, dst=target.mac, type=kind, data=bytes(ip)))
-
-
-def _block(interface: int, time_ns: int, packet: bytes, comment: Mapping[str, Any] | None) -> bytes:
-    high, low, options = time_ns >> 32 & _WORD, time_ns & _WORD, _options(comment)
-    return bytes(EnhancedPacketBlockLE(iface_id=interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options))
+CLIENT, BROKER = 0, 1
 
 
 class _Stream:
-    """One connection: both ends, and the sequence number of what each sends next."""
+    """A connection's TCP stream: both ends, and the sequence numbers that each side sends next."""
 
-    __slots__ = ("broker", "broker_next", "client", "client_next", "interface")
+    __slots__ = ("ends", "interface", "mark", "next")
 
     def __init__(self, peer: Peer, interface: int) -> None:
         client, broker = _address(peer.client_host), _address(peer.local_host)
         if len(client) != len(broker):
             client, broker = (one if len(one) == 16 else bytes(10) + b"\xff\xff" + one for one in (client, broker))
-        self.client = _End(_CLIENT_MAC, client, peer.client_port & 0xFFFF)
-        self.broker = _End(_BROKER_MAC, broker, peer.local_port & 0xFFFF)
-        self.client_next = (peer.number * 0x9E3779B1 + 1) & _WORD  # apart, though a port comes again
-        self.broker_next = (peer.number * 0x85EBCA6B + 1) & _WORD
+        ports = peer.client_port & 0xFFFF, peer.local_port & 0xFFFF
+        self.ends = _End(_CLIENT_MAC, client, ports[CLIENT]), _End(_BROKER_MAC, broker, ports[BROKER])
+        # Far apart from those of other connections, so that a port that is used again begins another stream.
+        self.next = [(peer.number * factor + 1) & _WORD for factor in (0x9E3779B1, 0x85EBCA6B)]
+        self.mark = tuple(self.next)
+        """`next` before the newest event, with which a file's introduction of the connection begins."""
         self.interface = interface
 
-    def packet(
-        self,
-        is_client: bool,
-        time_ns: int,
-        flags: int,
-        data: bytes = b"",
-        comment: Mapping[str, Any] | None = None,
+    def packet(self, side: int, flags: int, data: bytes = b"") -> bytes:
+        """The next packet of a side, with correct checksums; it acknowledges all that the other side sent. A SYN has
+        the options that let its stream have large segments."""
+        source, target = self.ends[side], self.ends[1 - side]
+        options = _SYN_OPTIONS if flags & TH_SYN else b""
+        tcp = TCP(
+            sport=source.port,
+            dport=target.port,
+            seq=self.next[side],
+            ack=self.next[1 - side] if flags & TH_ACK else 0,
+            off=(20 + len(options)) // 4,
+            flags=flags,
+            opts=options,
+            data=data,
+        )
+        if len(source.address) == 16:
+            kind = ETH_TYPE_IP6
+            ip = IP6(src=source.address, dst=target.address, plen=len(tcp), nxt=IP_PROTO_TCP, hlim=64, data=tcp)
+        else:
+            kind = ETH_TYPE_IP
+            ip = IP(src=source.address, dst=target.address, p=IP_PROTO_TCP, df=1, data=tcp)
+        self.next[side] = (self.next[side] + len(data) + bool(flags & (TH_SYN | TH_FIN))) & _WORD
+        return bytes(Ethernet(src=source.mac, dst=target.mac, type=kind, data=bytes(ip)))
+
+    def block(
+        self, side: int, time_ns: int, flags: int, data: bytes = b"", comment: Mapping[str, Any] | None = None
     ) -> bytes:
-        """The next packet of the client, or of the broker; it acknowledges all that the other side sent."""
-        if is_client:
-            made = _packet(self.client, self.broker, self.client_next, self.broker_next, flags, data)
-        else:
-            made = _packet(self.broker, self.client, self.broker_next, self.client_next, flags, data)
-        return _block(self.interface, time_ns, made, comment or None)
-
-    def advance(self, is_client: bool, count: int) -> None:
-        """Counts what that side has sent."""
-        if is_client:
-            self.client_next = (self.client_next + count) & _WORD
-        else:
-            self.broker_next = (self.broker_next + count) & _WORD
-
-
-Mark = tuple[int, int]
+        """The next packet in its block."""
+        high, low, packet = time_ns >> 32 & _WORD, time_ns & _WORD, self.packet(side, flags, data)
+        options = _options(comment or None)
+        return bytes(
+            EnhancedPacketBlockLE(iface_id=self.interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options)
+        )
 
 
 class PcapngWriter:
-    """Events as blocks. The times of packets are those of the broker's clock, finer where it goes on as the machine's
-    does."""
+    """Makes blocks of events."""
 
     def __init__(self) -> None:
         self._streams: dict[int, _Stream] = {}
         self._interfaces: dict[tuple[int, str], int] = {}
-        self._times = Times()
-        self._begun_ns: dict[int, int] = {}
 
     def head(self, meta: Mapping[str, Any]) -> bytes:
-        """How a file begins."""
+        """The beginning of a file."""
         nodes = meta.get("nodes") or ()
         self._interfaces = {(node["node_id"], node["listener"]): number for number, node in enumerate(nodes)}
         return section(meta)
 
-    def mark(self, peer: Peer) -> Mark:
-        """How far a connection is."""
+    def introduction(self, peer: Peer, time_ms: int) -> bytes:
+        """The handshake of a connection; in each file it precedes the connection's other events."""
         stream = self._stream(peer)
-        return stream.client_next, stream.broker_next
-
-    def introduction(self, peer: Peer, mark: Mark, time_ms: int) -> bytes:
-        """What has to stand in a file before anything else of a connection, which was so far then: its handshake."""
-        stream = self._stream(peer)
-        client_next, broker_next = mark
-        before, interface, time_ns = (client_next - 1) & _WORD, stream.interface, time_ms * 1_000_000
-        one = _packet(stream.client, stream.broker, before, 0, TH_SYN, b"")
-        other = _packet(stream.broker, stream.client, (broker_next - 1) & _WORD, client_next, TH_SYN | TH_ACK, b"")
-        last = _packet(stream.client, stream.broker, client_next, broker_next, TH_ACK, b"")
-        comments = {"connection": peer_facts(peer)}, None, None
-        return b"".join(
-            _block(interface, time_ns, packet, comment)
-            for packet, comment in zip((one, other, last), comments, strict=True)
+        after, time_ns = stream.next, time_ms * 1_000_000
+        stream.next = [(start - 1) & _WORD for start in stream.mark]
+        blocks = (
+            stream.block(CLIENT, time_ns, TH_SYN, comment={"connection": peer_facts(peer)}),
+            stream.block(BROKER, time_ns, TH_SYN | TH_ACK),
+            stream.block(CLIENT, time_ns, TH_ACK),
         )
+        stream.next = after
+        return b"".join(blocks)
 
     def begun(self, exchange: Exchange) -> bytes:
-        """A request: its segments."""
-        stream = self._stream(exchange.peer)
-        time_ns = self._begun_ns[exchange.number] = self._times.begun_ns(exchange)
-        comment: dict[str, Any] = {"exchange": exchange.number}
-        if exchange.request is None:
-            comment["request_bytes"] = exchange.request_bytes
-        return self._frame(stream, True, time_ns, exchange.request, exchange.request_bytes, comment)
+        """The segments of a request."""
+        return self._frame(exchange, CLIENT, exchange.begun_ns, exchange.request or b"", {"exchange": exchange.number})
 
     def ended(self, exchange: Exchange) -> bytes:
-        """An answer: its segments; a bare acknowledgement that tells the rest, where there is none."""
-        stream = self._stream(exchange.peer)
-        time_ns = self._begun_ns.pop(exchange.number, exchange.time_ms * 1_000_000) + max(0, exchange.duration_ns)
+        """The segments of a response; a bare acknowledgement where there is none. The header of a response that was cut
+        claims one byte more than there is. A response that was not kept leaves a gap in the stream."""
         comment: dict[str, Any] = {}
         if exchange.fault is not None:
             comment["fault"] = exchange.fault
         if exchange.reason:
             comment["reason"] = exchange.reason
+        is_cut = exchange.ending is Ending.CLOSED
         if exchange.ending is not Ending.ANSWERED or exchange.response is None:
             comment |= {"exchange": exchange.number, "ending": exchange.ending.value}
-        if exchange.response is None and not exchange.response_bytes:
-            return stream.packet(False, time_ns, TH_ACK, comment=comment)
-        is_cut = exchange.ending is Ending.CLOSED
-        if exchange.response is None or is_cut:
+        if is_cut if exchange.response is not None else exchange.response_bytes:
             comment["response_bytes"] = exchange.response_bytes
-        return self._frame(stream, False, time_ns, exchange.response, exchange.response_bytes, comment, is_cut)
+        time_ns = exchange.begun_ns + max(0, exchange.duration_ns)
+        if exchange.response is not None:
+            return self._frame(exchange, BROKER, time_ns, exchange.response, comment, is_cut)
+        stream = self._stream(exchange.peer)
+        stream.mark = tuple(stream.next)
+        acknowledgement = stream.block(BROKER, time_ns, TH_ACK, comment=comment)
+        if exchange.response_bytes:
+            stream.next[BROKER] = (stream.next[BROKER] + 4 + exchange.response_bytes) & _WORD
+        return acknowledgement
 
     def closed(self, peer: Peer, time_ms: int) -> bytes:
         """The end of a connection."""
-        stream = self._streams.pop(peer.number, None)
-        if stream is None:
-            return b""
-        time_ns = time_ms * 1_000_000
-        made = b""
-        for is_client in (True, False):
-            made += stream.packet(is_client, time_ns, TH_FIN | TH_ACK)
-            stream.advance(is_client, 1)
-        return made + stream.packet(True, time_ns, TH_ACK)
+        stream, time_ns = self._stream(peer), time_ms * 1_000_000
+        stream.mark = tuple(stream.next)
+        packets = (CLIENT, TH_FIN | TH_ACK), (BROKER, TH_FIN | TH_ACK), (CLIENT, TH_ACK)
+        return b"".join(stream.block(side, time_ns, flags) for side, flags in packets)
+
+    def forget(self, peer: Peer) -> None:
+        """Drops the state of a closed connection."""
+        self._streams.pop(peer.number, None)
 
     def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
         """Counts, as statistics of the first interface."""
@@ -251,51 +225,22 @@ class PcapngWriter:
 
     def _frame(
         self,
-        stream: _Stream,
-        is_client: bool,
+        exchange: Exchange,
+        side: int,
         time_ns: int,
-        frame: bytes | None,
-        size_bytes: int,
-        comment: Mapping[str, Any],
+        frame: bytes,
+        comment: Mapping[str, Any] | None,
         is_cut: bool = False,
     ) -> bytes:
-        """The segments of a frame; of one that was not kept a packet that says so, and a gap behind it. One that is cut
-        claims to be longer than it is."""
-        if frame is None:
-            made = stream.packet(is_client, time_ns, TH_ACK, comment=comment)
-            stream.advance(is_client, 4 + size_bytes)
-            return made
+        stream = self._stream(exchange.peer)
+        stream.mark = tuple(stream.next)
         segments: list[bytes] = []
         head = _SIZE.pack(len(frame) + is_cut)
         for start in range(0, len(frame) or 1, SEGMENT_BYTES):
             data = head + frame[start : start + SEGMENT_BYTES]
-            flags = TH_PUSH | TH_ACK
-            segments.append(stream.packet(is_client, time_ns, flags, data, None if start else comment))
-            stream.advance(is_client, len(data))
-            head = b""
+            segments.append(stream.block(side, time_ns, TH_PUSH | TH_ACK, data, comment))
+            head, comment = b"", None
         return b"".join(segments)
-
-
-# --- reading
-
-
-@dataclass(slots=True)
-class _Sent:
-    """What one side of a connection is sending: the packet that began it, and its bytes so far."""
-
-    data: bytearray = field(default_factory=bytearray)
-    time_ns: int = 0
-    comment: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Conversation:
-    """A connection as it is read."""
-
-    peer: Peer
-    client: _Sent = field(default_factory=_Sent)
-    broker: _Sent = field(default_factory=_Sent)
-    waiting: deque[Exchange] = field(default_factory=deque)
 
 
 def blocks(data: memoryview) -> Iterator[tuple[int, int, bytes]]:
@@ -331,7 +276,7 @@ def _statistics_options(block: bytes) -> list[PcapngOptionLE]:
 
 
 def meta_of(data: memoryview) -> dict[str, Any] | None:
-    """The first line of a recording in a file's head; None for a file that is no recording."""
+    """The recording's first line, from the beginning of a file; None for a file that is no recording."""
     try:
         _, kind, block = next(blocks(data))
         if kind != PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != BYTE_ORDER_MAGIC:
@@ -342,23 +287,17 @@ def meta_of(data: memoryview) -> dict[str, Any] | None:
     return meta if meta.get("type") == "recording" else None
 
 
-class _Segment(NamedTuple):
-    """The TCP segment in a packet: (address, port) of both ends, the flags, the bytes."""
+@dataclass(slots=True)
+class _Flow:
+    """One direction of a connection as it is read: the bytes of the frame that is not complete yet, with the time and
+    the comment of its first packet. `waiting` are the requests without a response, shared by both directions."""
 
-    source: tuple[bytes, int]
-    target: tuple[bytes, int]
-    flags: int
-    data: bytes
-
-
-def _parsed(packet: bytes) -> _Segment:
-    """Raises ValueError, dpkt.Error for a packet that `_packet` did not make."""
-    ip: Any = Ethernet(packet).data
-    try:
-        tcp = ip.tcp
-    except AttributeError:
-        raise ValueError("a packet that is no TCP, or cut") from None
-    return _Segment((ip.src, tcp.sport), (ip.dst, tcp.dport), tcp.flags, tcp.data)
+    peer: Peer
+    side: int
+    waiting: dict[int, Exchange]
+    data: bytearray = field(default_factory=bytearray)
+    time_ns: int = 0
+    comment: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PcapngReader:
@@ -366,10 +305,10 @@ class PcapngReader:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self._conversations: dict[tuple[Any, Any], _Conversation] = {}
+        self._flows: dict[Any, _Flow] = {}  # by the (address, port) of source and target
 
     def read(self, data: memoryview, name: str) -> None:
-        """Adds what a file has; what cannot be read is told in the recording's `damage`."""
+        """Adds the exchanges of a file; damage is noted in the recording's `damage`."""
         position = 0
         try:
             for at, kind, block in blocks(data):
@@ -383,80 +322,75 @@ class PcapngReader:
             self.recording.damage.append(f"{name}: {text if text.startswith('byte') else f'byte {position}: {text}'}")
 
     def _packet(self, block: Any) -> None:
-        time_ns = block.ts_high << 32 | block.ts_low
-        packet = _parsed(block.pkt_data)
+        """Takes a packet. Raises ValueError, dpkt.Error for one that `PcapngWriter` did not make."""
+        ip: Any = Ethernet(block.pkt_data).data
+        try:
+            tcp = ip.tcp
+        except AttributeError:
+            raise ValueError("a packet that is no TCP, or cut") from None
+        source, target = (ip.src, tcp.sport), (ip.dst, tcp.dport)
         comment = _comment(block.opts)
         if "connection" in comment:
-            peer = peer_of(comment["connection"])
-            known = self.recording.peers.setdefault(peer.number, peer)
-            found = self._conversations.get((packet.source, packet.target))
-            if found is None or found.peer is not known:
-                self._conversations[packet.source, packet.target] = _Conversation(known)
+            self._connection(peer_of(comment["connection"]), source, target)
             return
-        conversation = self._conversations.get((packet.source, packet.target))
-        if conversation is not None:
-            self._sent(conversation, conversation.client, packet, time_ns, comment, self._request)
+        flow = self._flows.get((source, target))
+        if flow is None or tcp.flags & (TH_SYN | TH_FIN) or not (tcp.data or comment):
             return
-        conversation = self._conversations.get((packet.target, packet.source))
-        if conversation is not None:
-            self._sent(conversation, conversation.broker, packet, time_ns, comment, self._response)
+        if not flow.data:
+            flow.time_ns, flow.comment = block.ts_high << 32 | block.ts_low, comment
+        frame: bytes | None = None
+        if tcp.data:
+            flow.data += tcp.data
+            end = 4 + int(flow.comment.get("response_bytes", _SIZE.unpack_from(flow.data)[0]))
+            if len(flow.data) < end:
+                return
+            data, flow.data = flow.data, bytearray()
+            if len(data) > end:
+                raise ValueError("a packet that is longer than its frame")
+            frame = bytes(data[4:])
+        if flow.side == CLIENT:
+            self._request(flow, frame)
+        else:
+            self._response(flow, frame)
 
-    def _sent(
-        self,
-        conversation: _Conversation,
-        sent: _Sent,
-        packet: _Segment,
-        time_ns: int,
-        comment: dict[str, Any],
-        take: Callable[[_Conversation, _Sent, bytes | None], None],
-    ) -> None:
-        if packet.flags & (TH_SYN | TH_FIN) or not (packet.data or comment):
-            return
-        if not sent.data:
-            sent.time_ns, sent.comment = time_ns, comment
-        if not packet.data:
-            take(conversation, sent, None)
-            return
-        sent.data += packet.data
-        told = sent.comment.get("response_bytes")
-        size = _SIZE.unpack_from(sent.data)[0] if told is None else int(told)
-        if len(sent.data) == 4 + size:
-            frame, sent.data = bytes(sent.data[4:]), bytearray()
-            take(conversation, sent, frame)
-        elif len(sent.data) > 4 + size:
-            sent.data = bytearray()
-            raise ValueError("a packet that is longer than what it is of")
+    def _connection(self, peer: Peer, client: Any, broker: Any) -> None:
+        peer = self.recording.peers.setdefault(peer.number, peer)
+        known = self._flows.get((client, broker))
+        if known is None or known.peer is not peer:  # else a ring's newer file introduces it again
+            waiting: dict[int, Exchange] = {}
+            self._flows[client, broker] = _Flow(peer, CLIENT, waiting)
+            self._flows[broker, client] = _Flow(peer, BROKER, waiting)
 
-    def _request(self, conversation: _Conversation, sent: _Sent, frame: bytes | None) -> None:
-        """A request is whole, or was not kept; a bare acknowledgement says nothing."""
-        if "exchange" not in sent.comment:
-            return
-        exchange = exchange_of(
-            int(sent.comment["exchange"]), conversation.peer, sent.time_ns // 1_000_000, sent.time_ns, frame
-        )
-        if frame is None:
-            exchange.request_bytes = int(sent.comment.get("request_bytes", 0))
-        conversation.waiting.append(exchange)
-        self.recording.exchanges.append(exchange)
+    def _request(self, flow: _Flow, frame: bytes | None) -> None:
+        if "exchange" in flow.comment:
+            number = int(flow.comment["exchange"])
+            exchange = exchange_of(number, flow.peer, flow.time_ns // 1_000_000, flow.time_ns, frame)
+            flow.waiting[number] = exchange
+            self.recording.exchanges.append(exchange)
 
-    def _response(self, conversation: _Conversation, sent: _Sent, frame: bytes | None) -> None:
-        """The answer to the oldest request that waits, or to the one that is named; one that began in an older file,
-        which is gone, has none here."""
-        waiting = conversation.waiting
-        named = sent.comment.get("exchange")
-        if named is not None:
-            while waiting and waiting[0].number < named:
-                waiting.popleft()
-        if not waiting or named not in (None, waiting[0].number):
+    def _response(self, flow: _Flow, frame: bytes | None) -> None:
+        """Completes the request that the comment names, or else the oldest with the correlation id of the response. A
+        response whose request was in a file that a ring removed is ignored."""
+        if "exchange" in flow.comment:
+            exchange = flow.waiting.get(flow.comment["exchange"])
+        else:
+            correlation = b"" if frame is None else frame[:4]
+            exchange = next((one for one in flow.waiting.values() if (one.request or b"")[4:8] == correlation), None)
+        if exchange is None:
             return
-        exchange = waiting[0]
-        if named is None and frame is not None and frame[:4] != (exchange.request or b"")[4:8]:
-            return
-        waiting.popleft()
+        del flow.waiting[exchange.number]
         exchange.response = frame
-        exchange.response_bytes = int(sent.comment.get("response_bytes", 0)) if frame is None else len(frame)
-        exchange.duration_ns = sent.time_ns - exchange.begun_ns
-        exchange.ending = Ending(sent.comment.get("ending", Ending.ANSWERED))
-        exchange.reason = str(sent.comment.get("reason", ""))
-        exchange.fault = sent.comment.get("fault")
-        note_software(exchange)
+        exchange.response_bytes = int(flow.comment.get("response_bytes", 0)) if frame is None else len(frame)
+        exchange.duration_ns = flow.time_ns - exchange.begun_ns
+        exchange.ending = Ending(flow.comment.get("ending", Ending.ANSWERED))
+        exchange.reason = str(flow.comment.get("reason", ""))
+        exchange.fault = flow.comment.get("fault")
+        self._note_software(exchange)
+
+    def _note_software(self, exchange: Exchange) -> None:
+        """Notes the client library that an accepted ApiVersions request names, which no comment has."""
+        if exchange.api_key == ApiKey.API_VERSIONS and (exchange.response or b"")[4:6] == b"\0\0":
+            request = request_value(exchange)
+            if request is not None:
+                names = request.client_software_name or None, request.client_software_version or None
+                exchange.peer.origin = origin_of(exchange.peer.listener, *names)

@@ -1,22 +1,24 @@
-"""The records in a message as JSON-able values, and back.
+"""The records in a message as JSON-able values, and what Produce requests show of their producer.
 
-Owns what is told of a batch and of a record. The bytes themselves stand beside it in base64, and they alone count on
-the way back: what is told of batches is for reading. Damage is told where it is, never raised.
+The bytes themselves stand beside the values in base64, and only they are encoded again. Damage is described where it
+is, never raised.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
+from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Record
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
 from ..json_bytes import to_json
+from .exchange import Produced
 
 Buffer = bytes | bytearray | memoryview
 WORDS = frozenset(
@@ -24,21 +26,21 @@ WORDS = frozenset(
     "is_transactional is_control count partition_leader_epoch max_timestamp records records_left_out offset timestamp "
     "key value headers name key_size value_size headers_size".split()
 )
-"""The names of all that is told."""
+"""The names in these values."""
 
 
 class Room:
-    """How many more records may be told of one message, and how many bytes of their keys, values and headers; None for
-    all. A few bytes on the wire may be very many once they are decompressed."""
+    """The records of one message that may still be shown: their number, and the bytes of keys, values and headers; None
+    for no limit. A few bytes on the wire may be very many once they are decompressed."""
 
     def __init__(self, records: int | None = None, size_bytes: int | None = None) -> None:
         self.left = records
         self._bytes_max = size_bytes
         self.size_bytes = 0
-        """Of the records that were looked at, also of the one that was too much."""
+        """Of the records that were offered, with the first that was refused."""
 
     def take(self, record: Record, contents: bool) -> bool:
-        """Whether one more may be told; if not, none may behind it."""
+        """Whether one more record may be shown; after a refusal, none."""
         if self.left is not None and self.left <= 0:
             return False
         if contents and self._bytes_max is not None:
@@ -53,10 +55,10 @@ class Room:
 
 
 def plain_records(data: Buffer, room: Room, *, contents: bool = True) -> dict[str, Any]:
-    """`{"size": bytes, "base64": them, "batches": [...]}`, with `"damaged": why` where they end before their end, and
+    """`{"size": bytes, "base64": them, "batches": [...]}`, with `"damaged": why` at damage, and
     `"left_over": bytes` of a last batch that is cut, as Kafka cuts it.
 
-    Without `contents` there is no base64, and keys, values and headers are told by their sizes.
+    Without `contents` there is no base64, and the sizes of keys, values and headers stand for them.
     """
     told: dict[str, Any] = {"size": len(data)}
     if contents:
@@ -79,7 +81,7 @@ def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, content
     told: dict[str, Any] = {
         "base_offset": header.base_offset,
         "magic": header.magic,
-        "codec": CODEC_NAMES.get(header.codec, str(header.codec)),
+        "codec": _codec_name(header),
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
@@ -134,11 +136,24 @@ def _size(data: bytes | None) -> int | None:
     return None if data is None else len(data)
 
 
-def records_of(value: Any, where: str) -> bytes:
-    """The bytes that `plain_records` told. Raises ValueError where they were left out, or are no base64."""
-    if not isinstance(value, dict) or not isinstance(value.get("base64"), str):
-        raise ValueError(f"{where}: the contents of the records were left out")
-    try:
-        return base64.b64decode(value["base64"].encode("ascii"), validate=True)
-    except (UnicodeEncodeError, binascii.Error) as error:
-        raise ValueError(f"{where}: no base64") from error
+def produced_of(request: ProduceRequest) -> Produced:
+    """What a Produce request shows of its producer's configuration. Partitions with damaged records do not count."""
+    headers: list[BatchHeader] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            with suppress(CorruptRecords, InvalidRecords):
+                headers += [header for _, header in formats.headers(data.records or b"")]
+    return Produced(
+        request.acks,
+        tuple(dict.fromkeys(topic.name or topic.topic_id for topic in request.topic_data)),
+        tuple(dict.fromkeys(_codec_name(one) for one in headers)),
+        tuple(dict.fromkeys(one.magic for one in headers)),
+        bool(headers) and all(one.has_producer for one in headers),
+        request.transactional_id is not None,
+        tuple(dict.fromkeys(one.producer_id for one in headers if one.has_producer)),
+        sum(max(1, one.record_count) for one in headers),
+    )
+
+
+def _codec_name(header: BatchHeader) -> str:
+    return CODEC_NAMES.get(header.codec, str(header.codec))

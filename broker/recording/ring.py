@@ -10,9 +10,9 @@ import asyncio
 from dataclasses import replace
 
 from ...protocol.api_key import ApiKey
+from .decoding import produced_by
 from .exchange import Ending, Exchange, Peer
-from .produce_facts import facts_of
-from .secrets import KEYS, blanked, may_carry
+from .redaction import KEYS, blanked, may_carry
 
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20
@@ -99,7 +99,7 @@ class Ring:
         request, response, produced = exchange.request, exchange.response, exchange.produced
         if request is not None and len(request) > self.frame_bytes:
             if exchange.api_key == ApiKey.PRODUCE and produced is None:
-                produced = facts_of(request)
+                produced = produced_by(request)
             request = None
         if response is not None and len(response) > self.frame_bytes:
             response = None

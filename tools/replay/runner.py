@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...broker.recording.exchange import Exchange
-from ...broker.recording.files import read_recording
-from ...broker.recording.recorded import NoRecording, Recording
+from ...broker.recording.exchange import Exchange, Recording
+from ...broker.recording.files import NoRecording, read_recording
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, UnknownRelease, profile
 from .comparison import Comparison, Pair, compare, matched
 from .expected_differences import Foretelling, guessed_release

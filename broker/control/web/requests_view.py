@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...admin_api.views import NotFound
 from ...cooperative import in_thread
 from ...recording.exchange import Ending
-from ...recording.secrets import may_carry
+from ...recording.redaction import may_carry
 from ...releases.profiles import api_names
 from . import side_by_side
 from .answer import Ask, Download, Page

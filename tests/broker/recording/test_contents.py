@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.recording.contents import without_contents, zeroed
+from ottla.broker.recording.redaction import without_contents, zeroed
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import request_header, response_header
 from ottla.protocol.messages.records.fetch import FetchResponse

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.metrics.client_ledger import Origin
-from ottla.broker.recording import raw_events, raw_files
+from ottla.broker.recording import raw
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
-from ottla.broker.recording.raw_events import RawReader, begun_event, ended_event, json_event, read_begun, read_ended
-from ottla.broker.recording.raw_files import Queue
+from ottla.broker.recording.raw import BEGUN, DROPPED, ENDED, RawReader, event_head, read_begun, read_ended
 
 PEER = Peer(7, 1, "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 40_000, 5, Origin("PLAINTEXT", None, None, False))
 
@@ -22,12 +21,12 @@ PEER = Peer(7, 1, "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 40_000, 5, Origin
 def test_events_of_a_growing_file_come_back(steps: list[tuple[int, int]], read_bytes: int) -> None:
     """A step writes an event of so many bytes, and reads as many as it says."""
     with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryFile() as file:
-        patched.setattr(raw_events, "_READ_BYTES", read_bytes)
+        patched.setattr(raw, "_READ_BYTES", read_bytes)
         reader = RawReader(file.fileno())
         written: list[bytes] = []
         read: list[bytes] = []
         for size, reads in steps:
-            event = json_event(raw_events.DROPPED, "x" * size)
+            event = event_head(DROPPED, "x" * size)
             os.write(file.fileno(), event[:3])
             assert len(read) < len(written) or reader.read() is None
             os.write(file.fileno(), event[3:])
@@ -41,30 +40,6 @@ def test_events_of_a_growing_file_come_back(steps: list[tuple[int, int]], read_b
         assert reader.position == sum(map(len, written))
 
 
-@given(st.lists(st.one_of(st.integers(0, 40), st.just(None), st.just(-1)), max_size=60))
-def test_queue_gives_back_what_was_put_file_by_file(steps: list[int | None]) -> None:
-    """A step puts so many bytes; None takes all, -1 begins another file."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(raw_files, "_CHUNK_BYTES", 16)
-        patched.setattr(raw_files, "_FREE_CHUNKS", 2)
-        queue = Queue()
-        put, taken = [b""], [b""]
-        for number, step in enumerate([*steps, None]):
-            if step is None:
-                for data, begins_file in queue.take():
-                    taken += [b""] * begins_file
-                    taken[-1] += data
-                assert queue.waiting_bytes == 0
-            elif step == -1:
-                queue.turn()
-                put.append(b"")
-            else:
-                data = bytes((number + one) % 251 for one in range(step))
-                queue.put(data)
-                put[-1] += data
-        assert taken == put and queue.put_bytes == sum(map(len, put))
-
-
 @given(
     st.binary(max_size=60),
     st.none() | st.binary(max_size=40),
@@ -76,13 +51,15 @@ def test_exchanges_come_back(
     request: bytes, response: bytes | None, ending: Ending, reason: str, fault: str | None
 ) -> None:
     exchange = Exchange(3, PEER, 8, 9, -1, -1, -1, None, request, len(request))
-    event = begun_event(exchange, len(request)) + request
+    event = event_head(BEGUN, exchange, request) + request
     begun = read_begun(event[4:], {7: PEER})
     assert (begun.number, begun.peer, begun.time_ms, begun.begun_ns) == (3, PEER, 8, 9)
-    assert (begun.request, begun.request_bytes, begun.api_key) == (request, len(request), -1)
+    assert (begun.request, begun.request_bytes) == (request, len(request))
     exchange.ending, exchange.reason, exchange.fault, exchange.duration_ns = ending, reason, fault, 4
     exchange.response, exchange.response_bytes = response, 50
-    size = None if response is None else len(response)
-    ended = read_ended((ended_event(exchange, size) + (response or b""))[4:])
-    text = reason.encode("utf-8", "replace").decode()
-    assert ended == (3, 4, 50, response, ending, text, fault and fault.encode("utf-8", "replace").decode())
+    event = event_head(ENDED, exchange, response) + (response or b"")
+    pending = {3: begun}
+    assert read_ended(event[4:], pending) is begun and not pending and read_ended(event[4:], pending) is None
+    assert (begun.duration_ns, begun.response_bytes, begun.response, begun.ending) == (4, 50, response, ending)
+    assert begun.reason == reason.encode("utf-8", "replace").decode()
+    assert begun.fault == (fault and fault.encode("utf-8", "replace").decode())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.recording.recorded import exchange_of
-from ottla.broker.recording.secrets import KEYS, blanked, is_secret, may_carry
+from ottla.broker.recording.exchange import exchange_of
+from ottla.broker.recording.redaction import KEYS, blanked, is_secret, may_carry
 from ottla.protocol.apis import Api, apis
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import request_header, response_header
@@ -48,12 +48,15 @@ HARMLESS_BYTES = {
 }
 
 
+UUID = bytes(range(1, 17))
+
+
 def filled(codec: Any, path: str, found: dict[str, bool]) -> Any:
     """A value with a mark of its own in each text and each bytes; `found` gets their paths, and which are bytes."""
     if isinstance(codec, Fixed):
         return True if codec.fmt == "?" else 2  # of resources: topics
     if isinstance(codec, UuidLeaf):
-        return bytes(16)
+        return UUID
     if isinstance(codec, Blob):
         found[path] = not codec.text
         return f"<{path}>" if codec.text else f"<{path}>".encode()
@@ -91,6 +94,7 @@ def test_of_every_api_only_secrets_are_blanked(key: int) -> None:
         shown = blanked(frame, key, version, request)
         assert len(shown) == len(frame) and shown.startswith(head)
         parse(cls, version, shown, len(head))
+        assert shown.count(UUID) == frame.count(UUID)
         for path in found:
             assert (f"<{path}>".encode() in shown) is (path not in SECRET), (version, path)
         if not SECRET & found.keys():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import shutil
 import threading
@@ -16,11 +17,11 @@ from structlog.testing import capture_logs
 
 from ottla.broker.config.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.recording import files as files_module
-from ottla.broker.recording import raw_events
+from ottla.broker.recording import raw
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending
 from ottla.broker.recording.files import claim, read_recording
-from ottla.broker.recording.raw_files import RawFiles
+from ottla.broker.recording.raw import RawFiles
 from ottla_testing.broker.harness import Broker, fetch, ping, produce, records
 from ottla_testing.broker.recorders import FORMATS, SECRET, Sink, calls, facts, memory, settled
 
@@ -45,9 +46,9 @@ class Disk:
         self.moves.set()
         write = RawFiles.write
 
-        def wait_and_write(raw: RawFiles, data: memoryview) -> None:
+        def wait_and_write(files: RawFiles, data: bytes) -> None:
             self.moves.wait()
-            write(raw, data)
+            write(files, data)
 
         monkeypatch.setattr(RawFiles, "write", wait_and_write)
 
@@ -215,6 +216,10 @@ async def test_ring_that_is_decoded_at_its_end_keeps_the_newest(kind: str, conte
         await asyncio.sleep(5 * recorder_module.POLL_S)
         assert sum(one.stat().st_size for one in tmp_path.glob("*.raw*")) <= LEAST_BYTES * contents
     found = read_recording(path)
+    state = broker.running.recorder.state
+    assert state is not None and state.dropped > 0
+    if kind == "jsonl":
+        assert json.loads(path.read_text().splitlines()[-1])["dropped_in_all"] == state.dropped
     numbers = [one.number for one in found.exchanges]
     assert numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 6 and not found.damage
     if kind == "pcapng" and contents:  # which is hardly larger than its raw form
@@ -240,7 +245,7 @@ async def test_raw_files_of_a_killed_broker_are_finished_by_reading(kind: str, r
         await asyncio.sleep(5 * recorder_module.POLL_S)
         shutil.copytree(tmp_path, folder)  # as it is on the disk
     with open(folder / f"x.{kind}.raw", "ab") as file:
-        file.write(raw_events.json_event(raw_events.CLOSED, [1, 2])[:-3])  # an event that is cut
+        file.write(raw.event_head(raw.CLOSED, [1, 2])[:-3])  # an event that is cut
     found = read_recording(folder / f"x.{kind}")
     assert not found.damage and not found.dropped
     assert [facts(one)[:8] for one in found.exchanges] == [facts(one)[:8] for one in sink.exchanges[:20]] + [
@@ -269,7 +274,7 @@ def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"type":"recording","format":1,"part":1,"nodes":[],"time_ms":1}\n')
     other = tmp_path / "x.jsonl.raw"
-    for data in (b"\1", b"what I noted", raw_events.json_event(raw_events.HEAD, {"options": 3})):
+    for data in (b"\1", b"what I noted", raw.event_head(raw.HEAD, {"options": 3})):
         other.write_bytes(data)
         assert read_recording(path).exchanges == []
         with pytest.raises(RecordError, match=r"x\.jsonl\.raw is there already, and no recording: it is left as it is"):
