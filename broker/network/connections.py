@@ -534,7 +534,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif sum(map(len, ready)) < JOIN_BYTES:
             self._transport.write(b"".join(ready))
         else:
-            self._transport.writelines(joined(ready))
+            # asyncio's writelines() in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 never pauses the protocol
+            # (CPython gh-127655): without a write() after it, responses to a client that does not read pile up in memory.
+            *parts, last = joined(ready)
+            self._transport.writelines(parts)
+            self._transport.write(last)
 
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:

@@ -228,7 +228,11 @@ class Connection(asyncio.BufferedProtocol):
         if sum(map(len, pending)) < JOIN_BYTES:
             self._transport.write(b"".join(pending))
         else:
-            self._transport.writelines(pending)
+            # asyncio's writelines() in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 never pauses the protocol
+            # (CPython gh-127655): without a write() after it, `wait_writable` does not wait for such a broker.
+            *parts, last = pending
+            self._transport.writelines(parts)
+            self._transport.write(last)
 
     def _hold(self, throttle_time_ms: int) -> None:
         """Writes nothing for that time, at most as long as an answer may take; answers may be late by as much."""
