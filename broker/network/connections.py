@@ -535,7 +535,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(ready))
         else:
             # asyncio's writelines() in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 never pauses the protocol
-            # (CPython gh-127655): without a write() after it, responses to a client that does not read pile up in memory.
+            # (CPython gh-127655): without a write() after it, responses that a client does not read pile up.
             *parts, last = joined(ready)
             self._transport.writelines(parts)
             self._transport.write(last)
