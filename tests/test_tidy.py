@@ -162,6 +162,13 @@ def test_files_are_short_finished_and_described() -> None:
     assert not report(faults)
 
 
+def test_every_path_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)+[\w.]*)`", text))
+    assert len(named) > 40 and len(text.splitlines()) <= 150
+    assert not [path for path in sorted(named) if not (ROOT / path).exists()]
+
+
 def test_no_test_is_skipped() -> None:
     faults: dict[str, list[str]] = {}
     for path in TESTS:
