@@ -18,8 +18,8 @@ from ...protocol.schema import Value
 from ...storage.format.partition_metadata import encode_id
 from ..message_parts import places, shape_of
 from ..recording import decoding
+from ..recording.decoding import produced_of
 from ..recording.exchange import Ending, Exchange, Produced
-from ..recording.record_sets import produced_of
 
 
 class TopicNames:

@@ -17,8 +17,8 @@ from ..admin_api import requests
 from ..admin_api.expectations import WORDS, Expected
 from ..admin_api.seen_requests import SeenRequest
 from ..recording import decoding
+from ..recording.decoding import Room
 from ..recording.exchange import Produced
-from ..recording.record_sets import Room
 from .models import requests as models
 from .models.general import Removed
 from .plane import Plane

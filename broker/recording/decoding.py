@@ -5,7 +5,8 @@ damaged; only unknown tagged fields and tagged fields of a header are lost. A fr
 in its place, never raised.
 
 Numbers, texts and booleans stand as they are; bytes as `json_bytes` has them, text where they are UTF-8, else
-`{"base64": ...}`; ids as Kafka writes them, in 22 letters; records as in `record_sets.py`.
+`{"base64": ...}`; ids as Kafka writes them, in 22 letters. Of records the bytes stand in base64 beside their values,
+and only the bytes are encoded again.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import contextlib
 import math
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import takewhile
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from ...protocol.api_key import ApiKey
@@ -25,15 +27,26 @@ from ...protocol.apis import Api, apis
 from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
+from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
+from ...protocol.records import batch, formats, legacy
+from ...protocol.records.batch import BatchHeader, Record
+from ...protocol.records.errors import CorruptRecords, InvalidRecords
+from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import VERSION_MAX, Spec, spec, types_of
 from ...storage.format.partition_metadata import decode_id, encode_id
 from ..json_bytes import from_json, to_json
 from .exchange import Exchange, Produced
-from .record_sets import WORDS, Room, plain_records, produced_of
 
 UNDECODABLE = "undecodable"
 LEFT_OVER = "left_over_base64"
+Buffer = bytes | bytearray | memoryview
+WORDS = frozenset(
+    "size base64 batches damaged left_over base_offset magic codec producer_id producer_epoch base_sequence "
+    "is_transactional is_control count partition_leader_epoch max_timestamp records records_left_out offset timestamp "
+    "key value headers name key_size value_size headers_size".split()
+)
+"""The names in these values."""
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 PROBLEMS = (MalformedMessage, ProtocolViolation)
 
@@ -144,7 +157,7 @@ def _frame_plain(
     return fields
 
 
-def _base64(data: bytes) -> str:
+def _base64(data: Buffer) -> str:
     return base64.b64encode(data).decode()
 
 
@@ -209,7 +222,7 @@ def _group_plain(value: Any, telling: _Telling) -> dict[str, Any]:
 @cache
 def _kind(hint: Any) -> _Kind:
     if get_origin(hint) in (typing.Union, types.UnionType):
-        return _nullable(_kind(_item(hint)))
+        return _nullable(_kind(next(arg for arg in get_args(hint) if arg is not type(None))))
     if get_origin(hint) is Annotated:
         return _leaf(get_args(hint)[1])
     if get_origin(hint) is list:
@@ -291,24 +304,137 @@ _BYTES = _Kind(lambda value, telling: to_json(value), _bytes_made)
 _RECORDS = _Kind(lambda value, telling: plain_records(value, telling.room, contents=telling.contents), _records_made)
 
 
-def has_path(cls: type, names: Sequence[str]) -> bool:
-    """Whether a message has this path of field names in some version; lists on the way do not count."""
-    hint: Any = cls
-    for index, name in enumerate(names):
-        if not isinstance(hint, type):
-            marker = get_args(hint)[1]
-            return isinstance(marker, Variable) and marker.view and set(names[index:]) <= WORDS
-        hint = types_of(hint).get(name)
-        if hint is None:
+# Records
+
+
+class Room:
+    """The records of one message that may still be shown: their number, and the bytes of keys, values and headers; None
+    for no limit. A few bytes on the wire may be very many once they are decompressed."""
+
+    def __init__(self, records: int | None = None, size_bytes: int | None = None) -> None:
+        self.left = records
+        self._bytes_max = size_bytes
+        self.size_bytes = 0
+        """Of the records that were offered, with the first that was refused."""
+
+    def take(self, record: Record, contents: bool) -> bool:
+        """Whether one more record may be shown; after a refusal, none."""
+        if self.left is not None and self.left <= 0:
             return False
-        while get_origin(hint) is not Annotated and not isinstance(hint, type):
-            hint = _item(hint)
-    return bool(names)
+        if contents and self._bytes_max is not None:
+            self.size_bytes += len(record.key or b"") + len(record.value or b"")
+            self.size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
+            if self.size_bytes > self._bytes_max:
+                self.left = 0
+                return False
+        if self.left is not None:
+            self.left -= 1
+        return True
 
 
-def _item(hint: Any) -> Any:
-    """The type in a list or beside None."""
-    return next(arg for arg in get_args(hint) if arg is not type(None))
+def plain_records(data: Buffer, room: Room, *, contents: bool = True) -> dict[str, Any]:
+    """`{"size": bytes, "base64": them, "batches": [...]}`, with `"damaged": why` at damage, and
+    `"left_over": bytes` of a last batch that is cut, as Kafka cuts it.
+
+    Without `contents` there is no base64, and the sizes of keys, values and headers stand for them.
+    """
+    told: dict[str, Any] = {"size": len(data)}
+    if contents:
+        told["base64"] = _base64(data)
+    batches: list[dict[str, Any]] = []
+    told["batches"] = batches
+    end = 0
+    try:
+        for position, header in formats.headers(data):
+            batches.append(_batch(data, position, header, room, contents))
+            end = position + header.size_bytes
+        if end < len(data):
+            told["left_over"] = len(data) - end
+    except (CorruptRecords, InvalidRecords) as error:
+        told["damaged"] = str(error)
+    return told
+
+
+def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, contents: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "base_offset": header.base_offset,
+        "magic": header.magic,
+        "codec": _codec_name(header),
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "count": header.record_count,
+        "size": header.size_bytes,
+        "records": [],
+    }
+    if header.magic == batch.MAGIC:
+        told |= {"partition_leader_epoch": header.partition_leader_epoch, "max_timestamp": header.max_timestamp}
+    try:
+        if not formats.crc_matches(data, position, header):
+            told["damaged"] = "the CRC is another one"
+            return told
+        if room.left != 0:
+            found = takewhile(lambda record: room.take(record, contents), _records(data, position, header))
+            told["records"] = [_record(record, contents) for record in found]
+    except (CorruptRecords, InvalidRecords) as error:
+        told["damaged"] = str(error)
+    records = told["records"]
+    if header.record_count < 0:  # a wrapper of an old format says nothing of its messages
+        told["count"] = len(records)
+    if room.left == 0 and len(records) < header.record_count:
+        told["records_left_out"] = header.record_count - len(records)
+    return told
+
+
+def _records(data: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
+    if header.magic == batch.MAGIC:
+        return batch.records(data, position)
+    return legacy.records(data, position, produced=True)
+
+
+def _record(record: Record, contents: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+    if contents:
+        told["key"], told["value"] = to_json(record.key), to_json(record.value)
+        told["headers"] = [
+            {"name": to_json(name.encode("utf-8", "surrogateescape")), "value": to_json(value)}
+            for name, value in record.headers
+        ]
+    else:
+        told["key_size"], told["value_size"] = _size(record.key), _size(record.value)
+        told["headers_size"] = sum(
+            len(name.encode("utf-8", "surrogateescape")) + len(value or b"") for name, value in record.headers
+        )
+    return told
+
+
+def _size(data: bytes | None) -> int | None:
+    return None if data is None else len(data)
+
+
+def produced_of(request: ProduceRequest) -> Produced:
+    """What a Produce request shows of its producer's configuration. Partitions with damaged records do not count."""
+    headers: list[BatchHeader] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            with contextlib.suppress(CorruptRecords, InvalidRecords):
+                headers += [header for _, header in formats.headers(data.records or b"")]
+    return Produced(
+        request.acks,
+        tuple(dict.fromkeys(topic.name or topic.topic_id for topic in request.topic_data)),
+        tuple(dict.fromkeys(_codec_name(one) for one in headers)),
+        tuple(dict.fromkeys(one.magic for one in headers)),
+        bool(headers) and all(one.has_producer for one in headers),
+        request.transactional_id is not None,
+        tuple(dict.fromkeys(one.producer_id for one in headers if one.has_producer)),
+        sum(max(1, one.record_count) for one in headers),
+    )
+
+
+def _codec_name(header: BatchHeader) -> str:
+    return CODEC_NAMES.get(header.codec, str(header.codec))
 
 
 # Plain values to messages and frames

@@ -7,8 +7,7 @@ are kept or leave the process.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -62,16 +61,7 @@ class Peer:
     origin: Origin
 
 
-_FACTS: Mapping[str, type] = {
-    "number": int,
-    "node_id": int,
-    "listener": str,
-    "local_host": str,
-    "local_port": int,
-    "client_host": str,
-    "client_port": int,
-    "opened_ms": int,
-}
+_FACTS = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(Peer) if field.name != "origin"}
 
 
 def peer_facts(peer: Peer) -> dict[str, Any]:

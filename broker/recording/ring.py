@@ -1,7 +1,7 @@
-"""The newest exchanges of a broker, in memory: what a test or the page asks for.
+"""The newest exchanges of a broker in memory, for tests and the control plane.
 
-Owns the bounds: so many exchanges, so many bytes of them, the oldest go first; of a frame above FRAME_BYTES only the
-size is kept, and of a Produce request what it says of its producer. Credentials are blanked before anything is kept.
+Bounded by number and by bytes; the oldest go first. Of a frame above FRAME_BYTES only the size is kept, and of such a
+Produce request the facts of its producer. Credentials are blanked before anything is kept.
 """
 
 from __future__ import annotations
@@ -28,74 +28,70 @@ class Ring:
         self, exchanges: int = EXCHANGES, size_bytes: int = SIZE_BYTES, frame_bytes: int = FRAME_BYTES
     ) -> None:
         self.frame_bytes = frame_bytes
-        self._size_max = size_bytes
-        self._count = exchanges
-        self._places: list[Exchange | None] = [None] * exchanges  # number n stands at n modulo their count
-        self._sizes = [0] * exchanges  # as they were counted: an exchange grows while it is here
-        self._size = 0
-        self._first = 1  # the oldest that may still be here
-        self._next = 1
-        self._cleared = 1  # what is below was forgotten on purpose
+        self._size_max, self._count = size_bytes, exchanges
+        self._first = self._next = 1  # the oldest number that may still be here, and the next
+        self._cleared = 1  # the numbers below were removed by `clear`
         self.changes = 0
         """Grows whenever an exchange begins or ends."""
         self._waiting: list[asyncio.Future[None]] = []
+        self._empty()
 
-    # A sink
+    def _empty(self) -> None:
+        self._places: list[Exchange | None] = [None] * self._count  # number n stands at n modulo their count
+        self._sizes = [0] * self._count  # as they were counted: an exchange grows while it is here
+        self._size = 0
 
     def opened(self, peer: Peer) -> None:
-        """Nothing to keep."""
+        """Keeps nothing: each exchange has its connection."""
 
-    def closed(self, peer: Peer) -> None:
-        """The same."""
+    closed = opened
 
     def begun(self, exchange: Exchange) -> None:
-        """One more; it may be one too many."""
-        request = exchange.request
+        """Appends an exchange, and removes the oldest beyond the bounds."""
+        request, number = exchange.request, exchange.number
         if request is None or len(request) > self.frame_bytes or exchange.api_key in KEYS:
-            self._put(exchange.number % self._count, self._kept(exchange))
-        else:  # as `_put` does it; this runs for every request
-            place = exchange.number % self._count
-            sizes = self._sizes
-            size = len(request) + OVERHEAD_BYTES
-            self._size += size - sizes[place]
-            sizes[place] = size
-            self._places[place] = exchange
-        self._next = exchange.number + 1
-        self.changes += 1
-        if self._size > self._size_max:
-            self._shrink()
-        if self._waiting:
-            self._wake()
+            exchange = self._kept(exchange)
+            request = exchange.request or b""
+        place, sizes = number % self._count, self._sizes
+        size = len(request) + OVERHEAD_BYTES
+        self._size += size - sizes[place]
+        sizes[place] = size
+        self._places[place] = exchange
+        self._next = number + 1
+        self._changed()
 
     def ended(self, exchange: Exchange) -> None:
-        """It may be gone already."""
+        """Completes an exchange, if it is still here."""
         place = exchange.number % self._count
         old = self._places[place]
         if old is exchange and exchange.response_bytes <= self.frame_bytes and exchange.ending is not _CLOSED:
-            self._sizes[place] += exchange.response_bytes
-            self._size += exchange.response_bytes
-        elif old is None or old.number != exchange.number:
-            return
+            grown = exchange.response_bytes  # as below, in less time: this is nearly every exchange
+        elif old is not None and old.number == exchange.number:
+            kept = self._places[place] = self._kept(exchange)
+            grown = OVERHEAD_BYTES + len(kept.request or b"") + len(kept.response or b"") - self._sizes[place]
         else:
-            self._put(place, self._kept(exchange))
+            return
+        self._sizes[place] += grown
+        self._size += grown
+        self._changed()
+
+    def _changed(self) -> None:
         self.changes += 1
         if self._size > self._size_max:
-            self._shrink()
+            self._first = self._oldest
+            while self._size > self._size_max and self._first < self._next:
+                place = self._first % self._count
+                self._size -= self._sizes[place]
+                self._sizes[place], self._places[place] = 0, None
+                self._first += 1
         if self._waiting:
-            self._wake()
-
-    def _put(self, place: int, exchange: Exchange) -> None:
-        size = OVERHEAD_BYTES
-        if exchange.request is not None:
-            size += len(exchange.request)
-        if exchange.response is not None:
-            size += len(exchange.response)
-        self._size += size - self._sizes[place]
-        self._sizes[place] = size
-        self._places[place] = exchange
+            waiting, self._waiting = self._waiting, []
+            for change in waiting:
+                if not change.done():
+                    change.set_result(None)
 
     def _kept(self, exchange: Exchange) -> Exchange:
-        """The exchange itself, or where not all of it may be kept a copy without that."""
+        """The exchange itself, or a copy without the parts that must not be kept."""
         request, response, produced = exchange.request, exchange.response, exchange.produced
         if request is not None and len(request) > self.frame_bytes:
             if exchange.api_key == ApiKey.PRODUCE and produced is None:
@@ -111,21 +107,9 @@ class Ring:
             return exchange
         return replace(exchange, request=request, response=response, produced=produced)
 
-    def _shrink(self) -> None:
-        count = self._count
-        self._first = max(self._first, self._next - count)
-        while self._size > self._size_max and self._first < self._next:
-            place = self._first % count
-            self._size -= self._sizes[place]
-            self._sizes[place] = 0
-            self._places[place] = None
-            self._first += 1
-
-    # What others ask
-
     @property
     def next_number(self) -> int:
-        """Above all that were begun so far."""
+        """The number after the newest."""
         return self._next
 
     @property
@@ -133,11 +117,11 @@ class Ring:
         return max(self._first, self._next - self._count)
 
     def forgotten(self, first: int = 1) -> int:
-        """How many from a number on are not here any more, those aside that `clear` took."""
+        """How many exchanges from this number on the bounds removed; `clear` does not count."""
         return max(0, self._oldest - max(first, self._cleared))
 
     async def changed(self, since: int, seconds: float) -> None:
-        """Waits until `changes` is another number, or the time is over."""
+        """Waits until `changes` differs from `since`, or the time is over."""
         if self.changes != since:
             return
         change = asyncio.get_running_loop().create_future()
@@ -148,28 +132,19 @@ class Ring:
             if change in self._waiting:
                 self._waiting.remove(change)
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for change in waiting:
-            if not change.done():
-                change.set_result(None)
-
     def find(self, number: int) -> Exchange | None:
-        """That exchange, if it is still here."""
+        """The exchange of this number, if it is still here."""
         found = self._places[number % self._count]
         return found if found is not None and found.number == number else None
 
     def list(self, first: int = 1) -> list[Exchange]:
-        """All that are here, from a number on, oldest first."""
-        first = max(first, self._oldest)
-        found = [self._places[number % self._count] for number in range(first, self._next)]
-        return [one for one in found if one is not None]
+        """The exchanges that are here, from a number on, oldest first."""
+        numbers = range(max(first, self._oldest), self._next)
+        return [found for number in numbers if (found := self.find(number)) is not None]
 
     def clear(self) -> int:
-        """Forgets all; those that go on now are not noted when they end. How many there were."""
+        """Removes all exchanges, also those that have not ended. Returns their number."""
         gone = len(self.list())
-        count = self._count
-        self._places = [None for _ in range(count)]
-        self._sizes, self._size = [0] * count, 0
+        self._empty()
         self._first = self._cleared = self._next
         return gone
