@@ -225,9 +225,12 @@ async def start(
         for node_id, listener in options.nodes():
             doors.append(Door(node_id, listener, settings))
         if options.record is not None:
-            from ..recording.recorder import claimed
+            from ..recording.files import claim
 
-            record_to = claimed(options.record)
+            try:
+                record_to = claim(options.record)
+            except RecordError as error:
+                raise StartupError(f"--record: {error}") from error
         ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
         try:
             apis = router.apis_of(options.config.profile, telemetry=options.config["ottla.client.telemetry"])

@@ -16,7 +16,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import dpkt
 from dpkt.ethernet import ETH_TYPE_IP, ETH_TYPE_IP6, Ethernet
@@ -72,14 +72,6 @@ def section(meta: Mapping[str, Any]) -> bytes:
     return b"".join(blocks)
 
 
-class _End(NamedTuple):
-    """One side of a connection."""
-
-    mac: bytes
-    address: bytes
-    port: int
-
-
 def _address(host: str) -> bytes:
     """Four bytes or sixteen; 0.0.0.0 for a host that is no address."""
     try:
@@ -92,7 +84,8 @@ CLIENT, BROKER = 0, 1
 
 
 class _Stream:
-    """A connection's TCP stream: both ends, and the sequence numbers that each side sends next."""
+    """A connection's TCP stream: the MAC address, address and port of both sides, and the sequence numbers of the bytes
+    that they send next."""
 
     __slots__ = ("ends", "interface", "mark", "next")
 
@@ -101,46 +94,36 @@ class _Stream:
         if len(client) != len(broker):
             client, broker = (one if len(one) == 16 else bytes(10) + b"\xff\xff" + one for one in (client, broker))
         ports = peer.client_port & 0xFFFF, peer.local_port & 0xFFFF
-        self.ends = _End(_CLIENT_MAC, client, ports[CLIENT]), _End(_BROKER_MAC, broker, ports[BROKER])
+        self.ends = (_CLIENT_MAC, client, ports[CLIENT]), (_BROKER_MAC, broker, ports[BROKER])
         # Far apart from those of other connections, so that a port that is used again begins another stream.
         self.next = [(peer.number * factor + 1) & _WORD for factor in (0x9E3779B1, 0x85EBCA6B)]
         self.mark = tuple(self.next)
         """`next` before the newest event, with which a file's introduction of the connection begins."""
         self.interface = interface
 
-    def packet(self, side: int, flags: int, data: bytes = b"") -> bytes:
-        """The next packet of a side, with correct checksums; it acknowledges all that the other side sent. A SYN has
-        the options that let its stream have large segments."""
-        source, target = self.ends[side], self.ends[1 - side]
-        options = _SYN_OPTIONS if flags & TH_SYN else b""
-        tcp = TCP(
-            sport=source.port,
-            dport=target.port,
-            seq=self.next[side],
-            ack=self.next[1 - side] if flags & TH_ACK else 0,
-            off=(20 + len(options)) // 4,
-            flags=flags,
-            opts=options,
-            data=data,
-        )
-        if len(source.address) == 16:
-            kind = ETH_TYPE_IP6
-            ip = IP6(src=source.address, dst=target.address, plen=len(tcp), nxt=IP_PROTO_TCP, hlim=64, data=tcp)
-        else:
-            kind = ETH_TYPE_IP
-            ip = IP(src=source.address, dst=target.address, p=IP_PROTO_TCP, df=1, data=tcp)
-        self.next[side] = (self.next[side] + len(data) + bool(flags & (TH_SYN | TH_FIN))) & _WORD
-        return bytes(Ethernet(src=source.mac, dst=target.mac, type=kind, data=bytes(ip)))
-
     def block(
         self, side: int, time_ns: int, flags: int, data: bytes = b"", comment: Mapping[str, Any] | None = None
     ) -> bytes:
-        """The next packet in its block."""
-        high, low, packet = time_ns >> 32 & _WORD, time_ns & _WORD, self.packet(side, flags, data)
-        options = _options(comment or None)
-        return bytes(
-            EnhancedPacketBlockLE(iface_id=self.interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options)
-        )
+        """The next packet of a side, with correct checksums; it acknowledges all that the other side sent. A SYN has
+        the options that let its stream have large segments."""
+        (mac, source, sport), (target_mac, target, dport) = self.ends[side], self.ends[1 - side]
+        ack = self.next[1 - side] if flags & TH_ACK else 0
+        opts = _SYN_OPTIONS if flags & TH_SYN else b""
+        words = (20 + len(opts)) // 4
+        tcp = TCP(sport=sport, dport=dport, seq=self.next[side], ack=ack, off=words, flags=flags, opts=opts, data=data)
+        if len(source) == 16:
+            kind, ip = ETH_TYPE_IP6, IP6(src=source, dst=target, plen=len(tcp), nxt=IP_PROTO_TCP, hlim=64, data=tcp)
+        else:
+            kind, ip = ETH_TYPE_IP, IP(src=source, dst=target, p=IP_PROTO_TCP, df=1, data=tcp)
+        packet = bytes(Ethernet(src=mac, dst=target_mac, type=kind, data=bytes(ip)))
+        self.advance(side, len(data) + bool(flags & (TH_SYN | TH_FIN)))
+        high, low, options = time_ns >> 32 & _WORD, time_ns & _WORD, _options(comment or None)
+        block = EnhancedPacketBlockLE(iface_id=self.interface, ts_high=high, ts_low=low, pkt_data=packet, opts=options)
+        return bytes(block)
+
+    def advance(self, side: int, count: int) -> None:
+        """Counts bytes as sent."""
+        self.next[side] = (self.next[side] + count) & _WORD
 
 
 class PcapngWriter:
@@ -181,25 +164,22 @@ class PcapngWriter:
             comment["fault"] = exchange.fault
         if exchange.reason:
             comment["reason"] = exchange.reason
-        is_cut = exchange.ending is Ending.CLOSED
         if exchange.ending is not Ending.ANSWERED or exchange.response is None:
             comment |= {"exchange": exchange.number, "ending": exchange.ending.value}
-        if is_cut if exchange.response is not None else exchange.response_bytes:
+        if exchange.ending is Ending.CLOSED if exchange.response is not None else exchange.response_bytes:
             comment["response_bytes"] = exchange.response_bytes
         time_ns = exchange.begun_ns + max(0, exchange.duration_ns)
         if exchange.response is not None:
-            return self._frame(exchange, BROKER, time_ns, exchange.response, comment, is_cut)
-        stream = self._stream(exchange.peer)
-        stream.mark = tuple(stream.next)
+            return self._frame(exchange, BROKER, time_ns, exchange.response, comment)
+        stream = self._marked(exchange.peer)
         acknowledgement = stream.block(BROKER, time_ns, TH_ACK, comment=comment)
         if exchange.response_bytes:
-            stream.next[BROKER] = (stream.next[BROKER] + 4 + exchange.response_bytes) & _WORD
+            stream.advance(BROKER, 4 + exchange.response_bytes)
         return acknowledgement
 
     def closed(self, peer: Peer, time_ms: int) -> bytes:
         """The end of a connection."""
-        stream, time_ns = self._stream(peer), time_ms * 1_000_000
-        stream.mark = tuple(stream.next)
+        stream, time_ns = self._marked(peer), time_ms * 1_000_000
         packets = (CLIENT, TH_FIN | TH_ACK), (BROKER, TH_FIN | TH_ACK), (CLIENT, TH_ACK)
         return b"".join(stream.block(side, time_ns, flags) for side, flags in packets)
 
@@ -223,23 +203,18 @@ class PcapngWriter:
             found = self._streams[peer.number] = _Stream(peer, interface)
         return found
 
-    def _frame(
-        self,
-        exchange: Exchange,
-        side: int,
-        time_ns: int,
-        frame: bytes,
-        comment: Mapping[str, Any] | None,
-        is_cut: bool = False,
-    ) -> bytes:
-        stream = self._stream(exchange.peer)
+    def _marked(self, peer: Peer) -> _Stream:
+        """The stream of a connection, for its next event."""
+        stream = self._stream(peer)
         stream.mark = tuple(stream.next)
-        segments: list[bytes] = []
-        head = _SIZE.pack(len(frame) + is_cut)
-        for start in range(0, len(frame) or 1, SEGMENT_BYTES):
-            data = head + frame[start : start + SEGMENT_BYTES]
-            segments.append(stream.block(side, time_ns, TH_PUSH | TH_ACK, data, comment))
-            head, comment = b"", None
+        return stream
+
+    def _frame(self, exchange: Exchange, side: int, time_ns: int, frame: bytes, comment: Mapping[str, Any]) -> bytes:
+        stream = self._marked(exchange.peer)
+        data = _SIZE.pack(len(frame) + ("response_bytes" in comment)) + frame[:SEGMENT_BYTES]
+        segments = [stream.block(side, time_ns, TH_PUSH | TH_ACK, data, comment)]
+        for start in range(SEGMENT_BYTES, len(frame), SEGMENT_BYTES):
+            segments.append(stream.block(side, time_ns, TH_PUSH | TH_ACK, frame[start : start + SEGMENT_BYTES]))
         return b"".join(segments)
 
 

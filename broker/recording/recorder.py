@@ -19,13 +19,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..config.record_options import FORMER, RecordError, RecordOptions
-from ..config.serve_options import WILDCARDS, StartupError
+from ..config.serve_options import WILDCARDS
 from ..logs import get_logger
 from .conversion import Conversion
 from .exchange import Exchange, Peer, peer_facts
 from .files import claim
 from .raw import BEGUN, CLOSED, DROPPED, ENDED, OPENED, SOFTWARE, Full, RawFiles
-from .redaction import blanked, may_carry
+from .redaction import blanked
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -103,14 +103,6 @@ class Recorder:
             for _ in range(CLOSING_STEPS):  # connections that were just aborted report their end
                 await asyncio.sleep(0)
             await self._last.stop()
-
-
-def claimed(options: RecordOptions) -> int:
-    """Claims the file of a recording that begins with the broker. Raises StartupError."""
-    try:
-        return claim(options)
-    except RecordError as error:
-        raise StartupError(f"--record: {error}") from error
 
 
 def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
@@ -266,6 +258,7 @@ class _Recording:
         self._origins: dict[int, Origin] = {}  # of the connections that are recorded, as they were recorded last
         self._open: set[int] = set()  # exchanges whose request was recorded
         self._exchanges = self._dropped = self._dropped_now = 0
+        self._event_bytes_max = options.file_bytes_max if options.ring else QUEUE_BYTES
         meta = meta_of(running, options)
         self._since_ms: int = meta["time_ms"]
         call = running.state.loop.call_soon_threadsafe
@@ -305,7 +298,7 @@ class _Recording:
 
     def begun(self, exchange: Exchange) -> None:
         """Records a request."""
-        frame = self._kept(exchange, exchange.request, is_request=True)
+        frame = blanked(exchange.request or b"", exchange.api_key, exchange.api_version)
         if exchange.peer.number in self._origins and self._offer(BEGUN, exchange, frame):
             self._open.add(exchange.number)
         else:
@@ -324,7 +317,9 @@ class _Recording:
             self._origins[number] = origin
         self._exchanges += 1
         frame = exchange.response
-        if frame is None or not self._offer(ENDED, exchange, self._kept(exchange, frame, is_request=False)):
+        if frame is not None:
+            frame = blanked(frame, exchange.api_key, exchange.api_version, request=False)
+        if frame is None or not self._offer(ENDED, exchange, frame):
             self._writer.put(ENDED, exchange)  # however full the queue is: its request is recorded
 
     def closed(self, peer: Peer) -> None:
@@ -335,18 +330,10 @@ class _Recording:
     def _now_ms(self) -> int:
         return self._running.state.clock.now_ms()
 
-    def _kept(self, exchange: Exchange, frame: bytes | None, *, is_request: bool) -> bytes:
-        """A frame without credentials."""
-        key, api_version = exchange.api_key, exchange.api_version
-        frame = frame or b""
-        return blanked(frame, key, api_version, is_request) if may_carry(key, api_version) else frame
-
     def _offer(self, kind: int, value: Any, frame: bytes | None = None) -> bool:
         """Queues an event; False if there is no room for it, in the queue or in a file of a ring."""
         size = EVENT_BYTES + len(frame or b"")
-        if self._writer.queued_bytes + size > QUEUE_BYTES:
-            return False
-        if self.options.ring and size > self.options.file_bytes_max:
+        if size > self._event_bytes_max or self._writer.queued_bytes + size > QUEUE_BYTES:
             return False
         if self._dropped_now:
             self._note_dropped()

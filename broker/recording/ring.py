@@ -12,7 +12,7 @@ from dataclasses import replace
 from ...protocol.api_key import ApiKey
 from .decoding import produced_by
 from .exchange import Ending, Exchange, Peer
-from .redaction import KEYS, blanked, may_carry
+from .redaction import KEYS, blanked
 
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20
@@ -100,10 +100,9 @@ class Ring:
         if response is not None and len(response) > self.frame_bytes:
             response = None
         key, version = exchange.api_key, exchange.api_version
-        if may_carry(key, version):
-            request = None if request is None else blanked(request, key, version)
-            response = None if response is None else blanked(response, key, version, request=False)
-        elif request is exchange.request and response is exchange.response:
+        request = None if request is None else blanked(request, key, version)
+        response = None if response is None else blanked(response, key, version, request=False)
+        if request is exchange.request and response is exchange.response:
             return exchange
         return replace(exchange, request=request, response=response, produced=produced)
 

@@ -264,7 +264,7 @@ async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypa
         client = await broker.client()
         await client.call(ping(), 0)
         with monkeypatch.context() as patched:
-            patched.setattr(recorder_module, "may_carry", None)
+            patched.setattr(recorder_module, "blanked", None)
             await client.call(ping(), 0)
         await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "it failed, as the log says"

@@ -3,7 +3,6 @@ is full, slow or hanging does to it."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import os
@@ -30,6 +29,13 @@ def waiting_of(broker: Broker) -> int:
     state = broker.running.recorder.state
     assert state is not None
     return state.waiting_bytes
+
+
+async def written(broker: Broker) -> None:
+    """Waits until all events that were queued are in raw files."""
+    recording = broker.running.recorder._last
+    assert recording is not None
+    await settled(lambda: recording._writer.queued_bytes == 0)
 
 
 @pytest.fixture
@@ -92,7 +98,7 @@ async def test_busy_broker_is_decoded_when_the_recording_ends(tmp_path: Path) ->
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(path)))
         await calls(broker, 6, 100_000)
-        await asyncio.sleep(5 * recorder_module.POLL_S)
+        await written(broker)
         assert waiting_of(broker) > 600_000 and not read_recording(path).exchanges
         await recorder.stop()
         assert waiting_of(broker) == 0 and len(read_recording(path).exchanges) == 6
@@ -213,7 +219,7 @@ async def test_ring_that_is_decoded_at_its_end_keeps_the_newest(kind: str, conte
         for _ in range(60):
             await client.call(ping(), 0)
             await client.call(produce(records(os.urandom(3000))), 9)
-        await asyncio.sleep(5 * recorder_module.POLL_S)
+        await written(broker)
         assert sum(one.stat().st_size for one in tmp_path.glob("*.raw*")) <= LEAST_BYTES * contents
     found = read_recording(path)
     state = broker.running.recorder.state
@@ -242,7 +248,7 @@ async def test_raw_files_of_a_killed_broker_are_finished_by_reading(kind: str, r
         waits = await broker.client()
         await waits.send(fetch(("t", 0, 20), max_wait_ms=600_000), 11)
         await settled(lambda: len(sink.exchanges) == 21)
-        await asyncio.sleep(5 * recorder_module.POLL_S)
+        await written(broker)
         shutil.copytree(tmp_path, folder)  # as it is on the disk
     with open(folder / f"x.{kind}.raw", "ab") as file:
         file.write(raw.event_head(raw.CLOSED, [1, 2])[:-3])  # an event that is cut
@@ -263,7 +269,7 @@ async def test_contents_that_are_left_out_are_in_no_file_with_a_name(tmp_path: P
         await broker.topic("t")
         broker.running.recorder.start(broker.running, RecordOptions(str(path), contents=False))
         await (await broker.client()).call(produce(records(SECRET * 30)), 9)
-        await asyncio.sleep(5 * recorder_module.POLL_S)
+        await written(broker)
         assert [one.name for one in tmp_path.iterdir()] == ["bare.jsonl"]
         assert waiting_of(broker) > 0
     assert SECRET not in path.read_bytes() and len(read_recording(path).exchanges) == 1
@@ -295,7 +301,7 @@ async def test_damaged_raw_file_is_decoded_up_to_the_damage(damage: bytes, tmp_p
         await broker.topic("t")
         broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
         await calls(broker, 3, 100)
-        await asyncio.sleep(5 * recorder_module.POLL_S)
+        await written(broker)
         shutil.copytree(tmp_path, folder)
     with open(folder / "x.jsonl.raw", "ab") as file:
         file.write(damage)
@@ -309,7 +315,7 @@ async def test_raw_file_that_cannot_be_decoded_is_named(tmp_path: Path, monkeypa
     async with memory() as broker:
         broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
         await (await broker.client()).call(ping(), 0)
-        await asyncio.sleep(5 * recorder_module.POLL_S)
+        await written(broker)
         shutil.copytree(tmp_path, folder)
 
     def denied(*_: Any) -> None:
