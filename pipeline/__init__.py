@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from .jobs.audit.job import audit as audit
     from .jobs.census.job import census as census
     from .jobs.compact.job import compact as compact
+    from .jobs.compact.settings import CompactSettings as CompactSettings
     from .jobs.export.job import export as export
+    from .jobs.export.settings import ExportSettings as ExportSettings
     from .jobs.import_.job import import_records as import_records
+    from .jobs.import_.settings import ImportSettings as ImportSettings
     from .jobs.replay.job import replay as replay
+    from .jobs.replay.settings import ReplaySettings as ReplaySettings
     from .jobs.upgrade.job import upgrade as upgrade
     from .lag import lag as lag
     from .session import register as register
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
     from .sink.exactly_once import write_exactly_once as write_exactly_once
 
 _EXPORTS = {
+    "CompactSettings": ".jobs.compact.settings",
+    "ExportSettings": ".jobs.export.settings",
+    "ImportSettings": ".jobs.import_.settings",
+    "ReplaySettings": ".jobs.replay.settings",
     "audit": ".jobs.audit.job",
     "census": ".jobs.census.job",
     "compact": ".jobs.compact.job",

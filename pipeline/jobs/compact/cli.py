@@ -64,30 +64,34 @@ def _ratio(text: str) -> float:
 def check(parsed: argparse.Namespace) -> None:
     from ..in_place.directory_hold import held
     from .job import chosen_topics
+    from .settings import CompactSettings
+    from .steps import Release
 
-    parsed.like = pattern(parsed)
+    like = pattern(parsed)
     if parsed.force and not parsed.topic:
         raise UsageError("--force is for topics that --topic names")
-    parsed.configs = dict(parsed.config)
+    parsed.settings = CompactSettings(
+        topics=parsed.topic,
+        like=like,
+        force=parsed.force,
+        configs=dict(parsed.config),
+        min_dirty_ratio=parsed.min_dirty_ratio,
+        release=Release(parsed.keep_old_formats, parsed.delete_horizon, parsed.keep_empty_at_end),
+    )
     holdings = []
     for path in parsed.paths:
         with held(path, looking=True) as holding:
             holdings.append(holding)
-    chosen_topics(holdings, topics=parsed.topic, like=parsed.like, force=parsed.force, configs=parsed.configs)
+    chosen_topics(holdings, parsed.settings)
 
 
 def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
-    from .job import Release, compact
+    from .job import compact
 
     report = compact(
         spark,
         parsed.paths,
-        topics=parsed.topic,
-        like=parsed.like,
-        force=parsed.force,
-        configs=parsed.configs,
-        min_dirty_ratio=parsed.min_dirty_ratio,
-        release=Release(parsed.keep_old_formats, parsed.delete_horizon, parsed.keep_empty_at_end),
+        parsed.settings,
         dry_run=parsed.dry_run,
         tell=None if parsed.dry_run else tell,  # then the report tells the same
         say=say,

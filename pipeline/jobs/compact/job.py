@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -33,10 +32,11 @@ from ..spark_tasks import JobError, Say
 from .configs import Settings, compacted_topics
 from .last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled
 from .report import CompactReport, report_of
-from .steps import Buckets, Compaction, Outcome, PartitionPlan, Release, check_space, checkpoints, plan_partition
+from .settings import CompactSettings
+from .steps import Buckets, Compaction, Outcome, PartitionPlan, check_space, checkpoints, plan_partition
 from .tasks import GroupItem, rewrite_group
 
-__all__ = ["CompactReport", "Release", "compact"]
+__all__ = ["CompactReport", "CompactSettings", "compact"]
 
 Tell = Callable[[str], object]
 
@@ -44,25 +44,14 @@ Tell = Callable[[str], object]
 def compact(
     spark: SparkSession,
     paths: str | Sequence[str],
+    settings: CompactSettings | None = None,
     *,
-    topics: Sequence[str] | None = None,
-    like: str | re.Pattern[str] | None = None,
-    force: bool = False,
-    configs: Mapping[str, str] | None = None,
-    min_dirty_ratio: float = 0.0,
-    release: Release | None = None,
-    now_ms: int | None = None,
     dry_run: bool = False,
     tell: Tell | None = None,
     say: Say | None = None,
 ) -> CompactReport:
-    """Compacts what lies in data directories of Ottla or of Apache Kafka whose brokers are stopped.
-
-    All topics that are known to be compacted, or of these those that are named in `topics`, or whose whole name is
-    `like` this; with `force` what is named is compacted whatever its policy says. `configs` are values of
-    `compaction_configs.NAMES` for topics that have none of their own. Logs that are dirty by no more than
-    `min_dirty_ratio` are left alone. `release` is what the cleaners of releases differ in. Deletes are judged by
-    `now_ms`, the clock if None. A `dry_run` changes nothing. `tell` hears the plan line by line, `say` progress.
+    """Compacts what lies in data directories of Ottla or of Apache Kafka whose brokers are stopped. A `dry_run` changes
+    nothing. `tell` receives the plan line by line, `say` progress.
 
     A partition with damage is left as it is, as a broker does: `report.problems` say where. Raises ReadError for
     directories that are in use, were not closed or lack room, and for topics that are not there or not compacted;
@@ -70,15 +59,16 @@ def compact(
     """
     began = time.monotonic()
     roots = distinct([paths] if isinstance(paths, str) else paths)
-    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    settings = settings or CompactSettings()
+    now_ms = int(time.time() * 1000) if settings.now_ms is None else settings.now_ms
     with contextlib.ExitStack() as stack:
         holdings = [stack.enter_context(held(root, looking=dry_run)) for root in roots]
-        chosen = chosen_topics(holdings, topics=topics, like=like, force=force, configs=configs)
+        chosen = chosen_topics(holdings, settings)
         known = {holding.root: checkpoints(holding) for holding in holdings}
         plans: list[PartitionPlan] = []
         unplanned: list[tuple[str, str]] = []
         for holding, folder in [(one, folder) for one in holdings for folder in one.partitions]:
-            if (settings := chosen.get(folder.topic)) is None:
+            if (configs := chosen.get(folder.topic)) is None:
                 continue
             key = folder.topic, folder.partition
             try:
@@ -86,10 +76,10 @@ def compact(
                     plan_partition(
                         holding,
                         *key,
-                        settings,
+                        configs,
                         now_ms=now_ms,
-                        release=release,
-                        min_dirty_ratio=min_dirty_ratio,
+                        release=settings.release,
+                        min_dirty_ratio=settings.min_dirty_ratio,
                         known=known[holding.root],
                     )
                 )
@@ -109,23 +99,16 @@ def compact(
     return report
 
 
-def chosen_topics(
-    holdings: Sequence[Held],
-    *,
-    topics: Sequence[str] | None = None,
-    like: str | re.Pattern[str] | None = None,
-    force: bool = False,
-    configs: Mapping[str, str] | None = None,
-) -> dict[str, Settings]:
-    """The topics in these directories that are meant, with their settings. ReadError."""
+def chosen_topics(holdings: Sequence[Held], settings: CompactSettings) -> dict[str, Settings]:
+    """The topics in these directories that are meant, with what their configs say. ReadError."""
     return compacted_topics(
         {folder.topic for holding in holdings for folder in holding.partitions},
         topic_configs([holding.root for holding in holdings]),
         {topic for holding in holdings for topic, _ in checkpoints(holding).cleaner_offsets},
-        topics=topics,
-        like=like,
-        force=force,
-        defaults=configs,
+        topics=settings.topics,
+        like=settings.like,
+        force=settings.force,
+        defaults=settings.configs,
     )
 
 

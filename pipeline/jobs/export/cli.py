@@ -97,15 +97,12 @@ def _decoding(parsed: argparse.Namespace) -> Any:
 
 def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
     from . import job
+    from .settings import ExportSettings
 
     if parsed.decode == "json" and parsed.schema is not None:
         parsed.decoding = job.json_schema(parsed.schema)
-    options: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
-    brokers = parsed.bootstrap_server
-    report = job.export(
-        spark,
-        {**dict(parsed.kafka), "bootstrap.servers": brokers} if brokers else parsed.paths,
-        parsed.to,
+    sizes: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
+    settings = ExportSettings(
         topics=parsed.topic,
         like=parsed.topics,
         starting=parsed.starting,
@@ -119,10 +116,17 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
         on_corrupt=parsed.on_corrupt,
         new_generation=parsed.new_generation,
         fail_on_loss=parsed.fail_on_loss,
+        **sizes,
+    )
+    brokers = parsed.bootstrap_server
+    report = job.export(
+        spark,
+        {**dict(parsed.kafka), "bootstrap.servers": brokers} if brokers else parsed.paths,
+        parsed.to,
+        settings,
         dry_run=parsed.dry_run,
         tell=tell,
         say=say,
-        **options,
     )
     return None if parsed.dry_run else report, 0
 

@@ -51,7 +51,7 @@ class Target:
 
     def __init__(self, files: Files, path: str, importer: Importer = import_dir) -> None:
         self.path = os.path.abspath(path)
-        self._files = files
+        self.files = files
         self._importer = importer
 
     # -- what is there
@@ -59,11 +59,11 @@ class Target:
     @property
     def is_empty(self) -> bool:
         """Whether it may become the directory that was prepared, as a whole."""
-        return not self._files.exists(self.path) or not self._names()
+        return not self.files.exists(self.path) or not self._names()
 
     @property
     def has_history(self) -> bool:
-        return self._files.exists(os.path.join(self.path, HISTORY))
+        return self.files.exists(os.path.join(self.path, HISTORY))
 
     def describe(self) -> str:
         if self.is_empty:
@@ -75,7 +75,7 @@ class Target:
     def check(self, topics: Sequence[str], ours: Sequence[str] = ()) -> None:
         """Raises ReadError for a directory that is in use, is a partition's, or has one of the topics already, folders
         that are `ours` left aside."""
-        if self._files.exists(self.path) and not os.path.isdir(self.path):
+        if self.files.exists(self.path) and not os.path.isdir(self.path):
             raise ReadError(f"{self.path} is no folder")
         if inspect.partition_of(os.path.basename(self.path)) and any(n.endswith(".log") for n in self._names()):
             raise ReadError(f"{self.path} is the folder of a partition: name its data directory")
@@ -92,7 +92,7 @@ class Target:
 
     def _names(self) -> list[str]:
         try:
-            return self._files.list(self.path)
+            return self.files.list(self.path)
         except FileNotFoundError:
             return []
         except NotADirectoryError:
@@ -119,12 +119,12 @@ class Target:
     def existing(self, staging: Staging, topics: Sequence[str]) -> set[str]:
         """Which of these topics the directory's history knows: `import-dir` is asked what it would do with them."""
         probe = os.path.join(staging.path, "probe")
-        remove_tree(self._files, probe)
+        remove_tree(self.files, probe)
         for topic in topics:
-            self._files.make_directory(os.path.join(probe, f"{topic}-0"))
-            self._files.open(os.path.join(probe, f"{topic}-0", f"{0:020d}.log"), create=True).close()
+            self.files.make_directory(os.path.join(probe, f"{topic}-0"))
+            self.files.open(os.path.join(probe, f"{topic}-0", f"{0:020d}.log"), create=True).close()
         _, said = self._importer([probe, "--data-dir", self.path, "--dry-run", "--topics", _any_of(topics)])
-        remove_tree(self._files, probe)
+        remove_tree(self.files, probe)
         lines = said.splitlines()
         found = {topic for topic in topics if f"{topic}{_NOT_ADDED}{_EXISTS}" in lines}
         if not all(topic in found or any(line.startswith(f"{topic}: would be") for line in lines) for topic in topics):
@@ -133,16 +133,16 @@ class Target:
 
     def _take_back(self, staging: Staging, known: dict[str, list[int]]) -> None:
         """Folders of topics that were not added after all, whatever they are called by now."""
-        self._files.make_directory(staging.data)
+        self.files.make_directory(staging.data)
         for name in self._names():
             match = _SET_ASIDE.fullmatch(name)
             wanted = match[1] if match else name
             for ours, known_by in known.items():
                 # A name that is too long is cut where it is set aside.
                 if ours.startswith(wanted[: len(ours)][:200]) and known_as(os.path.join(self.path, name), known_by):
-                    self._files.replace(os.path.join(self.path, name), os.path.join(staging.data, ours))
-        self._files.sync_directory(staging.data)
-        self._files.sync_directory(self.path)
+                    self.files.replace(os.path.join(self.path, name), os.path.join(staging.data, ours))
+        self.files.sync_directory(staging.data)
+        self.files.sync_directory(self.path)
 
     def add(self, staging: Staging) -> None:
         """Adds what the staging has. May be interrupted; then `settle` comes before it is called again. ReadError."""
@@ -161,19 +161,19 @@ class Target:
         """The one step in which all topics are there, if it can be done: not over the root of a file system. An empty
         folder gives way to it."""
         parent = os.path.dirname(self.path)
-        self._files.make_directory(parent)
+        self.files.make_directory(parent)
         try:
-            self._files.replace(staging.data, self.path)
+            self.files.replace(staging.data, self.path)
         except OSError as error:
             if error.errno not in _OTHER_FILE_SYSTEM:
                 raise
             return False
-        self._files.sync_directory(parent)
+        self.files.sync_directory(parent)
         return True
 
     def _rename(self, staging: Staging, names: Sequence[str]) -> None:
         try:
-            lock = self._files.lock(os.path.join(self.path, LOCK))
+            lock = self.files.lock(os.path.join(self.path, LOCK))
         except BlockingIOError as error:
             raise ReadError(f"{self.path} is in use by a broker: stop that first") from error
         try:
@@ -182,7 +182,7 @@ class Target:
             for name in names:
                 if not self._is_ours(staging, name):
                     self._place(os.path.join(staging.data, name), name)
-            self._files.sync_directory(self.path)
+            self.files.sync_directory(self.path)
         finally:
             lock.release()
 
@@ -190,7 +190,7 @@ class Target:
         """Whether a partition lies in the directory already, and is the one that was made here."""
         path = os.path.join(self.path, name)
         try:
-            return self._files.exists(path) and read_topic_id(self._files, path) == staging.ids[_topic(name)]
+            return self.files.exists(path) and read_topic_id(self.files, path) == staging.ids[_topic(name)]
         except StorageError:
             return False
 
@@ -198,18 +198,18 @@ class Target:
         """Moves a partition; from another file system it is copied, and gets its name when it is whole."""
         target = os.path.join(self.path, name)
         try:
-            self._files.replace(source, target)
+            self.files.replace(source, target)
             return
         except OSError as error:
             if error.errno not in _OTHER_FILE_SYSTEM:
                 raise
         suffix = f".{uuid.uuid4().hex}-delete"  # what the next opening removes
         copy = os.path.join(self.path, name[: 255 - len(suffix)] + suffix)
-        self._files.make_directory(copy)
-        for file in sorted(self._files.list(source)):
-            _copy(self._files, os.path.join(source, file), os.path.join(copy, file))
-        self._files.sync_directory(copy)
-        self._files.replace(copy, target)
+        self.files.make_directory(copy)
+        for file in sorted(self.files.list(source)):
+            _copy(self.files, os.path.join(source, file), os.path.join(copy, file))
+        self.files.sync_directory(copy)
+        self.files.replace(copy, target)
 
     def _import(self, staging: Staging, topics: Sequence[str]) -> None:
         code, said = self._importer([staging.data, "--data-dir", self.path, "--move", "--topics", _any_of(topics)])

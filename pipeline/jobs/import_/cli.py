@@ -50,19 +50,22 @@ def check(parsed: argparse.Namespace) -> None:
 
 def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
     from .job import import_records
+    from .settings import ImportSettings
 
     report = import_records(
         spark,
         parsed.folder,
+        ImportSettings(
+            topics=parsed.topic,
+            like=parsed.topics,
+            to_topic=parsed.to_topic,
+            partitions=parsed.partitions,
+            codec=parsed.codec,
+            segment_bytes=parsed.segment_bytes,
+            config=dict(parsed.kafka),
+        ),
         bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,
-        to_topic=parsed.to_topic,
-        topics=parsed.topic,
-        like=parsed.topics,
-        partitions=parsed.partitions,
-        codec=parsed.codec,
-        segment_bytes=parsed.segment_bytes,
-        config=dict(parsed.kafka),
         dry_run=parsed.dry_run,
         tell=tell,
         say=say,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -29,70 +29,60 @@ from .plan import PIECE_BYTES, Plan
 from .plan import plan as planned_import
 from .produce import BY_KEY, Delivery
 from .report import Imported, ImportReport
+from .settings import ImportSettings
 from .steps import fill
 from .tasks import Layout, Work, Written
 from .topics import check_wide, counts
 
-__all__ = ["CODECS", "ImportReport", "import_records"]
+__all__ = ["ImportReport", "ImportSettings", "import_records"]
 
 LOOK_HERE_FILES, LOOK_HERE_BYTES = 32, 32 << 20
-CODECS = tuple(codec.name.lower() for codec in Codec)
 
 
 def import_records(
     spark: SparkSession,
     folder: str | os.PathLike[str],
+    settings: ImportSettings | None = None,
     *,
     bootstrap: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-    to_topic: str | None = None,
-    topics: Sequence[str] | None = None,
-    like: str | None = None,
-    partitions: int | None = None,
-    codec: str | None = None,
-    segment_bytes: int = tasks.SEGMENT_BYTES,
-    config: Mapping[str, str] | None = None,
     dry_run: bool = False,
     tell: Callable[[str], object] | None = None,
     say: Say | None = None,
 ) -> ImportReport:
     """Imports the records of Parquet files: what `export` wrote, a Delta table, or any files with a column `value`.
 
-    `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are taken where they are there. `topics`, or a
-    pattern that whole names are `like`; all but the brokers' own if neither. `to_topic` names the topic that one of
-    them is written to, or all where the files name none.
+    `key`, `headers`, `timestamp`, `topic`, `partition` and `offset` are taken where they are there.
 
-    `bootstrap`: to brokers, each record once, in the order of the offsets; topics that are not there are made, with
-    `partitions` if that is more than the rows need. Rows without a partition go where their keys belong. `config` are
-    settings of Kafka's producer. Or `data_dir`: as segments of format v2 into a data directory that nobody uses, with
-    their offsets; a topic that is there already is refused. Keys, values, headers and timestamps are kept both ways; a
-    record without a timestamp has none then, either.
+    `bootstrap`: to brokers, each record once, in the order of the offsets; topics that are not there are made. Rows
+    without a partition go where their keys belong. Or `data_dir`: as segments of format v2 into a data directory that
+    nobody uses, with their offsets; a topic that is there already is refused. Keys, values, headers and timestamps are
+    kept both ways; a record without a timestamp has none then, either.
 
     With `dry_run` nothing is changed: the report says what would be imported. Raises ReadError, SinkError, JobError.
     """
     if (bootstrap is None) == (data_dir is None):
         raise ReadError("either bootstrap or data_dir says where to import to")
-    if codec is not None and codec not in CODECS:
-        raise ReadError(f"codec is {codec!r}: it must be one of {', '.join(CODECS)}")
-    if partitions is not None and partitions < 1:
-        raise ReadError(f"partitions is {partitions}: it must be 1 or more")
-    if segment_bytes < 1 << 16:
-        raise ReadError(f"segments of {segment_bytes} bytes: they must have 65536 or more")
+    settings = settings or ImportSettings()
+    settings.check()
     began = time.monotonic()
     found = _looked(spark, folder)
     plan = planned_import(
         found,
-        to_topic=to_topic,
-        topics=topics,
-        like=_pattern(like),
+        to_topic=settings.to_topic,
+        topics=settings.topics,
+        like=_pattern(settings.like),
         piece_bytes=PIECE_BYTES if bootstrap is None else produce.PIECE_BYTES,
         no_partition=0 if bootstrap is None else BY_KEY,
     )
     source = os.path.abspath(os.fspath(folder))
-    chosen = (to_topic, None if topics is None else sorted(topics), like)
+    topics = settings.topics
+    chosen = (settings.to_topic, None if topics is None else sorted(topics), settings.like)
     if bootstrap is not None:
-        settings = {**(config or {}), **({} if codec is None else {"compression.type": codec})}
-        options = produce.options_of(bootstrap, settings)
+        configs = dict(settings.config or {})
+        if settings.codec is not None:
+            configs["compression.type"] = settings.codec
+        options = produce.options_of(bootstrap, configs)
         if tell is not None or dry_run:
             there = counts(options, sorted(plan.partitions))
             check_wide(there, plan.partitions)
@@ -100,7 +90,8 @@ def import_records(
         if dry_run:
             return _planned(plan, source, bootstrap)
         identity = files.identity(found, *chosen)
-        report = produce.bring(plan, source, options, identity, _Deliveries(spark, plan, say), partitions=partitions)
+        deliveries = _Deliveries(spark, plan, say)
+        report = produce.bring(plan, source, options, identity, deliveries, partitions=settings.partitions)
     else:
         assert data_dir is not None
         target = Target(tasks.DiskFiles(), os.fspath(data_dir))
@@ -108,13 +99,13 @@ def import_records(
         if dry_run:
             target.check(list(plan.partitions))
             return _planned(plan, source, target.path)
-        layout = Layout(codec=Codec[(codec or "none").upper()], segment_bytes=segment_bytes)
+        layout = Layout(codec=Codec[(settings.codec or "none").upper()], segment_bytes=settings.segment_bytes)
         identity = files.identity(found, *chosen, layout)
 
         def run(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
             return spark_tasks.run(spark, works, tasks.write, bytes_of=_bytes_of, say=say, name="ottla import")
 
-        report = fill(plan, source, target.path, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
+        report = fill(plan, source, target, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
     report.seconds = time.monotonic() - began
     return report
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ....storage.io.files import DiskFiles, Files
 from ...backend import ReadError
-from .adoption import Importer, Target, exists_already, import_dir
+from .adoption import Target, exists_already
 from .plan import Plan
 from .report import Imported, ImportReport
 from .staging_folder import Staging, staged
@@ -22,26 +21,22 @@ Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Written]]]
 def fill(
     plan: Plan,
     source: str,
-    target: str,
+    target: Target,
     identity: str,
     layout: Layout,
     run: Run,
     *,
     now_ms: int,
-    files: Files | None = None,
-    importer: Importer = import_dir,
 ) -> ImportReport:
     """Writes the plan's pieces as segments and adds them to a data directory whose broker is stopped. `identity` is the
     same for the same import only. Raises ReadError."""
-    files = files or DiskFiles()
-    place = Target(files, target, importer)
     topics = list(plan.partitions)
-    report = ImportReport(source, place.path, plan.files)
-    with staged(files, place.path, identity, topics) as staging:
-        done = place.settle(staging)
+    report = ImportReport(source, target.path, plan.files)
+    with staged(target.files, target.path, identity, topics) as staging:
+        done = target.settle(staging)
         if not done:
             try:
-                _check(place, staging, topics)
+                _check(target, staging, topics)
             except ReadError:
                 if staging.is_new:
                     staging.remove()
@@ -68,7 +63,7 @@ def fill(
                     written.segments,
                 )
             )
-        place.add(staging)
+        target.add(staging)
     return report
 
 

@@ -85,22 +85,25 @@ def _offsets(text: str) -> str:
 
 def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
     from .job import replay
+    from .settings import ReplaySettings
 
     report = replay(
         spark,
         {"bootstrap.servers": parsed.source} if parsed.source else parsed.paths,
+        ReplaySettings(
+            topics=parsed.topic,
+            like=parsed.topics,
+            starting=parsed.starting,
+            ending=parsed.ending,
+            isolation=parsed.isolation,
+            to_topic=parsed.to_topic,
+            partitions=parsed.partitions,
+            timestamps=parsed.timestamps,
+            rate=parsed.rate,
+            speed=parsed.speed,
+            config=dict(parsed.kafka),
+        ),
         bootstrap=parsed.bootstrap_server,
-        to_topic=parsed.to_topic,
-        topics=parsed.topic,
-        like=parsed.topics,
-        starting=parsed.starting,
-        ending=parsed.ending,
-        rate=parsed.rate,
-        speed=parsed.speed,
-        timestamps=parsed.timestamps,
-        partitions=parsed.partitions,
-        isolation=parsed.isolation,
-        config=dict(parsed.kafka),
         dry_run=parsed.dry_run,
         tell=tell,
         say=say,

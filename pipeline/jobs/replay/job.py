@@ -1,6 +1,7 @@
 """A range of offsets or of time, from a log into topics, with Spark.
 
-    replay(spark, "/var/lib/kafka", bootstrap="broker:9092", topics=["orders"], to_topic="orders-again", speed=10)
+    settings = ReplaySettings(topics=["orders"], to_topic="orders-again", speed=10)
+    replay(spark, "/var/lib/kafka", settings, bootstrap="broker:9092")
 
 Owns the handing out; see `rounds.py` for what is done. At least once: the producers are idempotent, so that
 none of their retries sends anything twice, but a task that is tried again, and a replay that goes on behind a failure,
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from ....protocol.text import elapsed
 from ...backend import Backend, OffsetRange, ReadError, Selection, TopicPartition
-from ...offsets import Limit, positions, resolve
+from ...offsets import positions, resolve
 from ...readers.files import FileBackend
 from ...sink.errors import SinkError
 from .. import spark_tasks
@@ -31,84 +32,65 @@ from ..import_.topics import check_wide, counts, ensure
 from ..spark_tasks import JobError, Progress, Say
 from .report import Replayed, ReplayReport
 from .rounds import Replay, Settings
-from .schedule import LEAST, MOST
+from .settings import ReplaySettings
 from .tasks import Played, Work, replay_part
 
-__all__ = ["ReplayReport", "replay"]
-
-ISOLATIONS = ("read_committed", "read_uncommitted")
+__all__ = ["ReplayReport", "ReplaySettings", "replay"]
 
 
 def replay(
     spark: SparkSession,
     source: str | Sequence[str] | Mapping[str, str],
+    settings: ReplaySettings | None = None,
     *,
     bootstrap: str,
-    to_topic: str | None = None,
-    topics: Sequence[str] | None = None,
-    like: str | None = None,
-    starting: str | Limit = "earliest",
-    ending: str | Limit = "latest",
-    rate: float | None = None,
-    speed: float | None = None,
-    timestamps: str = "keep",
-    partitions: str = "keep",
-    isolation: str = "read_committed",
-    config: Mapping[str, str] | None = None,
     dry_run: bool = False,
     tell: Callable[[str], object] | None = None,
     say: Say | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> ReplayReport:
-    """Sends records of a log into topics of brokers, of each partition in their order.
+    """Sends records of a log into topics of the brokers at `bootstrap`, of each partition in their order.
 
     `source`: log directories and partition folders, or the `kafka.*` options of running brokers without their prefix.
-    `topics`, or a pattern that whole names are `like`; all but the brokers' own if neither. `starting` and `ending`:
-    "earliest", "latest", a time, or offsets (`asking.limit`). Markers are left out, and so are aborted transactions
-    unless `isolation` is "read_uncommitted".
-
-    They go to topics of their own names, or all to `to_topic`; topics that are not there are made. `partitions`:
-    "keep", or "key" for where Kafka's default partitioner puts their keys. `timestamps`: "keep", or "new" for the time
-    at which each is sent. `rate`: so many records a second over all; `speed`: so many times the pace of the timestamps,
-    all partitions in step; as fast as it goes if neither. `config` are settings of Kafka's producer.
 
     Ctrl-C, or `is_over`, ends it behind the round that is under way, which has some seconds of records: the report has
     the offsets that were reached. A second Ctrl-C does not wait for the round. With `dry_run` nothing is sent. Raises
     ReadError, SinkError, JobError; what an error says ends with the offsets that were reached.
     """
-    _check(rate, speed, timestamps, partitions, isolation)
-    options = options_of(bootstrap, config or {})
-    committed = isolation == "read_committed"
+    settings = settings or ReplaySettings()
+    settings.check()
+    options = options_of(bootstrap, settings.config or {})
+    to_topic, keeps_partitions = settings.to_topic, settings.partitions == "keep"
     began = time.monotonic()
     with _backend(source) as backend:
-        ranges, widths = _ranges(backend, topics, like, starting, ending, committed)
+        ranges, widths = _ranges(backend, settings)
         _check_not_itself(source, bootstrap, to_topic, widths)
         wanted = {to_topic: max(widths.values(), default=1)} if to_topic is not None else widths
         report = ReplayReport(_name(source), bootstrap)
         report.partitions = [Replayed(*one.key, one.start, one.start, one.end, 0) for one in ranges]
         if dry_run or tell is not None:
             there = counts(options, sorted(wanted))
-            if partitions == "keep":
+            if keeps_partitions:
                 check_wide(there, wanted)
-            _tell(tell, ranges, wanted, there, rate, speed)
+            _tell(tell, ranges, wanted, there, settings)
         if dry_run:
             return report
-        settings = Settings(
+        sending = Settings(
             options,
-            ensure(options, wanted if partitions == "keep" else {**wanted, **counts(options, sorted(wanted))}),
+            ensure(options, wanted if keeps_partitions else {**wanted, **counts(options, sorted(wanted))}),
             to_topic,
-            partitions == "key",
-            timestamps == "new",
-            committed,
-            rate,
-            speed,
-            max(1, spark.sparkContext.defaultParallelism),
+            by_key=not keeps_partitions,
+            is_new_time=settings.timestamps == "new",
+            committed=settings.isolation == "read_committed",
+            rate=settings.rate,
+            speed=settings.speed,
+            tasks=max(1, spark.sparkContext.defaultParallelism),
         )
         with _stoppable() as stopped:
             made = Replay(
                 backend,
                 ranges,
-                settings,
+                sending,
                 lambda works: _run(spark, works),
                 time.time,
                 time.sleep,
@@ -160,21 +142,6 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _check(rate: float | None, speed: float | None, timestamps: str, partitions: str, isolation: str) -> None:
-    if rate is not None and speed is not None:
-        raise ReadError("either rate or speed says how fast")
-    for name, number in (("rate", rate), ("speed", speed)):
-        if number is not None and not LEAST <= number <= MOST:
-            raise ReadError(f"{name} is {number}: it must be above 0, from {LEAST:g} to {MOST:g}")
-    for name, value, choices in (
-        ("timestamps", timestamps, ("keep", "new")),
-        ("partitions", partitions, ("keep", "key")),
-        ("isolation", isolation, ISOLATIONS),
-    ):
-        if value not in choices:
-            raise ReadError(f"{name} is {value!r}: it must be {' or '.join(choices)}")
-
-
 def _backend(source: str | Sequence[str] | Mapping[str, str]) -> Any:
     if isinstance(source, Mapping):
         from ...readers.wire import WireBackend
@@ -189,15 +156,10 @@ def _name(source: str | Sequence[str] | Mapping[str, str]) -> str:
     return source if isinstance(source, str) else ", ".join(source)
 
 
-def _ranges(
-    backend: Backend,
-    topics: Sequence[str] | None,
-    like: str | None,
-    starting: str | Limit,
-    ending: str | Limit,
-    committed: bool,
-) -> tuple[list[OffsetRange], dict[str, int]]:
+def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRange], dict[str, int]]:
     """What is replayed, and how many partitions the topics have."""
+    topics, like, committed = settings.topics, settings.like, settings.isolation == "read_committed"
+    starting, ending = settings.starting, settings.ending
     try:
         matches = re.compile(like).fullmatch if like is not None else None
     except re.error as error:
@@ -233,11 +195,11 @@ def _tell(
     ranges: Sequence[OffsetRange],
     wanted: Mapping[str, int],
     there: Mapping[str, int],
-    rate: float | None,
-    speed: float | None,
+    settings: ReplaySettings,
 ) -> None:
     if tell is None:
         return
+    rate, speed = settings.rate, settings.speed
     size = sum(one.size for one in ranges)
     pace = "as fast as it goes"
     if rate is not None:

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError, TopicPartition
+from ottla.pipeline.jobs.import_.adoption import Target
 from ottla.pipeline.jobs.import_.report import ImportReport
 from ottla.pipeline.jobs.import_.staging_folder import staging_path
 from ottla.pipeline.jobs.import_.steps import fill
@@ -28,7 +29,7 @@ from ottla_testing.pipeline.wire_world import consumed
 
 def imported(source: Path, target: Path, layout: Layout | None = None, **options: object) -> ImportReport:
     plan, identity = planned(source, **options)
-    return fill(plan, str(source), str(target), identity, layout or Layout(), here, now_ms=NOW_MS)
+    return fill(plan, str(source), Target(DiskFiles(), str(target)), identity, layout or Layout(), here, now_ms=NOW_MS)
 
 
 def sound(target: Path) -> None:
@@ -254,9 +255,8 @@ def test_interrupted_anywhere_a_second_run_completes_it(
             for work in works:
                 yield work, write(work, files)
 
-        return fill(
-            plan, "in", str(target), identity, Layout(), run, now_ms=NOW_MS, files=files, importer=in_process(files)
-        )
+        place = Target(files, str(target), in_process(files))
+        return fill(plan, "in", place, identity, Layout(), run, now_ms=NOW_MS)
 
     count = Killing(10**9)
     if kind != "new":
@@ -274,7 +274,6 @@ def test_interrupted_anywhere_a_second_run_completes_it(
         if kind == "new":
             assert not target.exists() or read(target) == expected, last
         elif kind == "history":
-            from ottla.pipeline.jobs.import_.adoption import Target
             from ottla.pipeline.jobs.import_.staging_folder import Staging
 
             probing = Staging(DiskFiles(), str(tmp_path / "probe"), "", {})

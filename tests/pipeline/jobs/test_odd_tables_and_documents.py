@@ -21,12 +21,14 @@ from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.manifest import Commit, Exported, ExportedFile, ExportError
 from ottla.pipeline.jobs.import_ import files, rows
 from ottla.pipeline.jobs.import_ import plan as pieces
+from ottla.pipeline.jobs.import_.adoption import Target
 from ottla.pipeline.jobs.import_.steps import fill
 from ottla.pipeline.jobs.import_.tasks import Layout
 from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.tasks import COLUMNS
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
+from ottla.storage.io.files import DiskFiles
 from ottla_testing.pipeline.export_samples import a_log, exported, tables, visible
 from ottla_testing.pipeline.import_samples import here, planned, put, put_records, some
 from ottla_testing.pipeline.logs_samples import wanted
@@ -49,7 +51,7 @@ def far(tmp_path: Path) -> Path:
 def test_times_later_than_those_of_spark_come_back(far: Path, tmp_path: Path) -> None:
     exported(far, tmp_path / "lake")
     plan, identity = planned(tmp_path / "lake")
-    fill(plan, "lake", str(tmp_path / "back"), identity, Layout(), here, now_ms=0)
+    fill(plan, "lake", Target(DiskFiles(), str(tmp_path / "back")), identity, Layout(), here, now_ms=0)
     columns = wanted("offset", layout.EXACT_TIME.name)
     logs = FileBackend([str(tmp_path / "back")]).pieces([OffsetRange("far", 0, 0, len(TIMES))], columns)
     found = [row for piece in logs for some_rows in piece.read() for row in some_rows.to_pylist()]

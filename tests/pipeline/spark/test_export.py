@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.spark_tasks import JobError
 from ottla_testing.pipeline import export_tasks
 from ottla_testing.pipeline.export_samples import checked, visible
@@ -26,16 +27,17 @@ def test_an_export(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as dying:
         dying.setattr(EXPORT, "write", export_tasks.writes_or_dies)
         with pytest.raises(JobError, match="Python worker exited unexpectedly"):
-            EXPORT.export(spark, str(data), str(out), topics=TOPICS)
+            EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS))
     told: list[str] = []
-    report = EXPORT.export(spark, str(data), str(out), topics=TOPICS, tell=told.append)
+    report = EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS), tell=told.append)
     found = checked(out)
     expected = sorted(
         (row for topic in TOPICS for folder in data.glob(f"{topic}-*") for row in by_aiokafka(folder)),
         key=lambda row: row[:3],
     )
     assert found == expected and told[0].startswith("3 topics, ")
-    assert EXPORT.export(spark, str(data), str(out), topics=TOPICS).files == 0 < report.files <= len(visible(out))
+    again = EXPORT.export(spark, str(data), str(out), ExportSettings(topics=TOPICS))
+    assert again.files == 0 < report.files <= len(visible(out))
 
     frame = spark.read.parquet(str(out))
     assert frame.columns[-3:] == ["topic", "partition", "date"]

@@ -21,6 +21,7 @@ from ottla.pipeline.jobs.export import arguments as asking
 from ottla.pipeline.jobs.export import commit
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.plan import FROM_START, TO_END
+from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.offsets import AtOffsets, AtTime, OptionError
 from ottla.protocol.records.batch import Record
@@ -180,18 +181,22 @@ def test_a_full_disk_is_told_with_the_folder(
 
 
 def test_what_is_no_choice(logs: str, tmp_path: Path) -> None:
-    for options, why in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"format": "orc"}, "format is 'orc': it must be parquet or delta"),
         ({"codec": "lzo"}, "codec is 'lzo': it must be zstd, snappy, lz4, gzip or none"),
         ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null or fail"),
         ({"isolation": "none"}, "isolation is 'none': it must be read_committed or read_uncommitted"),
         ({"rows_per_file": 0}, "a file has one row at least, and one byte"),
         ({"like": "("}, "is no regular expression"),
-    ):
+    )
+    for options, why in wrong:
         with pytest.raises(ExportError, match=why):
-            EXPORT.export(SPARK, logs, str(tmp_path / "out"), **options)
+            EXPORT.export(SPARK, logs, str(tmp_path / "out"), ExportSettings(**options))
     decoding = Decoding.json(pa.schema([("id", pa.int64())]))
     report = EXPORT.export(
-        SPARK, [logs], str(tmp_path / "out"), topics=["orders", "users"], like="o.*", decoding=decoding, format="delta"
+        SPARK,
+        [logs],
+        str(tmp_path / "out"),
+        ExportSettings(topics=["orders", "users"], like="o.*", decoding=decoding, format="delta"),
     )
     assert (list(report.topics), report.records, report.undecoded) == (["orders"], 10, 0)

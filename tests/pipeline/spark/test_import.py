@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.import_.job import import_records
+from ottla.pipeline.jobs.import_.settings import ImportSettings
 from ottla.pipeline.jobs.replay.job import replay
+from ottla.pipeline.jobs.replay.settings import ReplaySettings
 from ottla.pipeline.jobs.spark_tasks import Progress
 from ottla.pipeline.offsets import AtOffsets, parse_offsets
 from ottla_testing.pipeline.import_samples import exported, put_records, read, some
@@ -33,12 +35,14 @@ def test_an_export_comes_back_both_ways(spark: SparkSession, tmp_path: Path) -> 
     plan = import_records(spark, parquet, data_dir=data, dry_run=True, tell=told.append)
     assert plan.records == 105 and "would be imported" in plan.to_text() and not data.exists()
     assert "105 records" in told[0] and "3 partitions of 1 topics" in told[0]
-    report = import_records(spark, parquet, data_dir=data, codec="zstd", segment_bytes=1 << 16, say=progress.append)
+    settings = ImportSettings(codec="zstd", segment_bytes=1 << 16)
+    report = import_records(spark, parquet, settings, data_dir=data, say=progress.append)
     assert report.records == 105 and progress[-1].ended
     assert read(data) == before
+    settings = ImportSettings(to_topic="u", config=HURRY)
     with Embedded(data_dir=data) as broker:
         for skipped in (0, 105):
-            report = import_records(spark, parquet, bootstrap=broker.bootstrap, to_topic="u", config=HURRY)
+            report = import_records(spark, parquet, settings, bootstrap=broker.bootstrap)
             assert (report.records, report.skipped) == (105 - skipped, skipped)
         for topic in ("t", "u"):
             found = consumed(broker, topic, "read_committed")
@@ -66,10 +70,11 @@ def test_a_replay_stops_at_ctrl_c_and_goes_on(spark: SparkSession, tmp_path: Pat
             and "topics that are made: far" in told[1]
             and "far" not in {topic.name for topic in broker.topics()}
         )
-        first = replay(spark, source, bootstrap=broker.bootstrap, config=HURRY, say=ctrl_c)
+        first = replay(spark, source, ReplaySettings(config=HURRY), bootstrap=broker.bootstrap, say=ctrl_c)
         assert first.stopped and first.records == 61 and signal.getsignal(signal.SIGINT) is before
         reached = parse_offsets(json.dumps(json.loads(first.to_json())["offsets"]), "--from-offsets")
-        rest = replay(spark, source, bootstrap=broker.bootstrap, config=HURRY, starting=AtOffsets(reached))
+        settings = ReplaySettings(config=HURRY, starting=AtOffsets(reached))
+        rest = replay(spark, source, settings, bootstrap=broker.bootstrap)
         assert (rest.stopped, rest.records) == (False, 60)
         found = consumed(broker, "far")
         assert [(one[0], one[5]) for one in found] == [

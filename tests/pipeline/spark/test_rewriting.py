@@ -14,6 +14,7 @@ import ottla.pipeline
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.compact.configs import Settings
 from ottla.pipeline.jobs.compact.job import compact
+from ottla.pipeline.jobs.compact.settings import CompactSettings
 from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.storage.format.checkpoint import CLEANER_OFFSET, read_offsets
@@ -82,21 +83,21 @@ def test_compact_in_place(spark: SparkSession, tmp_path: Path):
 
     # Nothing says that these are compacted, but the owner.
     configs = {"segment.bytes": "2000", "delete.retention.ms": "500"}
-    named = {"topics": ["orders", "__consumer_offsets"], "force": True, "configs": configs, "now_ms": now_ms}
+    named = CompactSettings(topics=["orders", "__consumer_offsets"], force=True, configs=configs, now_ms=now_ms)
     with pytest.raises(ReadError, match="topic orders is not compacted"):
-        compact(spark, roots, topics=["orders"])
+        compact(spark, roots, CompactSettings(topics=["orders"]))
     told: list[str] = []
-    planned = compact(spark, roots, **named, dry_run=True, tell=told.append)
+    planned = compact(spark, roots, named, dry_run=True, tell=told.append)
     assert planned.dry_run and len(told) == 4 and planned.topics[1].compacted == 2
     assert [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places] == before
     with held(roots[1]), pytest.raises(ReadError, match="is in use"):
-        compact(spark, roots, **named)
+        compact(spark, roots, named)
 
     damaged = max((tmp_path / "b" / "orders-1").glob("*.log"), key=lambda path: path.stat().st_size)
     sound, modified_ns = damaged.read_bytes(), damaged.stat().st_mtime_ns
     damaged.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
     heard: list[Progress] = []
-    report = compact(spark, roots, **named, say=heard.append)
+    report = compact(spark, roots, named, say=heard.append)
     assert heard[-1].ended and heard[-1].items == heard[-1].all_items > 0
     assert [topic.topic for topic in report.topics] == ["__consumer_offsets", "orders"]
     assert all(0 < topic.records_after < topic.records_before for topic in report.topics)
@@ -104,7 +105,7 @@ def test_compact_in_place(spark: SparkSession, tmp_path: Path):
     damaged.write_bytes(sound)
     os.utime(damaged, ns=(modified_ns, modified_ns))
     assert disk_contents(tmp_path / "b" / "orders-1") == before[2]
-    report = compact(spark, roots, **named)
+    report = compact(spark, roots, named)
     assert [topic.compacted for topic in report.topics] == [0, 1] and not report.problems
     for (name, topic, partition), untouched in zip(places, before, strict=True):
         found = disk_contents(tmp_path / name / f"{topic}-{partition}")
@@ -113,4 +114,4 @@ def test_compact_in_place(spark: SparkSession, tmp_path: Path):
         else:
             assert found == disk_contents(tmp_path / "copy" / name / f"{topic}-{partition}")
     assert read_offsets(DiskFiles(), f"{roots[1]}/{CLEANER_OFFSET}") == {("orders", 1): ends["orders", 1]}
-    assert not any(topic.compacted for topic in compact(spark, roots, configs=configs).topics)
+    assert not any(topic.compacted for topic in compact(spark, roots, CompactSettings(configs=configs)).topics)

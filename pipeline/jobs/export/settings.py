@@ -1,0 +1,97 @@
+"""What an export takes of logs, and how it writes it: `ExportSettings`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...backend import OnCorrupt, Selection
+from ...offsets import Limit
+from . import arguments
+from .commit import Settings as FolderSettings
+from .manifest import ExportError
+from .plan import FROM_START, TO_END, Request
+from .tasks import CODECS, FILE_BYTES, Form, OnUndecodable
+from .value_columns import Decoding
+
+FORMATS = ("parquet", "delta")
+ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """Which records are exported, and into what files.
+
+    `topics`, or a pattern that whole names are `like`; all but the brokers' own if neither. `starting` and `ending`:
+    "earliest", "latest", a time, or offsets (`arguments.limit`); what they leave out a later run may add. Aborted
+    transactions, and what is behind the last stable offset, are left out unless `isolation` is "read_uncommitted".
+
+    `format`: "parquet", or "delta" for a Delta table. `decoding` adds the column `decoded`, where a value that does not
+    decode is null and counted, or ends the export (`on_undecodable="fail"`). All runs into a folder have the same
+    format, isolation and decoding. `codec` and sizes may differ: a file is full with `rows_per_file` rows, or
+    `file_bytes` bytes before they are compressed. `on_corrupt`: "skip" leaves out what is damaged, and logs it.
+
+    A topic that was made anew since it was exported is refused, unless `new_generation` exports it beside what is
+    there. Records that were deleted before they were exported are in the report, or with `fail_on_loss` a DataLoss.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    starting: str | Limit = FROM_START
+    ending: str | Limit = TO_END
+    isolation: str = "read_committed"
+    format: str = "parquet"
+    codec: str = "zstd"
+    rows_per_file: int | None = None
+    file_bytes: int = FILE_BYTES
+    decoding: Decoding | None = None
+    on_undecodable: OnUndecodable = "null"
+    on_corrupt: OnCorrupt = "fail"
+    new_generation: bool = False
+    fail_on_loss: bool = False
+
+    def form(self) -> Form:
+        """How the tasks write files. Raises ExportError."""
+        for name, value, choices in (
+            ("format", self.format, FORMATS),
+            ("codec", self.codec, CODECS),
+            ("on_undecodable", self.on_undecodable, ("null", "fail")),
+        ):
+            if value not in choices:
+                raise ExportError(f"{name} is {value!r}: it must be {', '.join(choices[:-1])} or {choices[-1]}")
+        if self.file_bytes < 1 or (self.rows_per_file is not None and self.rows_per_file < 1):
+            raise ExportError("a file has one row at least, and one byte")
+        for_delta = self.format == "delta"
+        return Form(self.codec, self.rows_per_file, self.file_bytes, for_delta, self.decoding, self.on_undecodable)
+
+    def of_folder(self) -> FolderSettings:
+        """What all runs into one folder have in common. Raises ExportError."""
+        if self.isolation not in ISOLATIONS:
+            raise ExportError(f"isolation is {self.isolation!r}: it must be {' or '.join(ISOLATIONS)}")
+        decoding = self.decoding
+        told = {"kind": decoding.kind, "schema": decoding.schema} if decoding is not None else None
+        return FolderSettings(self.format, self.isolation, told)
+
+    def request(self) -> Request:
+        """What is read. Raises ExportError, OptionError."""
+        starting, ending = self.starting, self.ending
+        return Request(
+            selection=_selection(self.topics, self.like),
+            starting=arguments.limit(starting, "starting") if isinstance(starting, str) else starting,
+            ending=arguments.limit(ending, "ending") if isinstance(ending, str) else ending,
+            committed=self.isolation == "read_committed",
+            on_corrupt=self.on_corrupt,
+            new_generation=self.new_generation,
+            fail_on_loss=self.fail_on_loss,
+        )
+
+
+def _selection(topics: Sequence[str] | None, like: str | None) -> Selection:
+    try:
+        matches = re.compile(like).fullmatch if like is not None else None
+    except re.error as error:
+        raise ExportError(f"{like!r} is no regular expression: {error}") from error
+    if topics is None:
+        return Selection(pattern=like)
+    return Selection(tuple(topic for topic in topics if matches is None or matches(topic)))
