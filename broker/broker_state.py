@@ -41,7 +41,7 @@ from .connection_info import Arrival
 from .cooperative import Turns
 from .errors import ConfigError, Refused, code_of
 from .groups.at_node import GroupsAtNode
-from .groups.coordinator import GroupCoordinator
+from .groups.coordinator import GroupCoordinator, TopicLookup
 from .groups.lookups import Lookups
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
@@ -79,7 +79,7 @@ from .security.acls import Acls
 from .security.scram import ScramCredentials
 from .security.standard import StandardAuthorizer
 from .transactions.at_node import TransactionsAtNode
-from .transactions.coordinator import TransactionCoordinator
+from .transactions.coordinator import MarkerWriter, TransactionCoordinator
 from .transactions.settings import TransactionSettings
 from .transactions.state import WriteMarkers
 
@@ -290,9 +290,7 @@ class BrokerState:
             append_transactional=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
             partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
             clock=self.clock,
-            partition_exists=topics.has_partition,
-            topic_name=topic_name,
-            topic_id=topic_id,
+            topics=TopicLookup(topics.has_partition, topic_name, topic_id),
             settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
         )
         for partition in offsets_topic.partitions if offsets_topic else ():
@@ -305,13 +303,12 @@ class BrokerState:
         count = self.config[f"{internal_prefix(TRANSACTION_STATE_TOPIC)}.num.partitions"]
         self.transactions = TransactionCoordinator(
             append=partial(self._append_internal, TRANSACTION_STATE_TOPIC),
-            write_marker=self._write_marker,
+            markers=MarkerWriter(self._write_marker, self._marked),
             allocate=self.producer_ids.allocate,
             offsets_partition=lambda group_id: (GROUP_OFFSETS_TOPIC, self.groups.partition_of(group_id)),
             partitions=len(log_topic.partitions) if log_topic else count,
             clock=self.clock,
             settings=TransactionSettings.from_config(self.config, self.features.transaction_version),
-            marked=self._marked,
             waits=self.waits,
         )
         for partition in log_topic.partitions if log_topic else ():

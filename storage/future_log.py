@@ -22,8 +22,9 @@ from .errors import OffsetOutOfRange, StorageError
 from .follower_log import FollowerLog
 from .io.disk_errors import is_passing
 from .io.files import Files
+from .log.recovery import LogCheckpoints
 from .log_dir.directory import DataDirectory
-from .partition_log import PartitionLog
+from .partition_log import PartitionLog, TopicIdPartition
 
 _FUTURE = re.compile(r"-future$")
 NAME_MAX = 255  # of a folder
@@ -63,13 +64,10 @@ class FutureLog(FollowerLog):
         log = cls.open(
             files,
             path,
-            topic=of.topic,
-            partition=of.partition,
-            topic_id=of.topic_id,
+            TopicIdPartition(of.topic, of.partition, of.topic_id),
             config=of.config,
             now_ms=now_ms,
-            clean_shutdown=True,
-            has_gaps=True,
+            checkpoints=LogCheckpoints(clean_shutdown=True, has_gaps=True),
         )
         # An error that passes is no affair of the directory's, not even where it loses what was written: it is a copy.
         log.on_failure = lambda _, error: None if is_passing(error) else data.fail(str(error))

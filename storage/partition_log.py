@@ -17,7 +17,8 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, validate
@@ -26,7 +27,6 @@ from ..protocol.records.validate import Prepared
 from .compaction.swap import replacements, swap_in
 from .config import LogConfig
 from .errors import DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
-from .format.clean_close import Noted
 from .format.leader_epochs import LeaderEpochs
 from .format.partition_metadata import make_folder, write_topic_id
 from .io.files import Files
@@ -36,7 +36,7 @@ from .log.availability import CLOSED, watched
 from .log.flusher import Flusher
 from .log.markers import check_marker
 from .log.read_view import ReadableLog
-from .log.recovery import NOTHING_NOTED, OnChecked, Recovered, open_segments
+from .log.recovery import LogCheckpoints, OnChecked, Recovered, open_segments
 from .log.results import Appended, NewRecord, Slice, TimestampOffset
 from .producers import txn_index
 from .producers.duplicate_scan import DuplicateScan
@@ -49,7 +49,33 @@ if TYPE_CHECKING:
     from .compaction.swap import Rewritten
     from .log.upgrade import OnUpgrade
 
-__all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
+__all__ = ["Appended", "LogConfig", "LogOwner", "PartitionLog", "Slice", "TimestampOffset", "TopicIdPartition"]
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition with the id of its topic, 16 bytes; zeros stand for the id that the partition's folder has."""
+
+    topic: str
+    partition: int
+    topic_id: bytes = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class LogOwner:
+    """What the owner of a log, a data directory, does for it.
+
+    `on_log_start(log, offset)` makes a log start durable before the log adopts it. `pick(n)` returns a random number in
+    [0, n), for the jitter of time rolls. `on_checked` receives the bytes that a recovery has checked. With `upgrade`,
+    which receives the progress, an opening rewrites all segments as v2 before it returns.
+    """
+
+    on_log_start: Callable[[PartitionLog, int], None] | None = None
+    pick: Callable[[int], int] = random.randrange
+    on_checked: OnChecked | None = None
+    upgrade: OnUpgrade | None = None
+
+
+NO_OWNER = LogOwner()
 
 
 class PartitionLog(ReadableLog):
@@ -73,25 +99,20 @@ class PartitionLog(ReadableLog):
         self,
         files: Files,
         directory: str,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
+        topic_partition: TopicIdPartition,
         config: LogConfig,
         recovered: Recovered,
         recovery_point: int,
-        on_log_start: Callable[[PartitionLog, int], None] | None,
-        pick: Callable[[int], int],
+        owner: LogOwner,
     ):
         super().__init__(files, directory, config, recovered, self._known_producers)
-        self._on_log_start = on_log_start
-        self._pick = pick
+        self._on_log_start = owner.on_log_start
+        self._pick = owner.pick
         self._producers = recovered.producers
         self._guards = Guards()
         self._removed: list[retention.Removed] = []
         self._is_closed = False
-        self.topic = topic
-        self.partition = partition
-        self.topic_id = topic_id
+        self.topic, self.partition, self.topic_id = topic_partition
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
         # What was cut is not durable, whatever a checkpoint says of it.
         durable = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
@@ -107,51 +128,28 @@ class PartitionLog(ReadableLog):
         cls,
         files: Files,
         directory: str | os.PathLike[str],
+        topic_partition: TopicIdPartition,
         *,
-        topic: str,
-        partition: int,
-        topic_id: bytes = ZERO_UUID,
         config: LogConfig,
         now_ms: int,
-        clean_shutdown: bool,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        on_log_start: Callable[[PartitionLog, int], None] | None = None,
-        has_gaps: bool = False,
-        pick: Callable[[int], int] = random.randrange,
-        upgrade: OnUpgrade | None = None,
-        on_checked: OnChecked = lambda bytes: None,
-        noted: Noted = NOTHING_NOTED,
+        checkpoints: LogCheckpoints,
+        owner: LogOwner = NO_OWNER,
     ) -> Self:
         """Opens the log in a folder, which is made if it is missing.
 
-        Without `clean_shutdown` the segments from `recovery_point` on are checked and cut, see recovery.py; `has_gaps`
-        says that a cleaner has taken offsets, as it does from a compacted topic. A `topic_id` of zeros stands for the
-        folder's own. `on_log_start(log, offset)` makes a log start durable before it is adopted; `pick(n)` is a random
-        number in [0, n), for the jitter of time rolls. With `upgrade`, which is told of the progress, all segments
-        hold v2 only when this returns. `on_checked` is told of the bytes that are checked. By `noted`, of the folder's
-        owner, losses are found. Raises StorageError.
+        Without `checkpoints.clean_shutdown` the segments from the recovery point on are checked and cut, see
+        recovery.py. Raises StorageError.
         """
-        path = os.fspath(directory)
-        stored_id = make_folder(files, path, topic_id, clean_shutdown)
-        recovered = open_segments(
-            files,
-            path,
-            config,
-            clean_shutdown=clean_shutdown,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            now_ms=now_ms,
-            has_gaps=has_gaps or config.rules.compacted,
-            on_checked=on_checked,
-            noted=noted,
-        )
-        if upgrade is not None:
+        path, topic_id = os.fspath(directory), topic_partition.topic_id
+        stored_id = make_folder(files, path, topic_id, checkpoints.clean_shutdown)
+        recovered = open_segments(files, path, config, checkpoints, now_ms=now_ms, on_checked=owner.on_checked)
+        if owner.upgrade is not None:
             from .log.upgrade import upgrade_segments  # asked for once in the life of a directory
 
-            upgrade_segments(files, path, recovered, config, upgrade)
-        used_id = topic_id if topic_id != ZERO_UUID else stored_id
-        log = cls(files, path, topic, partition, used_id, config, recovered, recovery_point, on_log_start, pick)
+            upgrade_segments(files, path, recovered, config, owner.upgrade)
+        if topic_id == ZERO_UUID:
+            topic_partition = topic_partition._replace(topic_id=stored_id)
+        log = cls(files, path, topic_partition, config, recovered, checkpoints.recovery_point, owner)
         if stored_id == ZERO_UUID != topic_id:
             write_topic_id(files, path, topic_id)
             log._flusher.changed_directory()

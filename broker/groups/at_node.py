@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ...protocol.errors import ErrorCode
-from .coordinator import GroupCoordinator, ListedGroup
+from .coordinator import GroupCoordinator, ListedGroup, TopicLookup
 from .offsets import CommittedOffset, FetchedOffset, Partition
 from .settings import CoordinatorSettings
-from .state import Group, JoinReply, LeaveReply, SyncReply
+from .state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 
 
 class GroupsAtNode:
@@ -29,17 +29,10 @@ class GroupsAtNode:
         """As the coordinator's."""
         return self._groups.settings
 
-    def partition_exists(self, topic: str, index: int) -> bool:
+    @property
+    def topics(self) -> TopicLookup:
         """As the coordinator's."""
-        return self._groups.partition_exists(topic, index)
-
-    def topic_name(self, id: bytes) -> str | None:
-        """As the coordinator's."""
-        return self._groups.topic_name(id)
-
-    def topic_id(self, name: str) -> bytes | None:
-        """As the coordinator's."""
-        return self._groups.topic_id(name)
+        return self._groups.topics
 
     def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
         """Why the group cannot be served here and now; NONE if it can."""
@@ -52,11 +45,11 @@ class GroupsAtNode:
     def _elsewhere(self, group_id: str, *, may_be_empty: bool = False) -> bool:
         return self.unavailable(group_id, may_be_empty=may_be_empty) is ErrorCode.NOT_COORDINATOR
 
-    async def join(self, group_id: str, *, member_id: str, **more: Any) -> JoinReply:
+    async def join(self, group_id: str, request: JoinRequest) -> JoinReply:
         """JoinGroup."""
         if self._elsewhere(group_id):
-            return JoinReply(ErrorCode.NOT_COORDINATOR, member_id)
-        return await self._groups.join(group_id, member_id=member_id, **more)
+            return JoinReply(ErrorCode.NOT_COORDINATOR, request.member_id)
+        return await self._groups.join(group_id, request)
 
     async def sync(self, group_id: str, **more: Any) -> SyncReply:
         """SyncGroup."""

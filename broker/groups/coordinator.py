@@ -39,6 +39,7 @@ from .state import (
     Heartbeat,
     Join,
     JoinReply,
+    JoinRequest,
     Leave,
     LeaveReply,
     Loaded,
@@ -69,6 +70,16 @@ class AppendTransactional(Protocol):
     ) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True)
+class TopicLookup:
+    """What handlers of groups look up about topics, whose ids are 16 bytes: whether a partition exists, the name of an
+    id, and the id of a name, each None where there is no such topic."""
+
+    has_partition: Callable[[str, int], bool]
+    name_of: Callable[[bytes], str | None]
+    id_of: Callable[[str], bytes | None]
+
+
 class Readiness(Enum):
     """Why the groups of one partition of the log are not served; a partition without one is. What they answer."""
 
@@ -96,23 +107,16 @@ class GroupCoordinator:
         append: Append,
         partitions: int,
         clock: Clock,
-        partition_exists: Callable[[str, int], bool],
-        topic_name: Callable[[bytes], str | None],
-        topic_id: Callable[[str], bytes | None],
+        topics: TopicLookup,
         settings: CoordinatorSettings | None = None,
         new_uuid: Callable[[], str] = lambda: str(uuid4()),
         append_transactional: AppendTransactional | None = None,
         error_code: Callable[[Exception], ErrorCode] = code_of,
     ) -> None:
-        """`partitions` is the count of `__consumer_offsets`; `error_code` says which code an exception of `append` is.
-
-        `partition_exists`, `topic_name` and `topic_id` answer what the handlers ask about topics; ids are 16 bytes.
-        """
+        """`partitions` is the count of `__consumer_offsets`; `error_code` is the code of an exception of `append`."""
         self.settings = settings or CoordinatorSettings()
         self.partitions = partitions
-        self.partition_exists = partition_exists
-        self.topic_name = topic_name
-        self.topic_id = topic_id
+        self.topics = topics
         self._append = append
         self._append_transactional = append_transactional
         self._clock = clock
@@ -213,46 +217,20 @@ class GroupCoordinator:
 
     # --- membership ----------------------------------------------------------------------------------------------
 
-    async def join(
-        self,
-        group_id: str,
-        *,
-        member_id: str,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        protocol_type: str,
-        protocols: Sequence[tuple[str, bytes]],
-        requires_member_id: bool,
-        may_skip_assignment: bool,
-    ) -> JoinReply:
+    async def join(self, group_id: str, request: JoinRequest) -> JoinReply:
         """JoinGroup; waits until the rebalance is complete."""
+        member_id = request.member_id
         error = self.unavailable(group_id)
         low, high = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
-        if error is ErrorCode.NONE and not low <= session_timeout_ms <= high:
+        if error is ErrorCode.NONE and not low <= request.session_timeout_ms <= high:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
         if error is ErrorCode.NONE and member_id and group_id not in self._entries:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             return JoinReply(error, member_id)
         self._find_or_create(group_id)
-        name = client_id if instance_id is None else instance_id
-        event = Join(
-            token=next(self._tokens),
-            member_id=member_id,
-            instance_id=instance_id,
-            new_member_id="" if member_id else f"{name}-{self._new_uuid()}",
-            client_id=client_id,
-            client_host=client_host,
-            session_timeout_ms=session_timeout_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            protocol_type=protocol_type,
-            protocols=tuple(protocols),
-            requires_member_id=requires_member_id,
-            may_skip_assignment=may_skip_assignment,
-        )
+        name = request.client_id if request.instance_id is None else request.instance_id
+        event = Join(next(self._tokens), "" if member_id else f"{name}-{self._new_uuid()}", request)
         self._feed(group_id, event)
         self._drop_if_untouched(group_id)
         reply = await self._reply_to(event.token)

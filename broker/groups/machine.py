@@ -71,7 +71,7 @@ def advance(group: Group, event: Event, *, now_ms: int, settings: GroupSettings)
 def _accepts(step: Step, event: Join) -> bool:
     """Room (group.max.size) and a common protocol; answers the join itself if not."""
     group, limit = step.group, step.settings.max_size
-    known = group.members.get(event.member_id)
+    known = group.members.get(event.request.member_id)
     if group.state is PREPARING:
         room = (known is not None and known.join_token is not None) or group.joined < limit
     elif group.state is EMPTY:
@@ -81,35 +81,35 @@ def _accepts(step: Step, event: Join) -> bool:
     if not room:
         step.reply(event.token, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
         if known is not None:
-            step.remove(event.member_id)
-        elif event.member_id in group.pending:
-            step.effects.append(CancelTimer(PendingExpired(event.member_id)))
-            step.change(pending=group.pending - {event.member_id})
+            step.remove(event.request.member_id)
+        elif event.request.member_id in group.pending:
+            step.effects.append(CancelTimer(PendingExpired(event.request.member_id)))
+            step.change(pending=group.pending - {event.request.member_id})
         if group.state is PREPARING:
             step.complete_if_all_joined()
         return False
     if not fits(group, event):
-        step.reply(event.token, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.member_id))
+        step.reply(event.token, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.request.member_id))
         return False
     return True
 
 
 def _newcomer(step: Step, event: Join) -> bool:
     """Deal with a join that has no member id yet, or one that was given under KIP-394; False if it is a member's."""
-    if event.member_id in step.group.pending and event.instance_id is None:
-        step.add(event, event.member_id)
+    if event.request.member_id in step.group.pending and event.request.instance_id is None:
+        step.add(event, event.request.member_id)
         return True
-    if event.member_id:
+    if event.request.member_id:
         return False
-    if event.instance_id is not None:
-        old_id = step.group.member_of_instance(event.instance_id)
+    if event.request.instance_id is not None:
+        old_id = step.group.member_of_instance(event.request.instance_id)
         if old_id is not None:
             _static_return(step, event, old_id)
         else:
             step.add(event, event.new_member_id)
-    elif event.requires_member_id:
+    elif event.request.requires_member_id:
         step.change(pending=step.group.pending | {event.new_member_id})
-        step.effects.append(StartTimer(PendingExpired(event.new_member_id), event.session_timeout_ms))
+        step.effects.append(StartTimer(PendingExpired(event.new_member_id), event.request.session_timeout_ms))
         step.reply(event.token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, event.new_member_id))
     else:
         step.add(event, event.new_member_id)
@@ -134,7 +134,7 @@ def _static_return(step: Step, event: Join, old_id: str) -> None:
         return
     step.put(replace(step.group.members[event.new_member_id], join_token=None))
     leads = step.group.leader == event.new_member_id
-    if event.may_skip_assignment:
+    if event.request.may_skip_assignment:
         accepted = step.joined_reply(event.new_member_id, skip_assignment=leads)
     else:
         # An older leader that heard it leads would assign anew, and its answer would go nowhere: it is told the old id.
@@ -146,16 +146,16 @@ def _static_return(step: Step, event: Join, old_id: str) -> None:
 
 
 def _known_member(step: Step, event: Join) -> Member | None:
-    error = identity_error(step.group, event.member_id, event.instance_id)
+    error = identity_error(step.group, event.request.member_id, event.request.instance_id)
     if error is not ErrorCode.NONE:
-        step.reply(event.token, JoinReply(error, event.member_id))
+        step.reply(event.token, JoinReply(error, event.request.member_id))
         return None
-    return step.group.members[event.member_id]
+    return step.group.members[event.request.member_id]
 
 
 def _join_empty(step: Step, event: Join) -> None:
     if _accepts(step, event) and not _newcomer(step, event):
-        step.reply(event.token, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
+        step.reply(event.token, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, event.request.member_id))
 
 
 def _join_preparing(step: Step, event: Join) -> None:
@@ -165,7 +165,7 @@ def _join_preparing(step: Step, event: Join) -> None:
 
 def _join_completing(step: Step, event: Join) -> None:
     if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
-        if member.protocols == event.protocols:
+        if member.protocols == event.request.protocols:
             # It may not have seen the first answer: the same once more.
             step.reply(event.token, step.joined_reply(member.member_id))
         else:
@@ -175,14 +175,14 @@ def _join_completing(step: Step, event: Join) -> None:
 def _join_stable(step: Step, event: Join) -> None:
     if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
         # A leader rejoins because something outside the group changed, such as a topic's partitions.
-        if step.group.leader == member.member_id or member.protocols != event.protocols:
+        if step.group.leader == member.member_id or member.protocols != event.request.protocols:
             step.rejoin(event, member)
         else:
             step.reply(event.token, step.joined_reply(member.member_id))
 
 
 def _join_dead(step: Step, event: Join) -> None:
-    step.reply(event.token, JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, event.member_id))
+    step.reply(event.token, JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, event.request.member_id))
 
 
 # --- Sync ------------------------------------------------------------------------------------------------------------

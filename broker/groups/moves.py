@@ -99,19 +99,19 @@ class Step:
         group = self.group
         member = Member(
             member_id=member_id,
-            instance_id=event.instance_id,
-            client_id=event.client_id,
-            client_host=event.client_host,
-            rebalance_timeout_ms=event.rebalance_timeout_ms,
-            session_timeout_ms=event.session_timeout_ms,
-            protocols=event.protocols,
+            instance_id=event.request.instance_id,
+            client_id=event.request.client_id,
+            client_host=event.request.client_host,
+            rebalance_timeout_ms=event.request.rebalance_timeout_ms,
+            session_timeout_ms=event.request.session_timeout_ms,
+            protocols=event.request.protocols,
             is_new=True,
             join_token=event.token,
         )
         if member_id in group.pending:
             self.effects.append(CancelTimer(PendingExpired(member_id)))
         self.change(
-            protocol_type=group.protocol_type if group.members else event.protocol_type,
+            protocol_type=group.protocol_type if group.members else event.request.protocol_type,
             leader=group.leader or member_id,
             pending=group.pending - {member_id},
             # Only a group that never had a generation waits longer for more members.
@@ -131,9 +131,9 @@ class Step:
         self.put(
             replace(
                 member,
-                protocols=event.protocols,
-                rebalance_timeout_ms=event.rebalance_timeout_ms,
-                session_timeout_ms=event.session_timeout_ms,
+                protocols=event.request.protocols,
+                rebalance_timeout_ms=event.request.rebalance_timeout_ms,
+                session_timeout_ms=event.request.session_timeout_ms,
                 join_token=event.token,
             )
         )
@@ -305,13 +305,13 @@ def common_protocols(members: Mapping[str, Member]) -> set[str]:
 def fits(group: Group, event: Join) -> bool:
     """Is there a protocol that the joining one shares with all members?"""
     if group.state is EMPTY:
-        return bool(event.protocol_type) and bool(event.protocols)
-    if group.protocol_type != event.protocol_type:
+        return bool(event.request.protocol_type) and bool(event.request.protocols)
+    if group.protocol_type != event.request.protocol_type:
         return False
     if not group.members:
-        return bool(event.protocols)
+        return bool(event.request.protocols)
     common = common_protocols(group.members)
-    return any(name in common for name, _ in event.protocols)
+    return any(name in common for name, _ in event.request.protocols)
 
 
 def identity_error(

@@ -178,14 +178,11 @@ Answer: TypeAlias = JoinReply | SyncReply | LeaveReply | ErrorReply
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """JoinGroup. `new_member_id` is the id to give if one is needed; `requires_member_id` is KIP-394 (v4 and up),
-    `may_skip_assignment` is KIP-814 (v9 and up)."""
+class JoinRequest:
+    """JoinGroup. `requires_member_id` is KIP-394 (v4 and up), `may_skip_assignment` is KIP-814 (v9 and up)."""
 
-    token: int
     member_id: str
     instance_id: str | None
-    new_member_id: str
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -194,6 +191,15 @@ class Join:
     protocols: tuple[tuple[str, bytes], ...]
     requires_member_id: bool = False
     may_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A JoinGroup whose response has a token; `new_member_id` is the id to give if one is needed."""
+
+    token: int
+    new_member_id: str
+    request: JoinRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,9 @@ from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ...storage.format.partition_metadata import encode_id
 from ...storage.io.disk_errors import is_passing
 from ...storage.io.files import Files, write_atomically
+from ...storage.log.recovery import LogCheckpoints
 from ...storage.log_dir.directory import DataDirectory
-from ...storage.partition_log import PartitionLog
+from ...storage.partition_log import PartitionLog, TopicIdPartition
 from ...storage.producers import snapshot
 from ..config.values import Config
 from ..logs import get_logger
@@ -437,12 +438,10 @@ def _write(files: Files, directory: DataDirectory, records: Iterator[Any], now_m
     log = PartitionLog.open(
         files,
         folder,
-        topic=METADATA_TOPIC,
-        partition=0,
-        topic_id=METADATA_TOPIC_ID,
+        TopicIdPartition(METADATA_TOPIC, 0, METADATA_TOPIC_ID),
         config=LogConfig(),
         now_ms=now_ms,
-        clean_shutdown=True,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     metadata = MetadataLog(log)
     some: list[Any] = []

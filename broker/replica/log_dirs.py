@@ -308,7 +308,7 @@ class LogDirs:
         self, holder: LogDir, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int
     ) -> PartitionLog:
         upgrade = self.upgrade.watch(topic, index) if self.upgrade else None
-        on_checked = self.opening.watch(topic, index) if self.opening else lambda bytes: None
+        on_checked = self.opening.watch(topic, index) if self.opening else None
         log = holder.data.open_partition(
             topic, index, topic_id=topic_id, config=config, now_ms=now_ms, upgrade=upgrade, on_checked=on_checked
         )

@@ -89,6 +89,15 @@ class WriteMarker(Protocol):
     def __call__(self, partition: Partition, markers: WriteMarkers, now_ms: int, /) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True)
+class MarkerWriter:
+    """How markers reach the partitions of transactions. `on_written` receives each marker that is as durable as its
+    topic asks, or whose partition is gone."""
+
+    write: WriteMarker
+    on_written: Callable[[Partition, WriteMarkers], None] | None = None
+
+
 class Readiness(Enum):
     """Why the ids of one partition of the log are not served; a partition without one is. What they answer."""
 
@@ -135,33 +144,26 @@ class TransactionCoordinator:
         self,
         *,
         append: AppendRecords,
-        write_marker: WriteMarker,
+        markers: MarkerWriter,
         allocate: Callable[[int], int],
         offsets_partition: Callable[[str], Partition],
         partitions: int,
         clock: Clock,
         settings: TransactionSettings | None = None,
-        marked: Callable[[Partition, WriteMarkers], None] | None = None,
         waits: Clock | None = None,
-        error_code: Callable[[Exception], ErrorCode] = code_of,
     ) -> None:
         """`partitions` is the count of `__transaction_state`; `allocate` gives a fresh producer id at a time in ms, and
-        `offsets_partition` says where a group's offsets are.
-
-        `marked` is told of each marker that is as durable as its topic asks, or whose partition is gone; `error_code`
-        says which code an exception of one of these is. By `waits` a marker that could not be written is tried again:
-        the machine's clock, where `clock` is another.
+        `offsets_partition` says where a group's offsets are. By `waits` a marker that could not be written is tried
+        again: the machine's clock, where `clock` is another.
         """
         self.settings = settings or TransactionSettings()
         self.partitions = partitions
         self._append = append
-        self._write_marker = write_marker
+        self._markers = markers
         self._allocate = allocate
         self._offsets_partition = offsets_partition
-        self._marked = marked
         self._clock = clock
         self._waits = waits or clock
-        self._error_code = error_code
         self._entries: dict[str, Entry] = {}
         self._readiness: dict[int, Readiness] = {}
         self._active = True
@@ -211,7 +213,7 @@ class TransactionCoordinator:
             loaded = _loaded(log)
         except Exception as error:
             self._readiness[partition_index] = Readiness.FAILED
-            return self._error_code(error)
+            return code_of(error)
         self._readiness.pop(partition_index, None)
         entries = [Entry(Slot(one.transactional_id, one), partition_index) for one in loaded]
         for entry in entries:
@@ -448,7 +450,7 @@ class TransactionCoordinator:
     def _write_error(self, error: BaseException) -> ErrorCode:
         if not isinstance(error, Exception):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        code = self._error_code(error)
+        code = code_of(error)
         return WRITE_ERRORS.get(code, code)
 
     # --- the log -------------------------------------------------------------------------------------------------
@@ -479,7 +481,7 @@ class TransactionCoordinator:
         marking.tried_ms = self._clock.now_ms()
         for partition in [one for one in marking.left if one not in marking.waiting]:
             try:
-                submitted = self._write_marker(partition, marking.markers, self._clock.now_ms())
+                submitted = self._markers.write(partition, marking.markers, self._clock.now_ms())
             except Exception as error:
                 self._marker_settled(marking, partition, error)
                 continue
@@ -532,11 +534,11 @@ class TransactionCoordinator:
         """What writing one marker came to."""
         code = ErrorCode.NONE
         if error is not None:
-            code = self._error_code(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            code = code_of(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is None or code in _GONE:
             marking.left.pop(partition, None)
-            if self._marked is not None:
-                self._marked(partition, marking.markers)
+            if self._markers.on_written is not None:
+                self._markers.on_written(partition, marking.markers)
             return
         if code in _FENCED:
             marking.left.pop(partition, None)

@@ -37,6 +37,8 @@ from .layout import (
     CRC_FROM,
     HEADER,
     HEADER_BYTES,
+    HEADER_COVERED,
+    HEADER_FRONT,
     LEADER_EPOCH_AT,
     LENGTH_AT,
     MAX_TIMESTAMP_AT,
@@ -49,6 +51,7 @@ __all__ = [
     "HEADER_BYTES",
     "MAX_DECOMPRESSED_BYTES",
     "NO_TIMESTAMP",
+    "BatchFields",
     "BatchHeader",
     "CorruptRecords",
     "Header",
@@ -65,6 +68,7 @@ __all__ = [
     "read_header",
     "records",
     "reseal",
+    "sealed",
     "with_payload",
 ]
 
@@ -359,40 +363,53 @@ def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
 # --- writing
 
 
+class BatchFields(NamedTuple):
+    """The fields of a batch's header that do not follow from its records and its place in a log.
+
+    `last_offset_delta` (None: the last record's) lets a batch span more offsets than its records, as compaction leaves
+    it. `max_timestamp` (None: the highest of the records) is every record's time where `log_append_time` is set.
+    `delete_horizon_ms` takes the place of the base timestamp (KIP-534).
+    """
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+    control: bool = False
+    log_append_time: bool = False
+    last_offset_delta: int | None = None
+    max_timestamp: int | None = None
+    delete_horizon_ms: int | None = None
+
+
+NO_PRODUCER = BatchFields()
+
+
 def build(
     records: Sequence[Record],
+    fields: BatchFields = NO_PRODUCER,
     *,
     base_offset: int = 0,
-    codec: int = 0,
-    log_append_time: bool = False,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-    control: bool = False,
     leader_epoch: int = -1,
+    codec: int = 0,
     compression_level: int | None = None,
-    last_offset_delta: int | None = None,
-    max_timestamp: int | None = None,
-    delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """One batch of these records, in their order, at the offsets they carry (relative to `base_offset`).
+    """One batch of these records, in their order, at the offsets they carry (relative to `base_offset`). There may be
+    none if the fields have a `last_offset_delta`.
 
-    `last_offset_delta` (default: the last record's) lets a batch span more offsets than its records, as compaction
-    leaves it; with it there may be no records at all. `max_timestamp` defaults to the highest of the records; for
-    `log_append_time` it is every record's time. `delete_horizon_ms` goes into the base timestamp, with its bit.
     Raises UnsupportedCodec, and InvalidRecords for what the format cannot hold.
     """
-    if not records and last_offset_delta is None:
+    producer_id, epoch, sequence, transactional, control, append_time, last_delta, latest, horizon_ms = fields
+    if not records and last_delta is None:
         raise InvalidRecords("a batch without records")
     attributes = codec & CODEC_BITS
-    attributes |= LOG_APPEND_TIME_BIT if log_append_time else 0
+    attributes |= LOG_APPEND_TIME_BIT if append_time else 0
     attributes |= TRANSACTIONAL_BIT if transactional else 0
     attributes |= CONTROL_BIT if control else 0
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    if delete_horizon_ms is not None:
+    if horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
-        base_timestamp = delete_horizon_ms
+        base_timestamp = horizon_ms
     highest = NO_TIMESTAMP
     encoded = bytearray()
     for record in records:
@@ -400,31 +417,33 @@ def build(
             highest = record.timestamp
         _put_record(encoded, record, record.timestamp - base_timestamp, record.offset - base_offset)
     data = compression.compress(codec, encoded, compression_level) if codec else encoded
-    batch = bytearray(HEADER_BYTES)
-    batch += data
     try:
-        HEADER.pack_into(
-            batch,
-            0,
-            base_offset,
-            len(batch) - PREFIX_BYTES,
-            leader_epoch,
-            MAGIC,
-            0,
+        covered = HEADER_COVERED.pack(
             attributes,
-            records[-1].offset - base_offset if last_offset_delta is None else last_offset_delta,
+            records[-1].offset - base_offset if last_delta is None else last_delta,
             base_timestamp,
-            highest if max_timestamp is None else max_timestamp,
+            highest if latest is None else latest,
             producer_id,
-            producer_epoch,
-            base_sequence,
+            epoch,
+            sequence,
             len(records),
         )
     except struct.error as error:
         raise InvalidRecords(f"a header field does not fit: {error}") from None
-    with memoryview(batch) as view, view[CRC_FROM:] as covered:
-        _UINT32.pack_into(batch, CRC_AT, crc32c(covered))
-    return batch
+    return sealed(data, covered, base_offset, leader_epoch)
+
+
+def sealed(data: Buffer, covered: bytes, base_offset: int, leader_epoch: int) -> bytearray:
+    """The batch of records that are encoded, and compressed if its attributes say so. `covered` is the header from the
+    attributes on, the part under the CRC. Raises InvalidRecords."""
+    length = HEADER_BYTES - PREFIX_BYTES + len(data)
+    try:
+        out = bytearray(HEADER_FRONT.pack(base_offset, length, leader_epoch, MAGIC, crc32c(data, crc32c(covered))))
+    except struct.error as error:
+        raise InvalidRecords(f"a header field does not fit: {error}") from None
+    out += covered
+    out += data
+    return out
 
 
 def with_payload(

@@ -23,14 +23,20 @@ from functools import partial
 from operator import lt
 from typing import Protocol
 
-from crc32c import crc32c
-
 from ..limits import INT32_MAX
 from . import batch, compression, formats, legacy, rows
-from .batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader
+from .batch import (
+    CODEC_BITS,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    MAX_DECOMPRESSED_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    sealed,
+)
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from .layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
+from .layout import HEADER_COVERED, LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES, PREFIX_BYTES
 from .rows import Row
 from .steps import STEP_BYTES, STEP_RECORDS, Pace, Steps, in_c
 from .walk import check_count, varint
@@ -40,8 +46,7 @@ __all__ = ["down", "holds_newer", "up_entry", "up_set"]
 Buffer = bytes | bytearray | memoryview
 
 _SIZE = struct.Struct(">8xi").unpack_from
-_FRONT = struct.Struct(">qiibI").pack  # a v2 header up to its CRC ...
-_COVERED = struct.Struct(">hiqqqhii").pack  # ... and what the CRC covers of it
+_COVERED = HEADER_COVERED.pack
 _PREFIX = struct.Struct(">qiI").pack
 _WRAPPER_V0 = struct.Struct(">bbii").pack
 _WRAPPER_V1 = struct.Struct(">bbqii").pack
@@ -119,8 +124,8 @@ def up_entry(
         end = position + header.size_bytes
         offset, _, timestamp, key, value, _ = legacy.message(view, position, end, header.magic)
         record, _ = rows.put_records([(timestamp, offset, key, value)], (0,), timestamp)
-        sealed = partial(_sealed, record, 1, 0, mark, offset, 0, timestamp, timestamp, -1)
-        return (yield from in_c(len(record), sealed))
+        covered = _COVERED(mark, 0, timestamp, timestamp, -1, -1, -1, 1)
+        return (yield from in_c(len(record), partial(sealed, record, covered, offset, -1)))
     writer = _BatchWriter(max_bytes, numbered=False)
     data_inside = yield from _opened(view, position, header, max_bytes)
     last = yield from _inner(data_inside, header, Pace(), writer)
@@ -520,36 +525,11 @@ class _BatchWriter:
         data = self.payload
         if codec:
             data = yield from compression.compressing(codec, data, level)
-        max_timestamp = self._max_timestamp if append_time is None else append_time
-        times = (self._base_timestamp, max_timestamp)
-        sealed = partial(_sealed, data, self._count, codec, mark, base_offset, self.last_delta, *times, leader_epoch)
-        return (yield from in_c(len(data), sealed))
+        times = (self._base_timestamp, self._max_timestamp if append_time is None else append_time)
+        covered = _COVERED(mark | codec, self.last_delta, *times, -1, -1, -1, self._count)
+        return (yield from in_c(len(data), partial(sealed, data, covered, base_offset, leader_epoch)))
 
 
 def _check_bound(payload: bytearray, max_bytes: int) -> None:
     if len(payload) > max_bytes:
         raise InvalidRecords(f"the records take more than {max_bytes} bytes")
-
-
-def _sealed(
-    data: Buffer,
-    count: int,
-    codec: int,
-    mark: int,
-    base_offset: int,
-    last_delta: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    leader_epoch: int,
-) -> bytearray:
-    """A v2 batch of these records, without a producer."""
-    times = (base_timestamp, max_timestamp)
-    covered = _COVERED(mark | codec, last_delta, *times, -1, -1, -1, count)
-    length = HEADER_BYTES - PREFIX_BYTES + len(data)
-    try:
-        out = bytearray(_FRONT(base_offset, length, leader_epoch, batch.MAGIC, crc32c(data, crc32c(covered))))
-    except struct.error as error:
-        raise InvalidRecords(f"a header field does not fit: {error}") from None
-    out += covered
-    out += data
-    return out

@@ -29,6 +29,8 @@ PRODUCER_ID_AT = 43
 PRODUCER_EPOCH_AT = 51
 HEADER_BYTES = 61
 HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_FRONT = struct.Struct(">qiibI")  # the header up to its CRC ...
+HEADER_COVERED = struct.Struct(">hiqqqhii")  # ... and from CRC_FROM on
 
 # Formats v0 and v1.
 LEGACY_CRC_AT = 12

@@ -37,7 +37,7 @@ from ..segments.scan import entries
 from ..segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .offset_map import OffsetMap
-from .rewrite import Limits, Read, Source, Verdict, every, none, rewrite
+from .rewrite import Limits, Read, Source, Target, Verdict, every, none, rewrite
 from .swap import CLEANED, Rewritten
 
 OnProgress = Callable[[int], None]
@@ -482,15 +482,17 @@ def clean_group(
     made = rewrite(
         files,
         [Source(_log_path(task, segment), segment.size_bytes) for segment in group],
-        task.directory,
-        group[0].base_offset,
-        index_interval_bytes=task.index_interval_bytes,
-        end_offset=group[-1].next_offset,
-        limits=Limits(index_bytes=task.segment_index_bytes),
+        Target(
+            task.directory,
+            group[0].base_offset,
+            task.index_interval_bytes,
+            end_offset=group[-1].next_offset,
+            limits=Limits(index_bytes=task.segment_index_bytes),
+            suffix=suffix,
+        ),
         choose=chooser,
         keep_old=task.keep_old_formats,
         aborted=chooser.aborted,
-        suffix=suffix,
         on_progress=on_progress,
         read=read,
     )

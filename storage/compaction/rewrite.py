@@ -19,6 +19,7 @@ import contextlib
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...protocol.limits import INT32_MAX, INT64_MAX
@@ -79,6 +80,22 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rewritten segments go: new files in `directory`, whose names end with `suffix`.
+
+    The first segment begins at `base_offset`, and all offsets have to lie below `end_offset`. An index has an entry for
+    each `index_interval_bytes` of its log.
+    """
+
+    directory: str
+    base_offset: int
+    index_interval_bytes: int
+    end_offset: int = INT64_MAX
+    limits: Limits = LIMITS
+    suffix: str = CLEANED
 
 
 def every(offset: int, key: bytes | None, has_value: bool) -> bool:
@@ -157,29 +174,23 @@ def holds_old_formats(files: Files, source: Source) -> bool:
 def rewrite(
     files: Files,
     sources: Sequence[Source],
-    directory: str,
-    base_offset: int,
+    target: Target,
     *,
-    index_interval_bytes: int,
-    end_offset: int = INT64_MAX,
-    limits: Limits = LIMITS,
     choose: Choose | None = None,
     keep_old: bool = False,
     aborted: list[bytes] | None = None,
-    suffix: str = CLEANED,
     on_progress: Progress | None = None,
     read: Read = entries,
 ) -> list[Rewritten]:
-    """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
+    """Writes what stays of consecutive segments, oldest first, as segments of v2 batches.
 
-    There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`, and
-    all offsets have to lie below `end_offset`. Their names end with `suffix`. All files are synced and have the time of
-    the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction indexes that
-    the new ones get, complete when the last entry was chosen; by default those of the sources. Of a `read` that gives
-    runs all of them stay, `choose` is asked about what it gives besides. Raises StorageError, and what `on_progress`
-    raises; then nothing that was made is left, unless the disk refuses that too.
+    There is one of them (empty if nothing stays) unless the target's limits ask for more. All files are synced and have
+    the time of the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction
+    indexes that the new ones get, complete when the last entry was chosen; by default those of the sources. Of a `read`
+    that gives runs all of them stay, `choose` is asked about what it gives besides. Raises StorageError, and what
+    `on_progress` raises; then nothing that was made is left, unless the disk refuses that too.
     """
-    writer = _Writer(files, directory, (base_offset, end_offset), index_interval_bytes, limits, suffix, on_progress)
+    writer = _Writer(files, target, on_progress)
     if aborted is not None:
         writer.aborted = aborted
     try:
@@ -275,10 +286,11 @@ def _old(data: memoryview, header: BatchHeader, keep: Keep, delete_horizon_ms: i
         elif count < len(records):
             made = batch.build(
                 kept,
+                batch.BatchFields(
+                    log_append_time=append_time, max_timestamp=kept[0].timestamp if append_time else None
+                ),
                 base_offset=kept[0].offset,
                 codec=header.codec,
-                log_append_time=append_time,
-                max_timestamp=kept[0].timestamp if append_time else None,
             )
     if made is None:
         made = run(convert.up_entry(data, 0, header))  # which compares the checksum
@@ -292,16 +304,18 @@ def _emptied(header: BatchHeader) -> bytearray:
     """The batch without records, as Kafka leaves it: without codec, base timestamp and horizon."""
     return batch.build(
         [],
+        batch.BatchFields(
+            log_append_time=header.log_append_time,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            control=header.is_control,
+            last_offset_delta=header.last_offset_delta,
+            max_timestamp=header.max_timestamp,
+        ),
         base_offset=header.base_offset,
-        log_append_time=header.log_append_time,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        control=header.is_control,
         leader_epoch=header.partition_leader_epoch,
-        last_offset_delta=header.last_offset_delta,
-        max_timestamp=header.max_timestamp,
     )
 
 
@@ -310,9 +324,9 @@ class _Output(Segment):
 
     __slots__ = ("_pending", "_suffix", "converted", "records")
 
-    def __init__(self, files: Files, directory: str, base_offset: int, index_interval_bytes: int, suffix: str):
-        super().__init__(files, directory, base_offset, 0, index_interval_bytes)
-        self._suffix = suffix
+    def __init__(self, files: Files, target: Target, base_offset: int):
+        super().__init__(files, target.directory, base_offset, 0, target.index_interval_bytes)
+        self._suffix = target.suffix
         self._pending = bytearray()
         self.converted = self.records = 0
         self.reset()  # its index files are to be written, even if they stay empty
@@ -401,22 +415,11 @@ class _Output(Segment):
 class _Writer:
     """The outputs of one rewriting, of which the last is being written."""
 
-    def __init__(
-        self,
-        files: Files,
-        directory: str,
-        offsets: tuple[int, int],
-        index_interval_bytes: int,
-        limits: Limits,
-        suffix: str,
-        on_progress: Progress | None,
-    ):
+    def __init__(self, files: Files, target: Target, on_progress: Progress | None):
         self._files = files
-        self._directory = directory
-        self._base_offset, self._end_offset = offsets
-        self._interval_bytes = index_interval_bytes
-        self._limits = limits
-        self._suffix = suffix
+        self._target = target
+        self._end_offset = target.end_offset
+        self._limits = target.limits
         self._on_progress = on_progress
         self._converted = 0
         self._read_bytes = 0
@@ -473,10 +476,10 @@ class _Writer:
         return max(min(by_size, by_offset), least)
 
     def _current(self) -> _Output:
-        return self.outputs[-1] if self.outputs else self._begin(self._base_offset)
+        return self.outputs[-1] if self.outputs else self._begin(self._target.base_offset)
 
     def _begin(self, base_offset: int) -> _Output:
-        out = _Output(self._files, self._directory, base_offset, self._interval_bytes, self._suffix)
+        out = _Output(self._files, self._target, base_offset)
         self.outputs.append(out)
         return out
 

@@ -37,16 +37,6 @@ class ClosedLog(NamedTuple):
     segments: Mapping[int, tuple[int, int]]
 
 
-class Noted(NamedTuple):
-    """What the directory of a log tells of it. `closed` is None after an unclean shutdown, and where another owner
-    closed the directory; `end_offset` is an offset that the log had reached, 0 if none is known. Of a log that
-    `must_be_whole` nothing is cut but a torn tail."""
-
-    end_offset: int = 0
-    closed: ClosedLog | None = None
-    must_be_whole: bool = False
-
-
 def write(files: Files, root: str, logs: Mapping[_TopicPartition, ClosedLog]) -> None:
     """Writes the file; its name is durable with the next sync of the directory. OSError."""
     lines = ["0", str(len(logs))]

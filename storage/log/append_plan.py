@@ -101,7 +101,9 @@ def built(
         if magic != batch.MAGIC:
             raise UnsupportedForFormat(f"a transaction in records of format v{magic}")
         buffer = batch.build(
-            numbered, codec=codec, producer_id=producer[0], producer_epoch=producer[1], transactional=True
+            numbered,
+            batch.BatchFields(producer_id=producer[0], producer_epoch=producer[1], transactional=True),
+            codec=codec,
         )
     elif magic == batch.MAGIC:
         buffer = batch.build(numbered, codec=codec)

@@ -50,11 +50,13 @@ def prepared(
         raise UnsupportedForFormat(f"a transaction marker for records of format v{rules.target_magic}")
     buffer = batch.build(
         [batch.Record(0, now_ms, *marker_record(marker))],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-        log_append_time=rules.log_append_time,
+        batch.BatchFields(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=True,
+            control=True,
+            log_append_time=rules.log_append_time,
+        ),
     )
     header = batch.read_header(buffer)
     return Prepared(buffer, header, now_ms if rules.log_append_time else -1, 0, (header,))

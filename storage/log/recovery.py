@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.records.batch import MAGIC, BatchHeader
@@ -37,7 +37,7 @@ from ..compaction.swap import SEGMENT_FILE, finish_leftovers
 from ..config import LogConfig
 from ..errors import StorageError
 from ..format import checkpoint
-from ..format.clean_close import ClosedLog, Noted
+from ..format.clean_close import ClosedLog
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ..io.files import Files
@@ -54,10 +54,27 @@ from .retention import epochs_from
 MAX_SEGMENT_BYTES = INT32_MAX  # a position is an int32
 TELL_BYTES = 4 << 20
 
-NOTHING_NOTED = Noted()
-
 OnChecked = Callable[[int], None]
 """Told of the bytes that were checked since it was last told, each TELL_BYTES or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCheckpoints:
+    """What the files beside the partition folders say of one log before it is opened.
+
+    `clean_shutdown`: the log was closed, or is new. All below the offset `recovery_point` is durable. `has_gaps`: a
+    cleaner has taken offsets, as it does from a compacted topic. `end_offset` is an offset that the log had reached, 0
+    if none is known. `closed` is None after an unclean shutdown, and where another owner closed the directory. Of a log
+    that `must_be_whole` nothing is cut but a torn tail.
+    """
+
+    clean_shutdown: bool
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    has_gaps: bool = False
+    end_offset: int = 0
+    closed: ClosedLog | None = None
+    must_be_whole: bool = False
 
 
 @dataclass(slots=True)
@@ -87,16 +104,15 @@ def open_segments(
     files: Files,
     directory: str,
     config: LogConfig,
+    known: LogCheckpoints,
     *,
-    clean_shutdown: bool,
-    recovery_point: int,
-    log_start_offset: int,
     now_ms: int,
-    has_gaps: bool,
-    on_checked: OnChecked = lambda bytes: None,
-    noted: Noted = NOTHING_NOTED,
+    on_checked: OnChecked | None = None,
 ) -> Recovered:
     """Runs the passes. At least one segment results. Raises StorageError."""
+    if config.rules.compacted:
+        known = replace(known, has_gaps=True)
+    log_start_offset = known.log_start_offset
     try:
         found = files.list(directory)
         names = finish_leftovers(files, directory, found)
@@ -104,22 +120,20 @@ def open_segments(
         segments = _list_segments(files, directory, names, config, now_ms)
         recovered = Recovered(segments, log_start_offset, [], Producers(files, directory, names, now_ms))
         first = recovered.segments[0].base_offset if recovered.segments else 0
-        if noted.closed is not None:
-            log_start_offset = noted.closed.log_start_offset
-        elif clean_shutdown and 0 < noted.end_offset < log_start_offset:  # no close leaves that: a damaged checkpoint
-            log_start_offset = first
+        if known.closed is not None:
+            log_start_offset = known.closed.log_start_offset
+        elif known.clean_shutdown and 0 < known.end_offset < log_start_offset:
+            log_start_offset = first  # no close leaves that: the checkpoint is damaged
         recovered.log_start_offset = max(log_start_offset, first)
-        whole_from = _trust(
-            files, directory, recovered, names, orphans, clean_shutdown, recovery_point, has_gaps, noted
-        )
-        scanned_from = _check_segments(files, directory, recovered, config, *whole_from, has_gaps, on_checked, noted)
-        _note_missing(recovered, log_start_offset, orphans, noted)
+        unread = _trust(files, directory, recovered, names, orphans, known)
+        scanned_from = _check_segments(files, directory, recovered, config, unread, known, on_checked)
+        _note_missing(recovered, log_start_offset, orphans, known)
         _ensure_segment(files, directory, recovered, config, now_ms)
         _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
         _settle_producers(recovered, scanned_from)
-        if not clean_shutdown:
-            _note_small_files(recovered, names, recovery_point)
-        _note_end(directory, recovered, noted)
+        if not known.clean_shutdown:
+            _note_small_files(recovered, names, known.recovery_point)
+        _note_end(directory, recovered, known)
     except OSError as error:
         raise StorageError(f"cannot open {directory}: {error}") from error
     return recovered
@@ -166,35 +180,33 @@ def _trust(
     recovered: Recovered,
     names: list[str],
     orphans: list[int],
-    clean_shutdown: bool,
-    recovery_point: int,
-    has_gaps: bool,
-    noted: Noted,
+    known: LogCheckpoints,
 ) -> tuple[int, int]:
     """The number of the first segment that is to be read as a whole, and of the first one that need not be whole.
 
     A damaged segment before the second is durable: it was found shorter than it was, and what lies behind it stays.
     """
+    has_gaps = known.has_gaps
     segments, count = recovered.segments, len(recovered.segments)
     if not segments:
         return 0, 0
-    if not clean_shutdown:
-        unsure = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
+    if not known.clean_shutdown:
+        unsure = max(sum(segment.base_offset <= known.recovery_point for segment in segments) - 1, 0)
         recovered.short.update(
             segments[number].base_offset for number in range(unsure) if is_short(files, segments, number, has_gaps)
         )
         return next((n for n in range(unsure) if segments[n].base_offset in recovered.short), unsure), unsure
-    if noted.closed is not None:
-        changed = _first_changed(files, directory, segments, names, noted.closed)
+    if known.closed is not None:
+        changed = _first_changed(files, directory, segments, names, known.closed)
         if changed is not None:
-            sizes = noted.closed.segments
+            sizes = known.closed.segments
             recovered.short.update(
                 one.base_offset for one in segments if one.size_bytes < sizes.get(one.base_offset, (0,))[0]
             )
             return changed, count
-        if segments[-1].base_offset == max(noted.closed.segments, default=-1):
+        if segments[-1].base_offset == max(known.closed.segments, default=-1):
             if segments[-1].size_bytes:
-                segments[-1].tell_end(noted.closed.log_end_offset)
+                segments[-1].tell_end(known.closed.log_end_offset)
             return count, count
     elif not has_gaps:
         bases = [segment.base_offset for segment in segments]
@@ -202,8 +214,8 @@ def _trust(
             is_doubtful = not segment.size_bytes or any(bases[number] < base < bases[number + 1] for base in orphans)
             if is_doubtful and is_short(files, segments, number, has_gaps):
                 return number, count
-    is_last = not any(base > segments[-1].base_offset for base in orphans)
-    if noted.closed is None and is_last and _is_end_told(segments[-1], recovered.producers.snapshots, recovery_point):
+    is_last, snapshots = not any(base > segments[-1].base_offset for base in orphans), recovered.producers.snapshots
+    if known.closed is None and is_last and _is_end_told(segments[-1], snapshots, known.recovery_point):
         return count, count
     try:
         segments[-1].load()
@@ -239,14 +251,12 @@ def _check_segments(
     directory: str,
     recovered: Recovered,
     config: LogConfig,
-    first: int,
-    unsure: int,
-    has_gaps: bool,
-    on_checked: OnChecked,
-    noted: Noted,
+    unread: tuple[int, int],
+    known: LogCheckpoints,
+    on_checked: OnChecked | None,
 ) -> int | None:
-    """Pass 3. The base offset of the first segment that was read as a whole, or None."""
-    segments = recovered.segments
+    """Pass 3, from what `_trust` returned. The base offset of the first segment that was read as a whole, or None."""
+    segments, (first, unsure) = recovered.segments, unread
     if first == len(segments):
         return None
     scanned_from = segments[first].base_offset
@@ -261,12 +271,12 @@ def _check_segments(
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
         has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset
-        is_bad = end < segment.size_bytes or (has_hole and not has_gaps)
+        is_bad = end < segment.size_bytes or (has_hole and not known.has_gaps)
         if is_bad and (is_last or number >= unsure):
-            _cut(files, directory, recovered, number, end, noted)
+            _cut(files, directory, recovered, number, end, known)
             break
         if is_bad or (has_hole and segment.base_offset in recovered.short):
-            _leave_out(files, recovered, segment, end, segments[number + 1].base_offset, noted)
+            _leave_out(files, recovered, segment, end, segments[number + 1].base_offset, known)
         recovered.has_hole = recovered.has_hole or has_hole
         if not is_last:
             segment.next_offset = segments[number + 1].base_offset
@@ -309,7 +319,7 @@ def _check_batches(
     recovered: Recovered,
     producers: dict[int, Producer] | None,
     config: LogConfig,
-    on_checked: OnChecked,
+    on_checked: OnChecked | None,
 ) -> int:
     """Counts a segment's batches up to the first that is not sound; the position behind the last sound one.
 
@@ -338,10 +348,11 @@ def _check_batches(
                 marker_epoch = marker.coordinator_epoch if marker is not None else -1
                 advance(producers, header, recovered.log_start_offset, config.producer_rules, marker_epoch)
             position += len(data)
-            if position - told >= TELL_BYTES:
+            if on_checked is not None and position - told >= TELL_BYTES:
                 on_checked(position - told)
                 told = position
-    on_checked(position - told)
+    if on_checked is not None:
+        on_checked(position - told)
     # Without producers there is no marker here, and what the file may say is of batches that are gone.
     txn_index.write(files, segment.path(txn_index.SUFFIX), aborted)
     if aborted:  # it may be as it was, and not durable all the same
@@ -349,15 +360,15 @@ def _check_batches(
     return position
 
 
-def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int, noted: Noted) -> None:
+def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int, known: LogCheckpoints) -> None:
     """Ends the log at byte `end` of a segment. The segments behind go first, newest first: see pass 3."""
     segments = recovered.segments
     behind = segments[number + 1 :]
     dropped = segments[number].size_bytes - end + sum(later.size_bytes for later in behind)
     first, sound = segments[number].next_offset, losses.count_behind(files, segments[number], end, behind)
-    if noted.must_be_whole and max(sound.end_offset, noted.end_offset) > first:
-        raise _not_whole(directory, first, max(sound.end_offset, noted.end_offset))
-    reached = max(sound.end_offset, first, noted.end_offset, *(later.base_offset for later in behind))
+    if known.must_be_whole and max(sound.end_offset, known.end_offset) > first:
+        raise _not_whole(directory, first, max(sound.end_offset, known.end_offset))
+    reached = max(sound.end_offset, first, known.end_offset, *(later.base_offset for later in behind))
     kind = losses.END_GONE if reached > first else losses.TORN_TAIL
     kind = losses.CORRUPTION if sound.batches else kind
     recovered.losses.append(Loss(kind, first, reached, dropped, sound.batches, sound.records))
@@ -379,10 +390,12 @@ def _remove_segment(files: Files, segment: Segment) -> None:
             files.remove(segment.path(suffix))
 
 
-def _leave_out(files: Files, recovered: Recovered, segment: Segment, end: int, next_base: int, noted: Noted) -> None:
+def _leave_out(
+    files: Files, recovered: Recovered, segment: Segment, end: int, next_base: int, known: LogCheckpoints
+) -> None:
     """Cuts a segment at byte `end` that others follow, which stay."""
     dropped, sound = segment.size_bytes - end, losses.count_behind(files, segment, end, ())
-    if noted.must_be_whole:
+    if known.must_be_whole:
         raise _not_whole(os.path.dirname(segment.path("")), segment.next_offset, next_base)
     recovered.losses.append(
         Loss(losses.MIDDLE_GONE, segment.next_offset, next_base, dropped, sound.batches, sound.records)
@@ -400,11 +413,11 @@ def _not_whole(directory: str, first: int, end: int) -> StorageError:
     )
 
 
-def _note_missing(recovered: Recovered, log_start_offset: int, orphans: list[int], noted: Noted) -> None:
+def _note_missing(recovered: Recovered, log_start_offset: int, orphans: list[int], known: LogCheckpoints) -> None:
     """Notes segments that are not there, at the start of the log and in its midst, and a later log start."""
     bases = [segment.base_offset for segment in recovered.segments]
-    if noted.closed is not None:
-        orphans = sorted(base for base, (size, _) in noted.closed.segments.items() if size)
+    if known.closed is not None:
+        orphans = sorted(base for base, (size, _) in known.closed.segments.items() if size)
     for base in orphans if bases else ():
         end = next((there for there in bases if there > base), 0)
         first = max(base, log_start_offset)
@@ -412,17 +425,17 @@ def _note_missing(recovered: Recovered, log_start_offset: int, orphans: list[int
             kind = losses.START_GONE if base < bases[0] else losses.MIDDLE_GONE
             recovered.losses.append(Loss(kind, first, end))
             recovered.has_hole = recovered.has_hole or base > bases[0]
-    if noted.must_be_whole and recovered.losses and not all(loss.is_torn for loss in recovered.losses):
-        raise _not_whole(os.path.dirname(recovered.segments[0].path("")), recovered.losses[0].first, noted.end_offset)
+    if known.must_be_whole and recovered.losses and not all(loss.is_torn for loss in recovered.losses):
+        raise _not_whole(os.path.dirname(recovered.segments[0].path("")), recovered.losses[0].first, known.end_offset)
 
 
-def _note_end(directory: str, recovered: Recovered, noted: Noted) -> None:
+def _note_end(directory: str, recovered: Recovered, known: LogCheckpoints) -> None:
     """Compares where the log ends with what is known of its end."""
     end_offset = recovered.segments[-1].next_offset
-    reached = max(noted.end_offset, noted.closed.log_end_offset if noted.closed is not None else 0)
+    reached = max(known.end_offset, known.closed.log_end_offset if known.closed is not None else 0)
     if reached <= end_offset:
         return
-    if noted.must_be_whole:
+    if known.must_be_whole:
         raise _not_whole(directory, end_offset, reached)
     if not any(loss.first <= end_offset and loss.end >= reached for loss in recovered.losses):
         recovered.losses.append(Loss(losses.END_GONE, end_offset, reached))

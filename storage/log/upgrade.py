@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..compaction.rewrite import Limits, Source, holds_old_formats, rewrite
+from ..compaction.rewrite import Limits, Source, Target, holds_old_formats, rewrite
 from ..compaction.swap import Rewritten, replacements, swap_in
 from ..config import LogConfig
 from ..errors import StorageError
@@ -88,11 +88,13 @@ def _upgrade_one(
         made = rewrite(
             files,
             [_source(segment)],
-            directory,
-            segment.base_offset,
-            end_offset=segment.next_offset,
-            index_interval_bytes=config.index_interval_bytes,
-            limits=Limits(index_bytes=config.segment_index_bytes),
+            Target(
+                directory,
+                segment.base_offset,
+                config.index_interval_bytes,
+                end_offset=segment.next_offset,
+                limits=Limits(index_bytes=config.segment_index_bytes),
+            ),
             on_progress=on_progress,
         )
         segment.close()

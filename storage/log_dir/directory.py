@@ -33,8 +33,8 @@ from ..format.properties import format_properties
 from ..io.disk_errors import is_passing, lasting_error
 from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss
-from ..log.recovery import NOTHING_NOTED
-from ..partition_log import PartitionLog
+from ..log.recovery import LogCheckpoints
+from ..partition_log import LogOwner, PartitionLog, TopicIdPartition
 from .offset_checkpoints import NotedOffsets
 
 if TYPE_CHECKING:
@@ -257,11 +257,11 @@ class DataDirectory:
         now_ms: int,
         kind: type[PartitionLog] = PartitionLog,
         upgrade: OnUpgrade | None = None,
-        on_checked: OnChecked = lambda bytes: None,
+        on_checked: OnChecked | None = None,
     ) -> PartitionLog:
         """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
 
-        `kind` is how the log is used; `upgrade` and `on_checked` as in `PartitionLog.open`. Raises DirectoryFailed if
+        `kind` is how the log is used; `upgrade` and `on_checked` as in `LogOwner`. Raises DirectoryFailed if
         it is the disk's fault that it cannot be opened.
         """
         self._check_open()
@@ -272,30 +272,21 @@ class DataDirectory:
         if not existed and not self._files.exists(self.path):  # making the folder would make a new one of it
             self.fail(f"{self.path} is gone")
             self._check_open()
-        noted = self._noted_of(key)
+        checkpoints = self._checkpoints_of(key)
         if not existed:
             self.forget_offsets((key,))
         with self._watched():
             log = kind.open(
                 self._files,
                 self._folder(topic, partition),
-                topic=topic,
-                partition=partition,
-                topic_id=topic_id,
+                TopicIdPartition(topic, partition, topic_id),
                 config=config,
                 now_ms=now_ms,
-                clean_shutdown=self.was_clean or not existed or key in self._closed_well,
-                recovery_point=self._noted.recovery_points.get(key, 0) if existed else 0,
-                log_start_offset=self._noted.log_starts.get(key, 0) if existed else 0,
-                has_gaps=key in self._noted.cleaned,
-                on_log_start=self._noted.log_start_moves,
-                pick=self._pick,
-                upgrade=upgrade,
-                on_checked=on_checked,
-                noted=noted if existed else NOTHING_NOTED,
+                checkpoints=checkpoints if existed else LogCheckpoints(clean_shutdown=True),
+                owner=LogOwner(self._noted.log_start_moves, self._pick, on_checked, upgrade),
             )
-        if not existed and noted.end_offset:
-            log.losses = [Loss(FOLDER_GONE, 0, noted.end_offset)]
+        if not existed and checkpoints.end_offset:
+            log.losses = [Loss(FOLDER_GONE, 0, checkpoints.end_offset)]
         log.on_failure = self.log_failed
         self._logs[key] = log  # before it is one of the unopened no more: a checkpoint has one or the other
         self._unopened.discard(key)
@@ -305,15 +296,24 @@ class DataDirectory:
             self.cleaned(log, log.log_start_offset)
         return log
 
-    def _noted_of(self, key: TopicPartition) -> clean_close.Noted:
+    def _checkpoints_of(self, key: TopicPartition) -> LogCheckpoints:
         """What the files beside the partitions say of one. The metadata log names all others: it has to be whole."""
         as_closed = self._as_closed.get(key) if key not in self._closed_well else None
-        end = max(self._noted.recovery_points.get(key, 0), self._noted.watermarks.get(key, 0))
-        return clean_close.Noted(as_closed.log_end_offset if as_closed else end, as_closed, key[0] == METADATA_TOPIC)
+        recovery_point = self._noted.recovery_points.get(key, 0)
+        end = max(recovery_point, self._noted.watermarks.get(key, 0))
+        return LogCheckpoints(
+            clean_shutdown=self.was_clean or key in self._closed_well,
+            recovery_point=recovery_point,
+            log_start_offset=self._noted.log_starts.get(key, 0),
+            has_gaps=key in self._noted.cleaned,
+            end_offset=as_closed.log_end_offset if as_closed else end,
+            closed=as_closed,
+            must_be_whole=key[0] == METADATA_TOPIC,
+        )
 
     def noted_end(self, topic: str, partition: int) -> int:
         """The offset that a log had reached when that was last noted; 0 if it never was."""
-        return self._noted_of((topic, partition)).end_offset
+        return self._checkpoints_of((topic, partition)).end_offset
 
     def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
         """Takes a partition away at once: its folder is renamed, durably, as a new partition of that name must not find

@@ -22,6 +22,7 @@ from ottla_testing.client.model_history import Appended, Cut, Event, FinalLog, S
 from ottla_testing.client.simulated_broker import HOST, PORT, SERVED, TOPIC, SimulatedBroker, shown, value_of
 from ottla_testing.client.simulated_loop import STARTED_AT_S, NothingLeft, SimulatedLoop
 from ottla_testing.client.simulated_network import Faults, SimulatedNetwork
+from ottla_testing.protocol.batches import batch_of
 
 Asked = ProduceRequest.TopicProduceData
 
@@ -45,7 +46,7 @@ def answer_of(message: Any, version: int, frame: bytes) -> Any:
 def produce(sequence: int, *records: int, producer_id: int = 1, epoch: int = 0, partition: int = 0) -> ProduceRequest:
     made = [batch.Record(n, 5000, None, value_of(record)) for n, record in enumerate(records)]
     fields: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-    data = Asked.PartitionProduceData(index=partition, records=batch.build(made, **fields))
+    data = Asked.PartitionProduceData(index=partition, records=batch_of(made, **fields))
     return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[Asked(name=TOPIC, partition_data=[data])])
 
 

@@ -76,7 +76,11 @@ def records_for(magic: int, *, gaps: bool, append_time: bool) -> list[Record]:
 def ours(records: list[Record], magic: int, codec: int, append_time: bool) -> bytes:
     """The set as our writers make it."""
     if magic == 2:
-        return bytes(batch.build(records, codec=codec, log_append_time=append_time, base_offset=records[0].offset))
+        return bytes(
+            batch.build(
+                records, batch.BatchFields(log_append_time=append_time), codec=codec, base_offset=records[0].offset
+            )
+        )
     return bytes(legacy.build(records, magic=magic, codec=codec, log_append_time=append_time))
 
 

@@ -10,8 +10,9 @@ from ottla.protocol.records import formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
+from ottla.storage.log.recovery import LogCheckpoints
 from ottla.storage.log.upgrade import OnUpgrade
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.partition_log import LogOwner, PartitionLog, TopicIdPartition
 from ottla_testing.each import each
 from ottla_testing.oracle import golden
 
@@ -29,12 +30,11 @@ def open_log(folder: Path, *, clean: bool, upgrade: OnUpgrade | None = None) -> 
     return PartitionLog.open(
         DiskFiles(),
         folder,
-        topic=name,
-        partition=0,
+        TopicIdPartition(name, 0),
         config=config,
         now_ms=NOW_MS,
-        clean_shutdown=clean,
-        upgrade=upgrade,
+        checkpoints=LogCheckpoints(clean_shutdown=clean),
+        owner=LogOwner(upgrade=upgrade),
     )
 
 

@@ -10,7 +10,8 @@ import pytest
 from ottla.protocol.records import formats
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import Producer, advance
 from ottla.storage.producers.txn_index import read_marker
@@ -60,7 +61,12 @@ def opened(folder: Path, *, clean: bool) -> PartitionLog:
     topic = folder.name.removesuffix("-0")
     config = LogConfig(index_interval_bytes=200, segment_bytes=1 << 20)
     return PartitionLog.open(
-        DiskFiles(), folder, topic=topic, partition=0, config=config, now_ms=1_900_000_000_000, clean_shutdown=clean
+        DiskFiles(),
+        folder,
+        TopicIdPartition(topic, 0),
+        config=config,
+        now_ms=1_900_000_000_000,
+        checkpoints=LogCheckpoints(clean_shutdown=clean),
     )
 
 

@@ -16,6 +16,8 @@ from ottla.protocol.records import batch, formats
 from ottla.storage.compaction.cleaned_transactions import aborted_transactions
 from ottla.storage.config import LogConfig
 from ottla.storage.follower_log import FollowerLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import TopicIdPartition
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import AbortedTransaction
 from ottla_testing.storage.batches import FOLDER, TOPIC_ID, make, old
@@ -41,10 +43,9 @@ def leader(rng: random.Random, count: int = 26) -> list[bytes]:
             records = [batch.Record(0, 1000 + offset, b"k", b"%d" % offset)]
             data = batch.build(
                 records,
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=sequences[producer_id],
-                transactional=True,
+                batch.BatchFields(
+                    producer_id=producer_id, producer_epoch=0, base_sequence=sequences[producer_id], transactional=True
+                ),
             )
             sequences[producer_id] += 1
             is_open[producer_id] = True
@@ -57,7 +58,10 @@ def leader(rng: random.Random, count: int = 26) -> list[bytes]:
 def marker(producer_id: int, kind: int) -> bytearray:
     record = batch.Record(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))
     return batch.build(
-        [record], producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        [record],
+        batch.BatchFields(
+            producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        ),
     )
 
 
@@ -65,13 +69,10 @@ def opened(files: SimulatedFiles, *, clean: bool, recovery_point: int = 0) -> Fo
     return FollowerLog.open(
         files,
         FOLDER,
-        topic="orders",
-        partition=0,
-        topic_id=TOPIC_ID,
+        TopicIdPartition("orders", 0, TOPIC_ID),
         config=CONFIG,
         now_ms=0,
-        clean_shutdown=clean,
-        recovery_point=recovery_point,
+        checkpoints=LogCheckpoints(clean_shutdown=clean, recovery_point=recovery_point),
     )
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from ottla.protocol.records import batch
 from ottla.storage.follower_log import FollowerLog
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartition
 from ottla.storage.producers import snapshot
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, values
 from ottla_testing.storage.simulated_files import SimulatedFiles
 
@@ -127,16 +129,22 @@ def transaction(log: FollowerLog, sequence: int) -> None:
     """A batch, and the marker that aborts it."""
     aborting = batch.Record(0, 1000, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 1))
     fields: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
-    data = batch.build([batch.Record(0, 1000, None, b"x")], base_sequence=sequence, **fields)
-    marker = batch.build([aborting], base_sequence=-1, control=True, **fields)
+    data = batch_of([batch.Record(0, 1000, None, b"x")], base_sequence=sequence, **fields)
+    marker = batch_of([aborting], base_sequence=-1, control=True, **fields)
     for number, one in enumerate((data, marker)):
         batch.assign(one, 0, base_offset=log.log_end_offset + number, leader_epoch=0)
     log.append_fetched(bytes(data) + bytes(marker), now_ms=0)
 
 
-def follower(files: SimulatedFiles, **more: Any) -> FollowerLog:
-    settings: dict[str, Any] = {"clean_shutdown": True, "config": LogConfig(segment_bytes=400), **more}
-    return FollowerLog.open(files, FOLDER, topic="orders", partition=0, now_ms=0, **settings)
+def follower(files: SimulatedFiles, *, clean: bool = True, recovery_point: int = 0) -> FollowerLog:
+    return FollowerLog.open(
+        files,
+        FOLDER,
+        TopicIdPartition("orders", 0),
+        config=LogConfig(segment_bytes=400),
+        now_ms=0,
+        checkpoints=LogCheckpoints(clean, recovery_point),
+    )
 
 
 def test_a_transaction_index_that_a_kill_left_is_made_durable():
@@ -145,7 +153,7 @@ def test_a_transaction_index_that_a_kill_left_is_made_durable():
     transaction(log, 0)
     log.abandon()
     files.restart()
-    follower(files, clean_shutdown=False).close()
+    follower(files, clean=False).close()
     assert durable(files) and f"{FOLDER}/{0:020d}.txnindex" in files.contents
 
 
@@ -161,5 +169,5 @@ def test_a_transaction_index_of_batches_that_are_gone_goes():
     files.restart()
     for name in (f"{base:020d}.log", snapshot.file_name(base)):
         files.open(f"{FOLDER}/{name}").truncate(5)
-    log = follower(files, clean_shutdown=False, recovery_point=base)
+    log = follower(files, clean=False, recovery_point=base)
     assert log.log_end_offset == base and f"{FOLDER}/{base:020d}.txnindex" not in files.contents

@@ -14,7 +14,8 @@ from ottla.protocol.records.errors import CorruptRecords
 from ottla.protocol.records.validate import Rules
 from ottla.storage.errors import StorageError
 from ottla.storage.follower_log import FollowerLog
-from ottla.storage.partition_log import LogConfig
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, TopicIdPartition
 from ottla.storage.producers import txn_index
 from ottla_testing import GOLDEN
 from ottla_testing.each import each
@@ -29,11 +30,10 @@ def follower(files: SimulatedFiles, config: LogConfig | None = None, *, clean: b
     return FollowerLog.open(
         files,
         FOLDER,
-        topic="orders",
-        partition=0,
+        TopicIdPartition("orders", 0),
         config=config or LogConfig(),
         now_ms=0,
-        clean_shutdown=clean,
+        checkpoints=LogCheckpoints(clean_shutdown=clean),
     )
 
 

@@ -15,6 +15,7 @@ from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers.producer_state import ProducerRules
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.batches import FOLDER, GZIP, make, message, old, open_log
 from ottla_testing.storage.simulated_files import SimulatedFiles
 
@@ -70,7 +71,7 @@ class LogMachine(RuleBasedStateMachine):
         if producer_id is not None:
             producer = producer_id, self.producer_epochs[producer_id], self.next_sequence(producer_id)
             fields = dict(zip(("producer_id", "producer_epoch", "base_sequence"), producer, strict=True))
-        sent = batch.build(records, codec=codec, **fields)
+        sent = batch_of(records, codec=codec, **fields)
         copy = bytes(sent)
         self.store_in(2)
         segments, rolls = len(self.log._segments), self.must_roll(len(sent), max(timestamps))

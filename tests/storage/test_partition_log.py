@@ -10,7 +10,8 @@ from ottla.protocol.records import batch
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
 from ottla.protocol.records.validate import Prepared, Rules
 from ottla.storage import errors
-from ottla.storage.partition_log import Appended, LogConfig, PartitionLog, TimestampOffset
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import Appended, LogConfig, PartitionLog, TimestampOffset, TopicIdPartition
 from ottla.storage.producers.producer_state import ProducerRules
 from ottla_testing.storage.batches import FOLDER, TOPIC_ID, all_batches, make, open_log, sequenced, values
 from ottla_testing.storage.simulated_files import SimulatedFiles
@@ -406,14 +407,17 @@ def test_a_folder_of_another_topic_id_is_not_opened(files: SimulatedFiles):
         PartitionLog.open(
             files,
             FOLDER,
-            topic="orders",
-            partition=0,
-            topic_id=b"y" * 16,
+            TopicIdPartition("orders", 0, b"y" * 16),
             config=LogConfig(),
             now_ms=0,
-            clean_shutdown=True,
+            checkpoints=LogCheckpoints(clean_shutdown=True),
         )
     log = PartitionLog.open(
-        files, FOLDER, topic="orders", partition=0, config=LogConfig(), now_ms=0, clean_shutdown=True
+        files,
+        FOLDER,
+        TopicIdPartition("orders", 0),
+        config=LogConfig(),
+        now_ms=0,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     assert log.topic_id == TOPIC_ID

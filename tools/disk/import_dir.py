@@ -45,8 +45,9 @@ from ...storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ...storage.format.partition_metadata import read_topic_id
 from ...storage.io.files import DiskFiles, Files
+from ...storage.log.recovery import LogCheckpoints
 from ...storage.log_dir.directory import new_id
-from ...storage.partition_log import PartitionLog
+from ...storage.partition_log import PartitionLog, TopicIdPartition
 from ..command_line import FOUND_DAMAGE, printing
 from .verify import text_of
 
@@ -389,13 +390,10 @@ class Import:
         log = PartitionLog.open(
             self._files,
             folder,
-            topic=topic,
-            partition=index,
-            topic_id=topic_id,
+            TopicIdPartition(topic, index, topic_id),
             config=_ANY_GAPS,
             now_ms=self._now_ms,
-            clean_shutdown=False,
-            log_start_offset=max(0, told_start),
+            checkpoints=LogCheckpoints(clean_shutdown=False, log_start_offset=max(0, told_start)),
         )
         cut, first, start = log.cut_bytes, log.first_segment_offset, log.log_start_offset
         size, epoch, end = log.size_bytes, log.leader_epoch, log.log_end_offset

@@ -31,7 +31,7 @@ def refused_first(topics: Sequence[T], errors: Sequence[list[ErrorCode]]) -> lis
 
 def commit_refusal(groups: GroupCoordinator | GroupsAtNode, topic: str, index: int, metadata: str | None) -> ErrorCode:
     """Why an offset of this partition cannot be committed; NONE if it can."""
-    if not groups.partition_exists(topic, index):
+    if not groups.topics.has_partition(topic, index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     # The limit says bytes and is compared with Java's characters, which are UTF-16 units.
     if len((metadata or "").encode("utf-16-be", "surrogatepass")) // 2 > groups.settings.offset_metadata_max_bytes:

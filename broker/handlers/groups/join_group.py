@@ -10,7 +10,7 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.join_group import JoinGroupRequest, JoinGroupResponse
 from ...context import RequestContext, handles
-from ...groups.state import JoinReply
+from ...groups.state import JoinReply, JoinRequest
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
@@ -33,16 +33,18 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
     rebalance_timeout_ms = request.rebalance_timeout_ms
     reply = await context.groups.join(
         request.group_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        client_id=context.client_id,
-        client_host=f"/{context.client_host}",  # as Java prints an address, and so every Kafka tool shows it
-        session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
-        protocol_type=request.protocol_type,
-        protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
-        requires_member_id=context.api_version >= MEMBER_ID_REQUIRED_SINCE,
-        may_skip_assignment=context.api_version >= SKIP_ASSIGNMENT_SINCE,
+        JoinRequest(
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=context.client_id,
+            client_host=f"/{context.client_host}",  # as Java prints an address, and so every Kafka tool shows it
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            requires_member_id=context.api_version >= MEMBER_ID_REQUIRED_SINCE,
+            may_skip_assignment=context.api_version >= SKIP_ASSIGNMENT_SINCE,
+        ),
     )
     if reply.error is ErrorCode.NONE:
         error = await context.broker.group_records_durable(request.group_id)

@@ -32,7 +32,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     errors: list[list[ErrorCode]] = []
     commits = []
     for topic in request.topics:
-        name = groups.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
+        name = groups.topics.name_of(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
         if context.is_due():  # of a topic without partitions, too
             await context.next_step()
         errors.append(await _refusals(name, topic.partitions, context))

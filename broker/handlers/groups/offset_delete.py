@@ -28,7 +28,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
             await context.next_step()
         if refused[topic.name] is ErrorCode.NONE:
             asked = ((topic.name, one.partition_index) for one in topic.partitions)
-            known |= dict.fromkeys(one for one in asked if groups.partition_exists(*one))
+            known |= dict.fromkeys(one for one in asked if groups.topics.has_partition(*one))
     error, results = groups.delete_offsets(request.group_id, list(known))
     if error is ErrorCode.NONE and results:
         error = await context.broker.group_records_durable(request.group_id)

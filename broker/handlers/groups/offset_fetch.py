@@ -106,7 +106,7 @@ async def _group(context: RequestContext, asked: AskedGroup, require_stable: boo
     if asked.topics is not None:
         partitions = []
         for topic in asked.topics:
-            name = groups.topic_name(topic.topic_id) if by_id else topic.name
+            name = groups.topics.name_of(topic.topic_id) if by_id else topic.name
             if name is None:
                 topics.append(await _unknown_topic(topic.topic_id, topic.partition_indexes, context))
             else:
@@ -118,7 +118,7 @@ async def _group(context: RequestContext, asked: AskedGroup, require_stable: boo
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
         await context.next_step()
     for name, ones in _by_topic(fetched, _listed(names, context)):
-        topic_id = groups.topic_id(name) if by_id else ZERO_UUID
+        topic_id = groups.topics.id_of(name) if by_id else ZERO_UUID
         if topic_id is not None:
             answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
             answers = await context.mapped(partial(_partition, answer), ones)

@@ -127,7 +127,7 @@ async def _commit(
         if outcome is not ErrorCode.NONE:
             return outcome, gone
         if has_waited or context.is_in_steps:
-            missing = {partition for partition, _ in some if not context.groups.partition_exists(*partition)}
+            missing = {partition for partition, _ in some if not context.groups.topics.has_partition(*partition)}
             some = [one for one in some if one[0] not in missing]
             gone |= missing
         outcome = context.groups.commit(

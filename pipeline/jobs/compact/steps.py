@@ -34,7 +34,8 @@ from ....storage.errors import StorageError
 from ....storage.format import checkpoint
 from ....storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ....storage.io.files import DiskFiles, Files
-from ....storage.partition_log import PartitionLog
+from ....storage.log.recovery import LogCheckpoints
+from ....storage.partition_log import PartitionLog, TopicIdPartition
 from ....storage.producers.txn_index import AbortedTransaction
 from ....storage.segments.segment import Segment
 from ...backend import ReadError
@@ -150,13 +151,14 @@ def _opened(
     return PartitionLog.open(
         files,
         directory,
-        topic=key[0],
-        partition=key[1],
+        TopicIdPartition(key[0], key[1]),
         config=config,
         now_ms=now_ms,
-        clean_shutdown=True,
-        recovery_point=known.recovery_points.get(key, 0),
-        log_start_offset=known.log_starts.get(key, 0),
+        checkpoints=LogCheckpoints(
+            clean_shutdown=True,
+            recovery_point=known.recovery_points.get(key, 0),
+            log_start_offset=known.log_starts.get(key, 0),
+        ),
     )
 
 

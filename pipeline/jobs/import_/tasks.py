@@ -23,6 +23,8 @@ from ....storage.errors import StorageError
 from ....storage.follower_log import FollowerLog
 from ....storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ....storage.io.files import DiskFiles, Files, write_atomically
+from ....storage.log.recovery import LogCheckpoints
+from ....storage.partition_log import TopicIdPartition
 from ...backend import ReadError
 from ...readers.columnar import EncodeOptions, encode
 from .plan import Piece
@@ -114,12 +116,10 @@ def _write(work: Work, folder: str, files: Files) -> Written:
     log = FollowerLog.open(
         files,
         folder,
-        topic=piece.topic,
-        partition=piece.partition,
-        topic_id=work.topic_id,
+        TopicIdPartition(piece.topic, piece.partition, work.topic_id),
         config=config,
         now_ms=work.now_ms,
-        clean_shutdown=True,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     try:
         log.begin_at(piece.first, work.now_ms)

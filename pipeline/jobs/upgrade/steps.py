@@ -20,7 +20,7 @@ from ....protocol.limits import INT64_MAX
 from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords
 from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
-from ....storage.compaction.rewrite import Limits, Source, rewrite
+from ....storage.compaction.rewrite import Limits, Source, Target, rewrite
 from ....storage.compaction.swap import Rewritten
 from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles, Files
@@ -147,12 +147,14 @@ def write(item: SegmentItem, files: Files | None = None) -> Upgraded:
         made = rewrite(
             files,
             [source],
-            item.folder,
-            item.base,
-            index_interval_bytes=item.interval_bytes,
-            end_offset=item.end,
-            limits=Limits(index_bytes=item.index_bytes),
-            suffix=suffix,
+            Target(
+                item.folder,
+                item.base,
+                item.interval_bytes,
+                end_offset=item.end,
+                limits=Limits(index_bytes=item.index_bytes),
+                suffix=suffix,
+            ),
             read=upgrading(item.base, item.end),
         )
     except StorageError as error:

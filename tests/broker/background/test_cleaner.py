@@ -18,6 +18,7 @@ from ottla.protocol.records import batch, formats, legacy
 from ottla.storage.check.directory import Verification
 from ottla_testing.broker.harness import Broker, running
 from ottla_testing.patience import PATIENCE_S
+from ottla_testing.protocol.batches import batch_of
 
 T0 = 1_700_000_000_000
 BACKOFF_MS = 15_000
@@ -29,7 +30,7 @@ def write(broker: Broker, *pairs: tuple[bytes, bytes | None], topic: str = "t", 
     log = broker.log(topic)
     for key, value in pairs:
         broker.clock.advance(2)
-        built = batch.build([batch.Record(0, broker.clock.now_ms(), key, value)], **more)
+        built = batch_of([batch.Record(0, broker.clock.now_ms(), key, value)], **more)
         log.append(built, now_ms=broker.clock.now_ms())
 
 
@@ -252,7 +253,9 @@ async def test_a_producer_goes_on_though_all_that_it_wrote_is_gone(tmp_path: Pat
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     async with running(tmp_path, clock=clock) as broker:
         log = broker.log("t")
-        again = batch.build([batch.Record(0, T0, b"a", b"x" * 90)], producer_id=5, producer_epoch=0, base_sequence=2)
+        again = batch.build(
+            [batch.Record(0, T0, b"a", b"x" * 90)], batch.BatchFields(producer_id=5, producer_epoch=0, base_sequence=2)
+        )
         assert log.append(again, now_ms=T0).duplicate
         write(broker, (b"a", b"new"), producer_id=5, producer_epoch=0, base_sequence=3)
         assert log.log_end_offset == 6

@@ -17,7 +17,7 @@ from ottla.broker.admin_api.views import OperationError
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.groups.state import GroupState, JoinReply
+from ottla.broker.groups.state import GroupState, JoinReply, JoinRequest
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC
 from ottla.broker.network import server
 from ottla.broker.replica.partition import Partition
@@ -82,16 +82,16 @@ async def member(broker: Moved, group: str = "g", *, session_timeout_ms: int = 4
     groups = broker.state.groups
     reply = await groups.join(
         group,
-        member_id="",
-        instance_id=None,
-        client_id="c",
-        client_host="/127.0.0.1",
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=60_000,
-        protocol_type="consumer",
-        protocols=[("range", b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff")],
-        requires_member_id=False,
-        may_skip_assignment=False,
+        JoinRequest(
+            member_id="",
+            instance_id=None,
+            client_id="c",
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=(("range", b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff"),),
+        ),
     )
     synced = await groups.sync(
         group,
@@ -415,10 +415,9 @@ async def test_a_marker_that_could_not_be_written_is_tried_again(moved_on: bool)
     partition = state.topics.partition("t", 0)
     data = batch.build(
         [batch.Record(0, T0, None, b"x")],
-        producer_id=owner.producer_id,
-        producer_epoch=owner.producer_epoch,
-        base_sequence=0,
-        transactional=True,
+        batch.BatchFields(
+            producer_id=owner.producer_id, producer_epoch=owner.producer_epoch, base_sequence=0, transactional=True
+        ),
     )
     partition.append(data, clock.now_ms(), 9)
     asked: list[int] = []

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import pytest
 
 from ottla.broker.clock import ManualClock
-from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.coordinator import GroupCoordinator, TopicLookup
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd
 from ottla.broker.groups.settings import CoordinatorSettings
-from ottla.broker.groups.state import Group, JoinReply, LeaveReply, SyncReply
+from ottla.broker.groups.state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -37,9 +37,11 @@ class Harness:
             append=self.append,
             partitions=50,
             clock=self.clock,
-            partition_exists=lambda topic, index: 0 <= index < self.topics.get(topic, 0),
-            topic_name=lambda topic_id: {b"T" * 16: "t"}.get(topic_id),
-            topic_id=lambda topic: {"t": b"T" * 16}.get(topic),
+            topics=TopicLookup(
+                has_partition=lambda topic, index: 0 <= index < self.topics.get(topic, 0),
+                name_of=lambda topic_id: {b"T" * 16: "t"}.get(topic_id),
+                id_of=lambda topic: {"t": b"T" * 16}.get(topic),
+            ),
             settings=self.settings,
             new_uuid=self.new_uuid,
             append_transactional=self.append_transactional,
@@ -96,11 +98,11 @@ class Harness:
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 60_000,
             "protocol_type": "consumer",
-            "protocols": [("range", b"\0\0\0\0\0\x01\0\x01t")],
-            "requires_member_id": False,
-            "may_skip_assignment": False,
+            "protocols": (("range", b"\0\0\0\0\0\x01\0\x01t"),),
         }
-        return start(self.coordinator.join(group_id, **{**fields, **changes}))
+        fields |= changes
+        request = JoinRequest(**{**fields, "protocols": tuple(fields["protocols"])})
+        return start(self.coordinator.join(group_id, request))
 
     def sync(self, member_id: str, generation_id: int, group_id: str = "g", **changes: Any) -> asyncio.Task[SyncReply]:
         fields: dict[str, Any] = {

@@ -22,6 +22,7 @@ from ottla.broker.groups.state import (
     Heartbeat,
     Join,
     JoinReply,
+    JoinRequest,
     Leave,
     Loaded,
     Member,
@@ -69,8 +70,8 @@ def group_in(state: GroupState) -> Group:
 
 
 def join(member_id: str = "", **changes: Any) -> Join:
-    base = Join(9, member_id, None, "c-1", "c", "/h", 10_000, 60_000, "consumer", (("range", b"m"), ("sticky", b"s")))
-    return replace(base, **changes)
+    base = JoinRequest(member_id, None, "c", "/h", 10_000, 60_000, "consumer", (("range", b"m"), ("sticky", b"s")))
+    return Join(9, "c-1", replace(base, **changes))
 
 
 def write_of(state: GroupState) -> Persist:

@@ -17,6 +17,7 @@ from ottla.broker.groups.state import (
     GroupState,
     Heartbeat,
     Join,
+    JoinRequest,
     Leave,
     PendingExpired,
     Persist,
@@ -133,10 +134,22 @@ class World:
             name = member_id if what == "rejoin" else ""
             self.ask(
                 lambda token: Join(
-                    token, name, instance, f"m{token}", "c", "/h", 6000 + 1000 * n, 20_000 * protocols, "consumer",
-                    PROTOCOLS[protocols], flag, not flag,
+                    token,
+                    f"m{token}",
+                    JoinRequest(
+                        name,
+                        instance,
+                        "c",
+                        "/h",
+                        session_timeout_ms=6000 + 1000 * n,
+                        rebalance_timeout_ms=20_000 * protocols,
+                        protocol_type="consumer",
+                        protocols=PROTOCOLS[protocols],
+                        requires_member_id=flag,
+                        may_skip_assignment=not flag,
+                    ),
                 )
-            )  # fmt: skip
+            )
         elif what == "sync":
             given = tuple((name, name.encode()) for name in self.ids)
             self.ask(lambda token: Sync(token, member_id, instance, generation, assignments=given))

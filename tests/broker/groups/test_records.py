@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.groups import records
+from ottla.broker.groups.coordinator import TopicLookup
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import GroupEntry, OffsetEntry
 from ottla.broker.groups.state import Group, GroupState, Member
@@ -208,9 +209,11 @@ async def test_deleted_groups_and_offsets_stay_deleted(h: Any) -> None:
 
 async def test_a_log_that_cannot_be_read_makes_its_groups_unavailable_and_no_others(h: Any) -> None:
     h.coordinator = type(h.coordinator)(
-        append=h.append, partitions=50, clock=h.clock, partition_exists=lambda topic, index: True,
-        topic_name=lambda topic_id: None, topic_id=lambda topic: None,
-    )  # fmt: skip
+        append=h.append,
+        partitions=50,
+        clock=h.clock,
+        topics=TopicLookup(lambda topic, index: True, lambda topic_id: None, lambda topic: None),
+    )
     broken = h.coordinator.partition_of("g")
     assert h.coordinator.load(broken, [(KEY, b"\0\x63")]) is ErrorCode.INVALID_REQUEST
     assert h.commit(1) is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -17,7 +17,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartition
 
 NOW_MS = 1_700_000_000_000
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -155,11 +156,10 @@ def opened(folder: Path) -> PartitionLog:
     return PartitionLog.open(
         DiskFiles(),
         folder / "__consumer_offsets-0",
-        topic="__consumer_offsets",
-        partition=0,
+        TopicIdPartition("__consumer_offsets", 0),
         config=LogConfig(),
         now_ms=NOW_MS,
-        clean_shutdown=False,
+        checkpoints=LogCheckpoints(clean_shutdown=False),
     )
 
 
@@ -228,7 +228,9 @@ def test_a_marker_of_an_unknown_kind_ends_nothing(tmp_path: Path) -> None:
     log = opened(tmp_path)
     append(log, entry(1), producer=(7, 0))
     record = batch.Record(0, NOW_MS, struct.pack(">hh", 0, 5), struct.pack(">hi", 0, 0))
-    control = batch.build([record], producer_id=7, producer_epoch=0, transactional=True, control=True)
+    control = batch.build(
+        [record], batch.BatchFields(producer_id=7, producer_epoch=0, transactional=True, control=True)
+    )
     batch.assign(control, 0, base_offset=1, leader_epoch=0)
     log.close()
     (segment,) = (tmp_path / "__consumer_offsets-0").glob("*.log")

@@ -31,6 +31,7 @@ from ottla_testing.broker.stored_logs import (
     stored,
     wrapper,
 )
+from ottla_testing.protocol.batches import batch_of
 
 # What Fetch v0-v2 get of an entry that is larger than they ask for: its beginning, as the file has it (by KIP-74 they
 # report that it is too large), or nothing, where the bytes went through conversion; we do the first by default.
@@ -172,7 +173,7 @@ PRODUCER: dict[str, Any] = {"producer_id": 5, "producer_epoch": 1, "base_sequenc
 async def test_markers_are_dropped_and_leave_a_gap(release: str, tmp_path: Path) -> None:
     """Where a window holds nothing else, 0.11 to 1.1 send it as it is stored, later ones an entry that is not there."""
     markers = marker(2, commit=False) + marker(3)
-    data = batch.build(rows(2), transactional=True, **PRODUCER) + markers + stored(2, rows(2, 4))
+    data = batch_of(rows(2), transactional=True, **PRODUCER) + markers + stored(2, rows(2, 4))
     await place(tmp_path, {"t": bytes(data)})
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
@@ -190,7 +191,10 @@ async def test_markers_are_dropped_and_leave_a_gap(release: str, tmp_path: Path)
 async def test_records_before_the_offset_go_out_only_if_they_are_compressed(release: str, tmp_path: Path) -> None:
     """librdkafka relies on it. Gaps that the cleaner left stay; a batch of which nothing is left is skipped."""
     kept = [record for record in rows(9) if record.offset in (1, 2, 6)]
-    logs = {codec.name: bytes(batch.build(kept, last_offset_delta=8, codec=codec)) for codec in list(Codec)[:4]}
+    logs = {
+        codec.name: bytes(batch.build(kept, batch.BatchFields(last_offset_delta=8), codec=codec))
+        for codec in list(Codec)[:4]
+    }
     await place(tmp_path, logs)
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
@@ -219,8 +223,10 @@ async def test_headers_and_producers_are_lost_and_times_of_append_are_not(releas
     timed = [record._replace(timestamp=T0 + 77, headers=()) for record in sent]
     logs = {}
     for codec in (Codec.NONE, Codec.LZ4):
-        logs[f"created-{codec.name}"] = batch.build(sent, codec=codec, **PRODUCER)
-        logs[f"appended-{codec.name}"] = batch.build(sent, codec=codec, log_append_time=True, max_timestamp=T0 + 77)
+        logs[f"created-{codec.name}"] = batch_of(sent, codec=codec, **PRODUCER)
+        logs[f"appended-{codec.name}"] = batch.build(
+            sent, batch.BatchFields(log_append_time=True, max_timestamp=T0 + 77), codec=codec
+        )
     await place(tmp_path, logs)
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()

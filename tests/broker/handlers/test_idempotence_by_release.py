@@ -133,13 +133,13 @@ async def placed(folder: Path, release: str) -> None:
         for row in BATCHES:
             await writer.broker.topic(topic_of(row))
     record = Record(2, T0 + 9, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 7))
-    marker = batch.build([record], base_offset=2, control=True, transactional=True, producer_id=9, producer_epoch=1)
+    marker = batch.build(
+        [record], batch.BatchFields(control=True, transactional=True, producer_id=9, producer_epoch=1), base_offset=2
+    )
     largest = batch.build(
         [Record(2 + n, T0 + n, None, b"x") for n in range(2)],
+        batch.BatchFields(producer_id=9, producer_epoch=1, base_sequence=MAX - 1),
         base_offset=2,
-        producer_id=9,
-        producer_epoch=1,
-        base_sequence=MAX - 1,
     )
     front = batch.build([Record(n, T0, None, b"plain") for n in range(2)])
     for row in BATCHES:

@@ -44,6 +44,7 @@ from ottla_testing.broker.producing import (
     wrapper,
 )
 from ottla_testing.each import each
+from ottla_testing.protocol.batches import batch_of
 
 CORRUPT, TOO_LARGE, LIST_TOO_LARGE, TIMES, FORMAT, CODEC = 2, 10, 18, 32, 43, 76
 INVALID_CONFIG = 40
@@ -370,7 +371,7 @@ BATCHES: list[tuple[str, bytes | bytearray]] = [
     ("no records", header_changed(57, ">i", 0)),
     ("a count below 0", header_changed(57, ">i", -1)),
     ("a count that the offsets belie", header_changed(57, ">i", 2)),
-    ("a control batch", batch.build(SAMPLE, control=True)),
+    ("a control batch", batch.build(SAMPLE, batch.BatchFields(control=True))),
     ("no sequence with a producer", header_changed(43, ">q", 9)),
     ("more records than declared", header_changed(57, ">i", 2, header_changed(23, ">i", 1))),
     ("fewer records than declared", header_changed(57, ">i", 4, header_changed(23, ">i", 3))),
@@ -403,11 +404,11 @@ async def test_producers_and_transactions_need_v2(release: str, magic: int, tmp_
         for codec in (0, 1):
             for version in (2, *batch_versions(played)):
                 for fields in (PRODUCER, {"transactional": True}, {**PRODUCER, "transactional": True}):
-                    data = batch.build(SAMPLE, codec=codec, **fields)
+                    data = batch_of(SAMPLE, codec=codec, **fields)
                     named = {"transactional_id": "x"} if version >= 3 else {}
                     if version >= 3 or "transactional" not in fields:
                         assert await played.code(data, version, **named) == FORMAT, (version, fields)
-        assert await played.code(batch.build(SAMPLE, **PRODUCER), 3, "v2") == 0
+        assert await played.code(batch_of(SAMPLE, **PRODUCER), 3, "v2") == 0
 
 
 # ---- each record

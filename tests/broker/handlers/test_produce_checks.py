@@ -27,6 +27,7 @@ from ottla_testing.broker.producing import (
     since,
 )
 from ottla_testing.each import each
+from ottla_testing.protocol.batches import batch_of
 
 RELEASES = ("0.8.2", "0.10.2", "0.11", "2.0", "2.1", "2.3", "2.7", "2.8", "3.7", "3.8", "3.9", "4.3", "ottla")
 WITH_BATCHES = tuple(name for name in RELEASES if since(name, "0.11"))
@@ -196,7 +197,7 @@ async def test_a_transactional_batch_ends_the_search(release: str, tmp_path: Pat
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         fields: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-        transactional = broken(bytes(batch.build(SAMPLE[:1], **fields)))
+        transactional = broken(bytes(batch_of(SAMPLE[:1], **fields)))
         assert await answered(played, 3, transactional, sized(13)) == [53, 53]
         assert await answered(played, 3, sized(13), transactional) == [CORRUPT, CORRUPT]
         damaged = (

@@ -36,6 +36,7 @@ from ottla_testing.broker.producing import (
     wrapper,
 )
 from ottla_testing.each import each
+from ottla_testing.protocol.batches import batch_of
 
 TIMES, CODEC, SERVER = 32, 76, -1
 APPEND_TIME_BIT = 8
@@ -160,8 +161,14 @@ async def test_sets_that_a_client_marked_as_append_time(release: str, tmp_path: 
     async with playing(tmp_path, release) as played:
         if newest_format(release) == 2:
             for codec in (0, 1):
-                sent.append((bytes(batch.build(SAMPLE, codec=codec, log_append_time=True)), played.newest, True))
-            unset = batch.build([Record(0, -1, b"k", b"v")], log_append_time=True)
+                sent.append(
+                    (
+                        bytes(batch.build(SAMPLE, batch.BatchFields(log_append_time=True), codec=codec)),
+                        played.newest,
+                        True,
+                    )
+                )
+            unset = batch.build([Record(0, -1, b"k", b"v")], batch.BatchFields(log_append_time=True))
             sent.append((bytes(unset), played.newest, False))
         await played.topic("created")
         await played.topic("appended", None, **APPENDED)
@@ -399,7 +406,7 @@ async def test_a_rebuilt_batch_keeps_its_producer(release: str, tmp_path: Path) 
         headers = (Header("h", b"x"), Header("n", None))
         rows = [record._replace(headers=headers) for record in SAMPLE]
         fields: dict[str, Any] = {"producer_id": 4, "producer_epoch": 3, "base_sequence": 0}
-        sent = batch.build(rows, delete_horizon_ms=NOW - 1000, **fields)
+        sent = batch_of(rows, delete_horizon_ms=NOW - 1000, **fields)
         assert await played.code(header_changed(21, ">h", 0, sent), played.newest) == 0
         ((header, records),) = played.entries()
         assert (header.producer_id, header.producer_epoch, header.base_sequence, header.codec) == (4, 3, 0, 1)
@@ -489,9 +496,9 @@ async def test_formats_can_be_asked_for_below_protocol_3_0_only(release: str, tm
 # ---- one behaviour alone
 
 UNNUMBERED = bytes(header_changed(23, ">i", 2, batch.build([r._replace(offset=r.offset * 2) for r in SAMPLE], codec=1)))
-MARKED = bytes(batch.build(SAMPLE, log_append_time=True))
+MARKED = bytes(batch.build(SAMPLE, batch.BatchFields(log_append_time=True)))
 KEYLESS = bytes(batch.build([Record(index, NOW, None, b"v") for index in range(3)]))
-IDEMPOTENT = bytes(batch.build(SAMPLE, producer_id=1, producer_epoch=0, base_sequence=0))
+IDEMPOTENT = bytes(batch.build(SAMPLE, batch.BatchFields(producer_id=1, producer_epoch=0, base_sequence=0)))
 BEFORE = {"message_timestamp_before_max_ms": "5", "cleanup_policy": "compact"}
 BOTH = {**BEFORE, "message_timestamp_difference_max_ms": "50"}
 EARLY = bytes(batch.build([Record(0, NOW - 20, b"k", b"v")]))

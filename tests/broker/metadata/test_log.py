@@ -15,7 +15,8 @@ from ottla.protocol.internal_records import metadata_records as made
 from ottla.protocol.schema import spec
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartition
 
 ID = bytes(range(16))
 DIRECTORY = bytes(range(16, 32))
@@ -160,12 +161,10 @@ def log_of(folder: Path) -> PartitionLog:
     return PartitionLog.open(
         DiskFiles(),
         folder,
-        topic=metadata_log.TOPIC,
-        partition=0,
-        topic_id=metadata_log.TOPIC_ID,
+        TopicIdPartition(metadata_log.TOPIC, 0, metadata_log.TOPIC_ID),
         config=LogConfig(),
         now_ms=0,
-        clean_shutdown=False,
+        checkpoints=LogCheckpoints(clean_shutdown=False),
     )
 
 

@@ -30,7 +30,10 @@ def made(magic: int, codec: int) -> bytes:
         return bytes(legacy.build(PLAIN, magic=magic, codec=codec))
     return bytes(
         batch.build(
-            RECORDS, base_offset=5, codec=codec, producer_id=9, producer_epoch=1, base_sequence=3, transactional=True
+            RECORDS,
+            batch.BatchFields(producer_id=9, producer_epoch=1, base_sequence=3, transactional=True),
+            base_offset=5,
+            codec=codec,
         )
     )
 
@@ -67,7 +70,9 @@ def test_every_format_and_codec(magic: int, codec: int) -> None:
 
 
 def test_control_records_stay() -> None:
-    data = batch.build([Record(0, 1, b"\0\0\0\1", b"\0\0\0\0\0\7")], control=True, transactional=True, producer_id=1)
+    data = batch.build(
+        [Record(0, 1, b"\0\0\0\1", b"\0\0\0\0\0\7")], batch.BatchFields(control=True, transactional=True, producer_id=1)
+    )
     assert zeroed(data) == data
 
 

@@ -33,6 +33,7 @@ from ottla.protocol.records import batch
 from ottla.storage.config import LogConfig
 from ottla.storage.log.append_plan import Prepared
 from ottla_testing.broker.harness import options
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.crash_check import check_log
 from ottla_testing.storage.crash_world import Batch, Partition, Row, Violation, demand, next_sequence
 from ottla_testing.storage.simulated_files import SimulatedFiles, Step
@@ -214,7 +215,7 @@ class World:
             epoch, sequence = next_sequence(partition, producer_id, log.log_start_offset)
             told = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
             producer = producer_id, epoch, sequence
-        data = bytes(batch.build([batch.Record(0, NOW_MS, b"k", b"%d" % self.counter)], **told))
+        data = bytes(batch_of([batch.Record(0, NOW_MS, b"k", b"%d" % self.counter)], **told))
         partition.batches.append(Batch(rows, producer, data))
         log.append(bytearray(data), now_ms=self.clock.now_ms())
         partition.acknowledged = partition.end

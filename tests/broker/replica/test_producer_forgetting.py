@@ -309,7 +309,7 @@ async def test_sequences_begin_again_on_a_real_log(release: str, how: str, tmp_p
     async with writing(folder, release, clock=clock) as writer:
         await writer.broker.topic("t")
     rows = [Record(n, T0, None, b"v") for n in range(4)]
-    data = batch.build(rows, producer_id=9, producer_epoch=0, base_sequence=MAX - 6)
+    data = batch.build(rows, batch.BatchFields(producer_id=9, producer_epoch=0, base_sequence=MAX - 6))
     put_log(folder / "t-0", bytes(data))
     async with writing(folder, release, clock=clock) as writer:
         await writer.write((MAX - 2, 2), (MAX, 4))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.groups.state import JoinRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.transactions.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -346,16 +347,16 @@ async def member(broker: Broker, instance_id: str | None = None) -> str:
     task = asyncio.get_running_loop().create_task(
         groups.join(
             "g",
-            member_id="",
-            instance_id=instance_id,
-            client_id="test",
-            client_host="/127.0.0.1",
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            protocol_type="consumer",
-            protocols=[("range", b"")],
-            requires_member_id=False,
-            may_skip_assignment=False,
+            JoinRequest(
+                member_id="",
+                instance_id=instance_id,
+                client_id="test",
+                client_host="/127.0.0.1",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=(("range", b""),),
+            ),
         )
     )
     await broker.settle()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -144,15 +146,15 @@ def test_without_a_producer_id_there_is_no_owner() -> None:
 def test_a_completion_that_cannot_be_written_is_tried_again_by_the_sweep() -> None:
     world = World()
     owner = begun(world, A)
-    write = world.disk.write_marker
+    markers = world.coordinator._markers
 
-    def then_fail(*told: object) -> object:
+    def then_fail(*told: Any) -> object:
         world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
-        return write(*told)  # type: ignore[arg-type]
+        return markers.write(*told)
 
-    world.coordinator._write_marker = then_fail  # type: ignore[assignment]
+    world.coordinator._markers = replace(markers, write=then_fail)
     world.end(owner)
-    world.coordinator._write_marker = write
+    world.coordinator._markers = markers
     assert world.state() == "PrepareCommit"
     assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is BUSY
     world.disk.fails.clear()

@@ -61,7 +61,7 @@ def writes_markers_before_the_decision(patch: pytest.MonkeyPatch) -> None:
                 written.client_version,
             )
             for partition in written.partitions:
-                self._write_marker(partition, markers, NOW_MS)
+                self._markers.write(partition, markers, NOW_MS)
         return original(self, entry, write)
 
     original = TransactionCoordinator._append_record
@@ -76,9 +76,9 @@ def completes_before_the_markers(patch: pytest.MonkeyPatch) -> None:
             return original(self, entry, effect)
         self._feed(entry, MarkersWritten(effect))
         for partition in effect.partitions:
-            self._write_marker(partition, effect, NOW_MS)
-            assert self._marked is not None
-            self._marked(partition, effect)
+            self._markers.write(partition, effect, NOW_MS)
+            assert self._markers.on_written is not None
+            self._markers.on_written(partition, effect)
         return None
 
     original = TransactionCoordinator._perform

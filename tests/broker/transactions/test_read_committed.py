@@ -27,7 +27,10 @@ LATEST, MAX_TIMESTAMP = -1, -3
 def marker(producer_id: int, kind: int) -> bytearray:
     record = batch.Record(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))
     return batch.build(
-        [record], producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        [record],
+        batch.BatchFields(
+            producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        ),
     )
 
 

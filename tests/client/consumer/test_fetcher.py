@@ -26,15 +26,18 @@ def marker(offset: int, producer_id: int, kind: int) -> bytearray:
     key = b"\0\0" + kind.to_bytes(2, "big")
     record = Record(offset, NOW_MS, key, b"\0\0\0\0\0\0")
     return batch.build(
-        [record], base_offset=offset, producer_id=producer_id, producer_epoch=0, transactional=True, control=True
+        [record],
+        batch.BatchFields(producer_id=producer_id, producer_epoch=0, transactional=True, control=True),
+        base_offset=offset,
     )
 
 
 def written(offset: int, producer_id: int) -> bytearray:
     return batch.build(
-        records(offset), base_offset=offset, producer_id=producer_id, producer_epoch=0, base_sequence=0,
-        transactional=True,
-    )  # fmt: skip
+        records(offset),
+        batch.BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True),
+        base_offset=offset,
+    )
 
 
 def shown(chunk: Chunk) -> list[int]:
@@ -61,11 +64,11 @@ def test_transactions_are_shown_as_the_isolation_says() -> None:
 
 
 def test_what_lies_below_the_wanted_offset_and_gaps() -> None:
-    compacted = batch.build(records(4, 9), base_offset=3, last_offset_delta=9)
+    compacted = batch.build(records(4, 9), batch.BatchFields(last_offset_delta=9), base_offset=3)
     chunk = Chunk("t", 0, bytes(batch.build(records(0, 1, 2)) + compacted), 2)
     assert chunk.next_offset == 13
     assert shown(chunk) == [2, 4, 9] and chunk.offset == 13
-    emptied = batch.build([], base_offset=3, last_offset_delta=9)
+    emptied = batch.build([], batch.BatchFields(last_offset_delta=9), base_offset=3)
     chunk = Chunk("t", 0, bytes(emptied), 5)
     assert shown(chunk) == [] and chunk.offset == 13
     for magic in (0, 1):
@@ -110,7 +113,7 @@ def test_headers_and_fields_are_as_written() -> None:
     found = chunk.read()
     assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in found] == [tuple(r) for r in many]
     assert {(r.topic, r.partition, r.timestamp_type, r.leader_epoch) for r in found} == {("t", 3, 0, 5)}
-    appended = batch.build(many[:2], log_append_time=True, max_timestamp=99)
+    appended = batch.build(many[:2], batch.BatchFields(log_append_time=True, max_timestamp=99))
     assert {(r.timestamp_ms, r.timestamp_type) for r in Chunk("t", 0, bytes(appended), 0).read()} == {(99, 1)}
 
 

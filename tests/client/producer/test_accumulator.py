@@ -177,7 +177,7 @@ def test_a_batch_reads_as_it_was_given(version: int, codec: int) -> None:
     assert found == [(t, k, v, list(h)) for t, k, v, h in ROWS]
     again = [batch.Record(n, t, k, v, [batch.Header(*h) for h in hs]) for n, (t, k, v, hs) in enumerate(ROWS)]
     assert data == batch.build(
-        again, codec=codec, producer_id=4000, producer_epoch=3, base_sequence=77
+        again, batch.BatchFields(producer_id=4000, producer_epoch=3, base_sequence=77), codec=codec
     )  # as the broker's own writer
 
 

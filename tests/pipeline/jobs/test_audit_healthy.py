@@ -139,12 +139,8 @@ def test_what_a_cleaner_leaves_of_a_transaction_is_none(tmp_path: Path) -> None:
     story = Story(1, transactions=False).run(3)
     emptied = batch.build(
         [],
+        batch.BatchFields(last_offset_delta=2, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True),
         base_offset=story.offset,
-        last_offset_delta=2,
-        producer_id=8,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
         leader_epoch=story.leader_epoch,
     )
     story.batches.append(bytes(emptied))

@@ -156,7 +156,9 @@ def test_what_a_segment_says_does_not_grow_with_its_batches(tmp_path: Path) -> N
         for number in range(count):
             records = [batch.Record(number, 1000, None, b"v")]
             data += batch.build(
-                records, base_offset=number, producer_id=number % 2, producer_epoch=0, base_sequence=number // 2
+                records,
+                batch.BatchFields(producer_id=number % 2, producer_epoch=0, base_sequence=number // 2),
+                base_offset=number,
             )
         path = tmp_path / f"{count}" / "orders-0" / f"{0:020d}.log"
         path.parent.mkdir(parents=True)

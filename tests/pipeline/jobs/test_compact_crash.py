@@ -13,7 +13,8 @@ from ottla.pipeline.jobs.compact.configs import Settings
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.format.checkpoint import read_offsets
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla_testing.pipeline.compacting_here import (
     FOLDER,
     ROOT,
@@ -44,7 +45,12 @@ def closed(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
 
 def opened(files: SimulatedFiles) -> PartitionLog:
     return PartitionLog.open(
-        files, FOLDER, topic="orders", partition=0, config=LogConfig(), now_ms=0, clean_shutdown=True
+        files,
+        FOLDER,
+        TopicIdPartition("orders", 0),
+        config=LogConfig(),
+        now_ms=0,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
 
 

@@ -19,8 +19,9 @@ from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
+from ottla.storage.log.recovery import LogCheckpoints
 from ottla.storage.log_dir.directory import DataDirectory
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla_testing.pipeline.compacting_here import (
     FOLDER,
     ROOT,
@@ -120,9 +121,13 @@ def test_a_directory_on_the_disk_is_compacted_and_told_of(tmp_path: Path) -> Non
     assert outcomes[0].records_before == 12 and outcomes[0].records_after == 3
     assert checkpoint.read_offsets(DiskFiles(), str(tmp_path / checkpoint.CLEANER_OFFSET)) == {("users", 0): 12}
     log = PartitionLog.open(
-        DiskFiles(), tmp_path / "users-0", topic="users", partition=0, config=LogConfig(), now_ms=0,
-        clean_shutdown=True,
-    )  # fmt: skip
+        DiskFiles(),
+        tmp_path / "users-0",
+        TopicIdPartition("users", 0),
+        config=LogConfig(),
+        now_ms=0,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
+    )
     assert [header.base_offset for _, header in batch.headers(bytes(log.read(0, 1 << 20).records))] == [9]
     log.close()
     report = report_of([str(tmp_path)], ["empty", "users"], [plan], outcomes)

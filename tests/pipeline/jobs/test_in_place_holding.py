@@ -15,7 +15,7 @@ from ottla.pipeline.readers.files.catalog import Catalog
 from ottla.storage import restore
 from ottla.storage.check.directory import Verification
 from ottla.storage.check.repair import Repair
-from ottla.storage.compaction.rewrite import Limits, Source, rewrite
+from ottla.storage.compaction.rewrite import Limits, Source, Target, rewrite
 from ottla.storage.config import LogConfig
 from ottla.storage.format.file_names import RESTORE
 from ottla.storage.io.files import DiskFiles
@@ -44,9 +44,7 @@ def replace_first(files: SimulatedFiles) -> None:
     """The first segment becomes three of v2."""
     suffix = own_suffix(UPGRADED)
     source = Source(f"{FOLDER}/{0:020d}.log", files.size(f"{FOLDER}/{0:020d}.log"))
-    made = rewrite(
-        files, [source], FOLDER, 0, index_interval_bytes=0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix
-    )
+    made = rewrite(files, [source], Target(FOLDER, 0, 0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix))
     put_in_place(files, FOLDER, [output.base_offset for output in made], [0], suffix)
 
 
@@ -174,12 +172,7 @@ def test_segments_put_in_place_have_the_mode_and_the_owner_of_those_that_they_re
     made = rewrite(
         files,
         [Source(log, files.size(log))],
-        folder,
-        0,
-        index_interval_bytes=0,
-        end_offset=6,
-        limits=Limits(index_bytes=36),
-        suffix=suffix,
+        Target(folder, 0, 0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix),
     )
     before = os.stat(log).st_ino
     put_in_place(files, folder, [output.base_offset for output in made], [0], suffix)

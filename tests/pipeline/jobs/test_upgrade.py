@@ -19,7 +19,7 @@ from ottla.pipeline.jobs.upgrade.comparison import Different, compare
 from ottla.pipeline.jobs.upgrade.report import UpgradeReport
 from ottla.pipeline.jobs.upgrade.steps import Upgrade
 from ottla.protocol.records import batch, formats
-from ottla.storage.compaction.rewrite import Source, rewrite
+from ottla.storage.compaction.rewrite import Source, Target, rewrite
 from ottla.storage.compaction.swap import Rewritten
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
@@ -224,9 +224,9 @@ def test_a_result_that_is_not_its_source_is_not_put_in_its_place(monkeypatch: An
     files.open(f"{ROOT}/{CLEAN_SHUTDOWN}", create=True).close()
     before = everything(files)
 
-    def wrong(*arguments: Any, suffix: str, **more: Any) -> list[Rewritten]:
-        made = rewrite(*arguments, suffix=suffix, **more)
-        live = files.contents[f"{FOLDER}/{0:020d}.log{suffix}"].live
+    def wrong(files: SimulatedFiles, sources: list[Source], target: Target, **more: Any) -> list[Rewritten]:
+        made = rewrite(files, sources, target, **more)
+        live = files.contents[f"{FOLDER}/{0:020d}.log{target.suffix}"].live
         header = batch.read_header(live)
         live[at if at >= 0 else header.size_bytes + at] ^= 2
         if at >= 21 or at < 0:
@@ -251,7 +251,7 @@ def test_a_result_of_another_length_is_met():
         paths = [f"{FOLDER}/{base:020d}.log" for base in (0, 9)]
         sources = [Source(path, files.size(path)) for path in paths]
         for source, base in zip(sources, (0, 9), strict=True):
-            rewrite(files, [source], FOLDER, base, index_interval_bytes=60, suffix=".new")
+            rewrite(files, [source], Target(FOLDER, base, 60, suffix=".new"))
         made = [Source(f"{path}.new", files.size(f"{path}.new")) for path in paths]
         assert compare(files, sources[0], made[:1]) == 4
         with pytest.raises(Different, match="goes on behind its end"):
@@ -267,10 +267,10 @@ def test_a_copied_batch_that_is_another_is_met(monkeypatch: Any):
     files, _ = world()
     copied = f"{FOLDER}/{17:020d}.log"
 
-    def wrong(*arguments: Any, suffix: str, **more: Any) -> list[Rewritten]:
-        made = rewrite(*arguments, suffix=suffix, **more)
-        if arguments[3] == 17:
-            path = f"{copied}{suffix}"
+    def wrong(files: SimulatedFiles, sources: list[Source], target: Target, **more: Any) -> list[Rewritten]:
+        made = rewrite(files, sources, target, **more)
+        if target.base_offset == 17:
+            path = f"{copied}{target.suffix}"
             (at,) = [p for p, header in formats.headers(files.read_bytes(path)) if header.base_offset == 21] or [-1]
             if at >= 0:
                 files.contents[path].live[at + 15] ^= 1
@@ -286,7 +286,7 @@ def test_results_are_compared_in_windows_of_any_size(window_bytes: int):
     files, _ = world()
     path = f"{FOLDER}/{0:020d}.log"
     source = Source(path, files.size(path))
-    rewrite(files, [source], FOLDER, 0, index_interval_bytes=60, suffix=".new")
+    rewrite(files, [source], Target(FOLDER, 0, 60, suffix=".new"))
     made = Source(f"{path}.new", files.size(f"{path}.new"))
     assert compare(files, source, [made], window_bytes) == 9
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from ottla.pipeline.jobs.in_place.windows import upgrading
 from ottla.pipeline.readers.columnar import upgrade as columnar
 from ottla.protocol.records import batch
-from ottla.storage.compaction.rewrite import LIMITS, Limits, Source, rewrite, rewritten
+from ottla.storage.compaction.rewrite import LIMITS, Limits, Source, Target, rewrite, rewritten
 from ottla.storage.compaction.swap import Rewritten
 from ottla.storage.errors import StorageError
 from ottla_testing.storage.old_messages import Piece, lay_down, message, piece, wrapper
@@ -39,18 +40,10 @@ def both(
     lay_down(files, [(base, [Piece(data, [])])], FOLDER)
     source = Source(f"{FOLDER}/{base:020d}.log", len(data))
 
-    def result(**more: object) -> Result:
+    def result(**more: Any) -> Result:
         try:
             made = rewrite(
-                files,
-                [source],
-                FOLDER,
-                base,
-                index_interval_bytes=interval,
-                end_offset=end,
-                limits=limits,
-                suffix=".new",
-                **more,  # type: ignore[arg-type]
+                files, [source], Target(FOLDER, base, interval, end_offset=end, limits=limits, suffix=".new"), **more
             )
         except StorageError as error:
             return str(error)
@@ -112,8 +105,8 @@ def test_extremes_become_the_same():
         wrapper(0, 3, [(3, None, None, 0), (2**32, None, None, 0)]),
         message(1, 3, None, b"not a set", attributes=1),
         wrapper(1, 1, [(3, b"k", b"v", 5)], append_time=9) + message(1, 2, None, None),
-        bytes(batch.build([], base_offset=7, last_offset_delta=3)) + message(1, 10, None, None),
-        bytes(batch.build([], base_offset=7, last_offset_delta=3)) + message(1, 11, None, None),
+        bytes(batch.build([], batch.BatchFields(last_offset_delta=3), base_offset=7)) + message(1, 10, None, None),
+        bytes(batch.build([], batch.BatchFields(last_offset_delta=3), base_offset=7)) + message(1, 11, None, None),
     ]
     failures = 0
     for data in cases:

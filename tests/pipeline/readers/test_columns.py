@@ -98,11 +98,8 @@ def test_what_a_batch_says_of_its_records() -> None:
     data = bytes(
         batch.build(
             [Record(0, NOW, b"k", None), Record(1, NOW, None, b"v")],
+            batch.BatchFields(producer_id=4, producer_epoch=5, base_sequence=2**31 - 1, transactional=True),
             base_offset=0,
-            producer_id=4,
-            producer_epoch=5,
-            base_sequence=2**31 - 1,
-            transactional=True,
         )
     )
     expected = {

@@ -20,7 +20,8 @@ from ottla.protocol.internal_records.metadata_values import encode
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartition
 from ottla.tools.disk.formats import formats
 from ottla_testing import GOLDEN
 from ottla_testing.pipeline.census_samples import a_log, marker, plain_facts, written
@@ -114,7 +115,14 @@ def test_paths_of_every_kind(tmp_path: Path) -> None:
 def a_partition(folder: Path, records: int) -> Path:
     """A segment written by the storage, with its index; the path of the log."""
     config = LogConfig(index_interval_bytes=500)
-    log = PartitionLog.open(DiskFiles(), folder, topic="t", partition=0, config=config, now_ms=NOW, clean_shutdown=True)
+    log = PartitionLog.open(
+        DiskFiles(),
+        folder,
+        TopicIdPartition("t", 0),
+        config=config,
+        now_ms=NOW,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
+    )
     for number in range(records):
         log.append_records([Record(0, NOW, b"k%d" % number, bytes(300))], now_ms=NOW)
     log.close()

@@ -19,7 +19,7 @@ from ottla.pipeline.jobs.in_place.directory_hold import UPGRADED, distinct, held
 from ottla.pipeline.jobs.upgrade.comparison import Different, compare
 from ottla.pipeline.jobs.upgrade.steps import SegmentItem, Upgrade, Upgraded, write
 from ottla.pipeline.readers.columnar.upgrade import upgraded
-from ottla.storage.compaction.rewrite import Run, Source, rewrite
+from ottla.storage.compaction.rewrite import Run, Source, Target, rewrite
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
@@ -201,7 +201,7 @@ def test_indexes_that_are_not_those_of_the_new_log_are_not_put_in_place(kind: st
     source = Source(f"{FOLDER}/{7:020d}.log", files.size(f"{FOLDER}/{7:020d}.log"))
     transactions = files.open(f"{FOLDER}/{7:020d}.txnindex", create=True)
     transactions.write(0, dump([AbortedTransaction(3, 7, 8, 9)]) + b"torn")
-    made = rewrite(files, [source], FOLDER, 7, index_interval_bytes=0, suffix=".new")
+    made = rewrite(files, [source], Target(FOLDER, 7, 0, suffix=".new"))
     result = Source(f"{source.log_path}.new", made[0].size_bytes)
     live = files.contents[f"{FOLDER}/{7:020d}.{kind}.new"].live
     assert compare(files, source, [result]) == 9 and len(live) >= 24

@@ -14,6 +14,7 @@ from kafka.record import default_records as kafka_python
 
 from ottla.protocol.records import batch, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, Record
+from ottla_testing.protocol.batches import batch_of
 
 NOW = 1_700_000_000_000
 
@@ -44,7 +45,7 @@ record_lists = st.lists(record, min_size=1, max_size=30).map(
 
 
 def one(records: list[Record] = SAMPLE, **options: Any) -> tuple[bytearray, batch.BatchHeader, bytes]:
-    built = batch.build(records, **options)
+    built = batch_of(records, **options)
     head = batch.read_header(built)
     return built, head, bytes(batch.payload(built, 0, head))
 
@@ -54,7 +55,9 @@ def one(records: list[Record] = SAMPLE, **options: Any) -> tuple[bytearray, batc
 
 def test_golden_bytes() -> None:
     records = [Record(0, NOW, b"k", b"v", (Header("h", b"x"),)), Record(1, NOW + 7, None, None)]
-    built = batch.build(records, producer_id=9, producer_epoch=1, base_sequence=5, transactional=True)
+    built = batch.build(
+        records, batch.BatchFields(producer_id=9, producer_epoch=1, base_sequence=5, transactional=True)
+    )
     assert built.hex() == GOLDEN.hex()
     assert list(batch.records(GOLDEN)) == records
     head = batch.read_header(GOLDEN)
@@ -103,10 +106,12 @@ def test_uncompressed_bytes_equal_other_writers(
 ) -> None:
     ours = batch.build(
         records,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=producer[2],
-        transactional=producer[0] >= 0,
+        batch.BatchFields(
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+            transactional=producer[0] >= 0,
+        ),
         leader_epoch=leader_epoch,
     )
     assert ours.hex() == other_writer(writer, records, 0, producer).hex()
@@ -123,7 +128,9 @@ def test_compressed_batches_of_other_writers_are_read(writer: Any, codec: int) -
 
 @pytest.mark.parametrize(("reader", "codec"), [(reader, codec) for reader, codecs in READERS for codec in codecs])
 def test_other_readers_read_ours(reader: Callable[[bytes], Any], codec: int) -> None:
-    ours = reader(bytes(batch.build(SAMPLE, codec=codec, producer_id=3, producer_epoch=0, base_sequence=0)))
+    ours = reader(
+        bytes(batch.build(SAMPLE, batch.BatchFields(producer_id=3, producer_epoch=0, base_sequence=0), codec=codec))
+    )
     assert ours.validate_crc()
     found = [
         Record(item.offset, item.timestamp, item.key, item.value, tuple(Header(*pair) for pair in item.headers))
@@ -136,19 +143,21 @@ def test_other_readers_read_ours(reader: Callable[[bytes], Any], codec: int) -> 
 
 
 def test_log_append_time_is_every_records_time() -> None:
-    built = batch.build(SAMPLE, log_append_time=True, max_timestamp=NOW + 9)
+    built = batch.build(SAMPLE, batch.BatchFields(log_append_time=True, max_timestamp=NOW + 9))
     assert batch.read_header(built).log_append_time
     assert {item.timestamp for item in batch.records(built)} == {NOW + 9}
 
 
 def test_gaps_and_empty_batches_as_compaction_leaves_them() -> None:
     kept = [Record(105, NOW, b"a", b"1"), Record(109, NOW + 1, b"b", None)]
-    built = batch.build(kept, base_offset=100, last_offset_delta=14, delete_horizon_ms=NOW + 50)
+    built = batch.build(kept, batch.BatchFields(last_offset_delta=14, delete_horizon_ms=NOW + 50), base_offset=100)
     head = batch.read_header(built)
     assert (head.base_offset, head.last_offset, head.record_count) == (100, 114, 2)
     assert head.has_delete_horizon and head.base_timestamp == NOW + 50
     assert list(batch.records(built)) == kept
-    empty = batch.build([], base_offset=7, last_offset_delta=3, producer_id=1, producer_epoch=0, base_sequence=2)
+    empty = batch.build(
+        [], batch.BatchFields(last_offset_delta=3, producer_id=1, producer_epoch=0, base_sequence=2), base_offset=7
+    )
     head = batch.read_header(empty)
     assert (head.size_bytes, head.record_count, head.next_offset, head.max_timestamp) == (61, 0, 11, -1)
     assert list(batch.records(empty)) == []
@@ -165,7 +174,7 @@ def test_what_the_format_cannot_hold() -> None:
     ]
     for records, options in cases:
         with pytest.raises(InvalidRecords):
-            batch.build(records, **options)
+            batch_of(records, **options)
 
 
 def test_sequences_wrap_after_the_largest_int() -> None:

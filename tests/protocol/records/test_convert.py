@@ -18,6 +18,7 @@ from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ottla.protocol.records.steps import run
 from ottla_testing.each import each
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.protocol.legacy_codecs import IN_PROCESS, KafkaPython2, LegacyCodec
 from ottla_testing.protocol.message_sets import LOG_APPEND_TIME, NOW, made, message, plain, wrapper
 
@@ -256,9 +257,7 @@ def test_stored_entries_become_what_others_would_write(
     records = [record._replace(offset=100 + 3 * record.offset) for record in RECORDS]
     if source == 2:
         with_headers = [record._replace(headers=HEADERS) for record in records]
-        stored = batch.build(
-            with_headers, base_offset=95, codec=codec, leader_epoch=8, last_offset_delta=40, **PRODUCER
-        )
+        stored = batch_of(with_headers, base_offset=95, codec=codec, leader_epoch=8, last_offset_delta=40, **PRODUCER)
     else:
         stored = legacy.build(records, magic=1, codec=codec)
     result = run(convert.down(stored, target, 100))
@@ -281,7 +280,7 @@ def test_stored_entries_become_what_others_would_write(
 @pytest.mark.parametrize("codec", range(4))
 @pytest.mark.parametrize("target", [0, 1])
 def test_log_append_time_of_a_batch_is_every_messages(codec: int, target: int) -> None:
-    stored = batch.build(RECORDS, codec=codec, log_append_time=True, max_timestamp=NOW + 5)
+    stored = batch.build(RECORDS, batch.BatchFields(log_append_time=True, max_timestamp=NOW + 5), codec=codec)
     result = run(convert.down(stored, target, 0))
     timed = [record._replace(timestamp=NOW + 5) for record in RECORDS]
     assert read(result) == shown(timed, target)
@@ -311,12 +310,12 @@ def test_only_uncompressed_records_below_the_fetch_offset_are_dropped(codec: int
 
 
 def test_control_and_empty_batches_are_dropped_and_gaps_stay() -> None:
-    data = batch.build(RECORDS[:1], base_offset=0, **PRODUCER)
+    data = batch_of(RECORDS[:1], base_offset=0, **PRODUCER)
     marker = Record(1, NOW, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")
-    control = batch.build([marker], base_offset=1, control=True, **PRODUCER)
-    empty = batch.build([], base_offset=2, last_offset_delta=7, codec=0)
+    control = batch_of([marker], base_offset=1, control=True, **PRODUCER)
+    empty = batch.build([], batch.BatchFields(last_offset_delta=7), base_offset=2, codec=0)
     data += control + empty
-    data += batch.build([RECORDS[0]._replace(offset=20)], base_offset=12, **PRODUCER)
+    data += batch_of([RECORDS[0]._replace(offset=20)], base_offset=12, **PRODUCER)
     for target in (0, 1):
         result = run(convert.down(data, target, 0))
         assert [record.offset for record in read(result)] == [0, 20]
@@ -325,14 +324,14 @@ def test_control_and_empty_batches_are_dropped_and_gaps_stay() -> None:
 
 
 def test_a_delete_horizon_is_no_timestamp() -> None:
-    stored = batch.build(RECORDS, delete_horizon_ms=NOW + 86_400_000)
+    stored = batch.build(RECORDS, batch.BatchFields(delete_horizon_ms=NOW + 86_400_000))
     assert read(run(convert.down(stored, 1, 0))) == RECORDS
 
 
 def test_zstd_is_raised_first_and_ends_the_answer_later() -> None:
     zstd = batch.build(moved(RECORDS, 7), base_offset=7, codec=Codec.ZSTD)
     other = batch.build(moved(RECORDS, 14), base_offset=14)
-    marker = batch.build(RECORDS[:1], control=True, **PRODUCER)
+    marker = batch_of(RECORDS[:1], control=True, **PRODUCER)
     for target in (0, 1):
         for before in (b"", bytes(marker)):
             with pytest.raises(UnsupportedCodec):

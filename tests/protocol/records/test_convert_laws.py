@@ -18,6 +18,7 @@ from ottla.protocol.records import batch, convert, formats, legacy, rows, steps
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS, Steps, run
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.protocol.message_sets import NOW, made, message, plain, wrapper
 
 MIB = 1024 * 1024
@@ -91,9 +92,7 @@ def test_down_and_up_again_loses_what_the_old_format_cannot_hold(
     time = {"log_append_time": True, "max_timestamp": NOW} if marked else {}
     found = [item._replace(timestamp=min(item.timestamp, 2**62)) for item in found]
     base_offset = found[0].offset - 1
-    new = batch.build(
-        found, base_offset=base_offset, codec=codec, leader_epoch=5, **time, **(fields if producer else {})
-    )
+    new = batch_of(found, base_offset=base_offset, codec=codec, leader_epoch=5, **time, **fields if producer else {})
     old = run(convert.down(new, magic, 0))
     assert {head.magic for _, head in formats.headers(old)} == {magic}
     expected = plainly([item._replace(timestamp=NOW) for item in found] if marked else found, magic)
@@ -364,7 +363,11 @@ def test_records_larger_than_a_step_are_handed_out(codec: int, monkeypatch: pyte
 
 def test_long_work_that_converts_nothing_is_cut_too() -> None:
     """Copies of old messages, control batches, and tiny wrappers and batches one by one."""
-    marker = bytes(batch.build([Record(0, NOW, bytes(4), bytes(6))], control=True, producer_id=1, producer_epoch=0))
+    marker = bytes(
+        batch.build(
+            [Record(0, NOW, bytes(4), bytes(6))], batch.BatchFields(control=True, producer_id=1, producer_epoch=0)
+        )
+    )
     old = message(magic=0)
     tiny = wrapper(message(), 1)
     one = bytes(batch.build([Record(0, NOW, None, None)]))

@@ -29,18 +29,20 @@ def rebuilt(header: batch.BatchHeader, kept: list[Record], horizon_ms: int | Non
     """The batch of these records, made from scratch."""
     return batch.build(
         kept,
+        batch.BatchFields(
+            log_append_time=header.log_append_time,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            control=header.is_control,
+            last_offset_delta=header.last_offset_delta,
+            max_timestamp=header.max_timestamp if header.log_append_time else None,
+            delete_horizon_ms=horizon_ms,
+        ),
         base_offset=header.base_offset,
         codec=header.codec,
-        log_append_time=header.log_append_time,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        control=header.is_control,
         leader_epoch=header.partition_leader_epoch,
-        last_offset_delta=header.last_offset_delta,
-        max_timestamp=header.max_timestamp if header.log_append_time else None,
-        delete_horizon_ms=horizon_ms,
     )
 
 
@@ -64,10 +66,22 @@ def test_what_stays_is_what_decoding_and_building_gives(
     base = 2**40
     records = numbered(rows, base)
     data = batch.build(
-        records, base_offset=base, codec=codec, producer_id=7, producer_epoch=2, base_sequence=5, leader_epoch=3,
-        transactional=True, control=control, delete_horizon_ms=old_ms, log_append_time=append_ms is not None,
-        max_timestamp=append_ms, last_offset_delta=records[-1].offset - base + 3,
-    )  # fmt: skip
+        records,
+        batch.BatchFields(
+            producer_id=7,
+            producer_epoch=2,
+            base_sequence=5,
+            transactional=True,
+            control=control,
+            delete_horizon_ms=old_ms,
+            log_append_time=append_ms is not None,
+            max_timestamp=append_ms,
+            last_offset_delta=records[-1].offset - base + 3,
+        ),
+        base_offset=base,
+        codec=codec,
+        leader_epoch=3,
+    )
     header = batch.read_header(data)
     before = list(batch.records(data))
     kept = [record for number, record in enumerate(before) if mask >> number & 1]
@@ -98,7 +112,7 @@ def test_without_a_filter_only_a_horizon_changes_something() -> None:
     assert thinned(data, None, None) == (None, 2)
     made, count = thinned(data, None, 100)
     assert made is not None and count == 2
-    assert made == batch.build(list(batch.records(data)), delete_horizon_ms=100)
+    assert made == batch.build(list(batch.records(data)), batch.BatchFields(delete_horizon_ms=100))
     assert thinned(made, None, 200) == (None, 2)
     valued = batch.build([Record(0, 5, b"a", b"v")])
     assert thinned(valued, None, 100) == (None, 1)

@@ -86,10 +86,8 @@ def test_a_batch_reads_as_the_bounded_reader_reads_it(
     built = bytes(
         batch.build(
             records,
+            batch.BatchFields(producer_id=producer_id, transactional=transactional, log_append_time=append_time),
             base_offset=base_offset,
-            producer_id=producer_id,
-            transactional=transactional,
-            log_append_time=append_time,
         )
     )
     head = batch.read_header(built)

@@ -188,13 +188,13 @@ def test_an_unknown_codec_cannot_be_decoded(codec: int) -> None:
 
 
 def test_a_tiny_batch_may_not_claim_many_records() -> None:
-    header_only = batch.build([], last_offset_delta=0)
+    header_only = batch.build([], batch.BatchFields(last_offset_delta=0))
     assert len(header_only) == 61
     refused(InvalidRecords, patched(header_only, record_count=2**31 - 1, last_offset_delta=2**31 - 2))
 
 
 def test_a_producer_with_its_sequence() -> None:
-    built = batch.build(SAMPLE, producer_id=4, producer_epoch=0, base_sequence=0, transactional=True)
+    built = batch.build(SAMPLE, batch.BatchFields(producer_id=4, producer_epoch=0, base_sequence=0, transactional=True))
     head, records = stored(built)
     assert (head.producer_id, head.base_sequence, head.is_transactional) == (4, 0, True)
     assert records == SAMPLE
@@ -218,7 +218,7 @@ def test_the_stored_maximum_is_the_one_seen(codec: int) -> None:
 def test_times_out_of_range_are_named(codec: int, max_timestamp: int) -> None:
     times = [NOW, NOW + HOUR, NOW + HOUR + 1, -1, NOW - HOUR, NOW - HOUR - 1, NOW + 2 * HOUR]
     records = [Record(index, time, b"k", b"v") for index, time in enumerate(times)]
-    built = batch.build(records, codec=codec, max_timestamp=max_timestamp)
+    built = batch.build(records, batch.BatchFields(max_timestamp=max_timestamp), codec=codec)
     after = refused(InvalidTimestamps, built, Rules(timestamp_after_max_ms=HOUR))
     assert [error.batch_index for error in after.record_errors] == [2, 6]
     before = refused(InvalidTimestamps, built, Rules(timestamp_before_max_ms=HOUR))
@@ -233,7 +233,7 @@ def test_times_out_of_range_are_named(codec: int, max_timestamp: int) -> None:
 
 def test_a_base_timestamp_that_no_record_has_is_no_fault() -> None:
     # Base far in the past, the only delta brings the record to now.
-    built = batch.build([Record(0, NOW, b"k", b"v")], delete_horizon_ms=NOW - 10 * HOUR)
+    built = batch.build([Record(0, NOW, b"k", b"v")], batch.BatchFields(delete_horizon_ms=NOW - 10 * HOUR))
     plain = patched(built, attributes=0)
     head, records = stored(plain, Rules(timestamp_before_max_ms=HOUR))
     assert records[0].timestamp == NOW and head.max_timestamp == NOW
@@ -292,7 +292,7 @@ def test_log_append_time(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [0, 4])
 def test_a_batch_marked_by_the_client(codec: int) -> None:
-    built = batch.build(SAMPLE, codec=codec, log_append_time=True)
+    built = batch.build(SAMPLE, batch.BatchFields(log_append_time=True), codec=codec)
     head, records = stored(built, Rules(timestamp_after_max_ms=HOUR))
     assert not head.log_append_time and head.max_timestamp == NOW + 20
     assert records == SAMPLE
@@ -336,7 +336,9 @@ def test_record_errors_are_bounded() -> None:
 @each("source", range(5))
 @each("target", range(5))
 def test_the_topics_codec_is_what_is_stored(source: int, target: int) -> None:
-    built = batch.build(SAMPLE, codec=source, producer_id=4, producer_epoch=3, base_sequence=9, transactional=True)
+    built = batch.build(
+        SAMPLE, batch.BatchFields(producer_id=4, producer_epoch=3, base_sequence=9, transactional=True), codec=source
+    )
     ready = prepare(built, Rules(compression=target), NOW, 13)
     assert (ready.buffer is built) == (source == target)
     head, records = stored(built, Rules(compression=target))
@@ -371,12 +373,12 @@ def test_offsets_with_gaps_are_numbered_anew(target: int | None) -> None:
 
 
 def test_rebuilt_from_the_first_record() -> None:
-    built = patched(batch.build(SAMPLE, delete_horizon_ms=NOW - 1000), attributes=0)
+    built = patched(batch.build(SAMPLE, batch.BatchFields(delete_horizon_ms=NOW - 1000)), attributes=0)
     head, records = stored(built, Rules(compression=4))
     assert head.base_timestamp == NOW
     assert records == SAMPLE
     # A marked batch gives every record the batch's time when it is written anew.
-    marked = batch.build(SAMPLE, log_append_time=True)
+    marked = batch.build(SAMPLE, batch.BatchFields(log_append_time=True))
     head, records = stored(marked, Rules(compression=2))
     assert not head.log_append_time
     assert {record.timestamp for record in records} == {NOW + 20}

@@ -29,6 +29,7 @@ from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import place, prepare, preparing
 from ottla_testing.each import each
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.protocol.message_sets import (
     HOUR,
     LOG_APPEND_TIME,
@@ -383,8 +384,8 @@ def test_v2_towards_an_older_format() -> None:
             {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "transactional": True},
         ]
         for fields in producers:
-            refused(UnsupportedForFormat, bytes(batch.build(SAMPLE, **fields)), rules, 13)
-        marked = bytes(batch.build(SAMPLE, log_append_time=True, max_timestamp=NOW - 9))
+            refused(UnsupportedForFormat, bytes(batch_of(SAMPLE, **fields)), rules, 13)
+        marked = bytes(batch.build(SAMPLE, batch.BatchFields(log_append_time=True, max_timestamp=NOW - 9)))
         times = {record.timestamp for record in store(marked, rules)[1]}
         assert times == {NOW - 9 if target else -1}
 

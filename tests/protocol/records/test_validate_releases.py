@@ -19,6 +19,7 @@ from ottla.protocol.records.errors import InvalidRecords
 from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.validate import place, prepare
 from ottla_testing.each import each
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.protocol.message_sets import (
     HOUR,
     LOG_APPEND_TIME,
@@ -240,7 +241,7 @@ BATCHES: list[tuple[str, bytes | bytearray]] = [
     ("no records", header_changed(57, ">i", 0)),
     ("a count below 0", header_changed(57, ">i", -1)),
     ("a count that the offsets belie", header_changed(57, ">i", 2)),
-    ("a control batch", batch.build(SAMPLE, control=True)),
+    ("a control batch", batch.build(SAMPLE, batch.BatchFields(control=True))),
     ("no sequence with a producer", header_changed(43, ">q", 9)),
     ("more records than declared", header_changed(57, ">i", 2, header_changed(23, ">i", 1))),
     ("fewer records than declared", header_changed(57, ">i", 4, header_changed(23, ">i", 3))),
@@ -291,7 +292,7 @@ def test_producers_need_v2(release: str, target: int) -> None:
     rules = family(release, target_magic=target)
     for fields in (FIRST_PRODUCER, {"transactional": True}):
         for codec in (0, 1):
-            data = batch.build(SAMPLE, codec=codec, **fields)  # pyright: ignore[reportArgumentType]
+            data = batch_of(SAMPLE, codec=codec, **fields)  # pyright: ignore[reportArgumentType]
             assert outcome(data, rules, 13) == (KEPT if target == 2 else FORMAT)
 
 
@@ -378,9 +379,9 @@ def test_one_hour_ahead_is_the_limit_from_4_0(release: str) -> None:
 
 
 MARKED: list[tuple[str, bytes | bytearray, bool]] = [
-    ("v2", batch.build(SAMPLE, log_append_time=True), True),
-    ("v2 gzip", batch.build(SAMPLE, codec=1, log_append_time=True), True),
-    ("v2 without a time", batch.build([Record(0, -1, b"k", b"v")], log_append_time=True), False),
+    ("v2", batch.build(SAMPLE, batch.BatchFields(log_append_time=True)), True),
+    ("v2 gzip", batch.build(SAMPLE, batch.BatchFields(log_append_time=True), codec=1), True),
+    ("v2 without a time", batch.build([Record(0, -1, b"k", b"v")], batch.BatchFields(log_append_time=True)), False),
     ("v1", message(attributes=LOG_APPEND_TIME), True),
     ("v1 without a time", message(timestamp=-1, attributes=LOG_APPEND_TIME), False),
     ("v1 gzip", wrapper(plain(), offset=2, attributes=LOG_APPEND_TIME), True),

@@ -13,6 +13,7 @@ from ottla.storage.compaction.compaction import Clean, Cleaned, Group, SegmentFa
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
 from ottla.storage.partition_log import PartitionLog
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.batches import FOLDER, open_log
 from ottla_testing.storage.compacting import Row, last_values, rows
 from ottla_testing.storage.simulated_files import SimulatedFiles, Step
@@ -34,7 +35,7 @@ def filled(files: SimulatedFiles, rng: random.Random) -> PartitionLog:
         if producer >= 0:
             told = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
             sequences[producer] += len(records)
-        log.append(batch.build(records, **told), now_ms=1000)  # type: ignore[arg-type]
+        log.append(batch_of(records, **told), now_ms=1000)  # type: ignore[arg-type]
     log.flush()
     return log
 
@@ -93,7 +94,10 @@ def check(files: SimulatedFiles, wanted: dict[bytes, bytes], end: int, sequences
     # Tombstones had their time: none is left but in the active segment.
     assert all(row[2] is not None for row in closed)
     log.append(
-        batch.build([Record(0, 1, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=sequences[7] + 1),
+        batch.build(
+            [Record(0, 1, b"k", b"v")],
+            batch.BatchFields(producer_id=7, producer_epoch=0, base_sequence=sequences[7] + 1),
+        ),
         now_ms=2000,
     )
     log.close()

@@ -5,12 +5,25 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from ottla.protocol.limits import INT64_MAX
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import BatchHeader, Record
-from ottla.storage.compaction.rewrite import Choose, Limits, Source, Verdict, every, holds_old_formats, none, rewrite
+from ottla.storage.compaction.rewrite import (
+    LIMITS,
+    Choose,
+    Limits,
+    Source,
+    Target,
+    Verdict,
+    every,
+    holds_old_formats,
+    none,
+    rewrite,
+)
 from ottla.storage.compaction.swap import Rewritten, finish_leftovers, swap_in
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
@@ -30,21 +43,19 @@ def source(files: SimulatedFiles, base: int = 0) -> Source:
 
 
 def run(
-    *pieces: Piece, files: SimulatedFiles | None = None, base: int = 0, interval: int = 4096, **more: object
+    *pieces: Piece,
+    files: SimulatedFiles | None = None,
+    base: int = 0,
+    interval: int = 4096,
+    end_offset: int = INT64_MAX,
+    limits: Limits = LIMITS,
+    **more: Any,
 ) -> tuple[SimulatedFiles, list[Rewritten]]:
     """Rewrites one segment of these pieces into a folder of its own, without a suffix."""
     files = files or SimulatedFiles()
     lay_down(files, [(base, pieces)])
     files.make_directory(OUT)
-    made = rewrite(
-        files,
-        [source(files, base)],
-        OUT,
-        base,
-        index_interval_bytes=interval,
-        suffix="",
-        **more,  # type: ignore[arg-type]
-    )
+    made = rewrite(files, [source(files, base)], Target(OUT, base, interval, end_offset, limits, suffix=""), **more)
     return files, made
 
 
@@ -135,7 +146,7 @@ def test_the_time_of_the_source_stays(tmp_path):
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(message(0, 0, b"k", b"v"))
     files.set_modified_ns(str(path), 1_500_000_000_123_456_789)
-    rewrite(files, [Source(str(path), path.stat().st_size)], str(tmp_path), 0, index_interval_bytes=4096)
+    rewrite(files, [Source(str(path), path.stat().st_size)], Target(str(tmp_path), 0, 4096))
     assert files.modified_ns(f"{path}.cleaned") == 1_500_000_000_123_456_789 == path.stat().st_mtime_ns
     assert {name.name for name in tmp_path.iterdir()} == {
         path.name,
@@ -193,7 +204,7 @@ def test_an_output_ends_where_offsets_no_longer_fit():
     low, high = piece(1, 0, 0, (1,), (1,)), piece(1, 0, far, (1,), (1,))
     lay_down(files, [(0, [low]), (far, [high])])
     files.make_directory(OUT)
-    made = rewrite(files, [source(files), source(files, far)], OUT, 0, index_interval_bytes=4096, suffix="")
+    made = rewrite(files, [source(files), source(files, far)], Target(OUT, 0, 4096, suffix=""))
     assert [(output.base_offset, output.next_offset) for output in made] == [(0, 2), (far, far + 2)]
 
 
@@ -229,7 +240,7 @@ def test_consecutive_segments_become_one():
     first, second = piece(1, 1, 0, (1, 1), (5,)), piece(2, 0, 3, (1, 1), (9,))
     lay_down(files, [(0, [first]), (3, [second])])
     files.make_directory(OUT)
-    made = rewrite(files, [source(files), source(files, 3)], OUT, 0, index_interval_bytes=4096, suffix="")
+    made = rewrite(files, [source(files), source(files, 3)], Target(OUT, 0, 4096, suffix=""))
     assert rows(written(files)) == first.rows + second.rows
     assert [(output.base_offset, output.next_offset, output.converted) for output in made] == [(0, 6, 3)]
 
@@ -239,9 +250,19 @@ def test_consecutive_segments_become_one():
 def test_a_batch_that_loses_records_keeps_its_offsets_sequences_and_producer(codec: int, append_time: bool):
     records = [Record(10 + n, 100 - n, b"%d" % n, b"v", [batch.Header("h", b"x")]) for n in range(5)]
     data = batch.build(
-        records, base_offset=10, codec=codec, log_append_time=append_time, max_timestamp=500 if append_time else None,
-        producer_id=9, producer_epoch=3, base_sequence=70, transactional=True, leader_epoch=6,
-    )  # fmt: skip
+        records,
+        batch.BatchFields(
+            log_append_time=append_time,
+            max_timestamp=500 if append_time else None,
+            producer_id=9,
+            producer_epoch=3,
+            base_sequence=70,
+            transactional=True,
+        ),
+        base_offset=10,
+        codec=codec,
+        leader_epoch=6,
+    )
     before = batch.read_header(data)
     files, _ = run(Piece(bytes(data), []), choose=choose_by_key(b"1", b"3"))
     (after,) = batches_of(written(files))
@@ -301,7 +322,9 @@ def test_old_entries_that_lose_records_begin_at_the_first_that_stays():
 def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_is():
     tombstone = batch.build([Record(0, 40, b"a", None), Record(1, 70, b"b", b"v")], codec=1)
     value = batch.build([Record(2, 40, b"a", b"v")], base_offset=2)
-    marker = batch.build([Record(3, 80, bytes(4), bytes(6))], base_offset=3, control=True, transactional=True)
+    marker = batch.build(
+        [Record(3, 80, bytes(4), bytes(6))], batch.BatchFields(control=True, transactional=True), base_offset=3
+    )
     pieces = [Piece(bytes(data), []) for data in (tombstone, value, marker)]
     files, _ = run(*pieces, choose=lambda header, data: Verdict(every, delete_horizon_ms=9000))
     headers = batches_of(written(files))
@@ -404,12 +427,12 @@ def test_a_failing_disk_leaves_nothing_and_a_second_try_succeeds(step: int):
         files.fail_at, files.steps = (step, start) if number == errno.EIO else (None, start)
         files.capacity = files.used() + step * 20 if number == errno.ENOSPC else 1 << 40
         try:
-            rewrite(files, [source(files)], OUT, 0, index_interval_bytes=4096, suffix="", limits=Limits(300))
+            rewrite(files, [source(files)], Target(OUT, 0, 4096, limits=Limits(300), suffix=""))
         except StorageError as error:
             assert "cannot rewrite" in str(error)
             assert nothing_made(files)
         files.fail_at, files.capacity = None, 1 << 40
-    made = rewrite(files, [source(files)], OUT, 0, index_interval_bytes=4096, suffix="", limits=Limits(300))
+    made = rewrite(files, [source(files)], Target(OUT, 0, 4096, limits=Limits(300), suffix=""))
     assert [row for output in made for row in rows(written(files, output.base_offset))] == [
         row for part in PIECES for row in part.rows
     ]
@@ -435,10 +458,7 @@ def test_a_run_of_segments_is_replaced_as_a_whole_whatever_interrupts_it(limit: 
             made = rewrite(
                 files,
                 [source(files, base) for base in bases],
-                FOLDER,
-                0,
-                index_interval_bytes=4096,
-                limits=Limits(limit),
+                Target(FOLDER, 0, 4096, limits=Limits(limit)),
                 choose=lambda header, data: Verdict(lambda offset, key, has_value: offset not in (1, 4, 7)),
             )
             swap_in(files, FOLDER, [output.base_offset for output in made], bases)
@@ -465,7 +485,7 @@ def test_what_lost_its_last_segment_leaves_nothing_of_it():
     lay_down(files, [(0, [first]), (3, [second])])
     sources = [source(files), source(files, 3)]
     chosen: Choose = lambda header, data: Verdict(none if header.base_offset == 3 else every)  # noqa: E731
-    made = rewrite(files, sources, FOLDER, 0, index_interval_bytes=4096, choose=chosen)
+    made = rewrite(files, sources, Target(FOLDER, 0, 4096), choose=chosen)
     swap_in(files, FOLDER, [output.base_offset for output in made], [0, 3])
     assert rows_of(files) == first.rows and logs_of(files) == [f"{0:020d}.log"]
 
@@ -509,4 +529,4 @@ def test_a_segment_that_cannot_be_read_is_an_error():
     with pytest.raises(StorageError, match="cannot read"):
         holds_old_formats(SimulatedFiles(), Source(SOURCE, 100))
     with pytest.raises(StorageError, match="cannot rewrite"):
-        rewrite(SimulatedFiles(), [Source(SOURCE, 100)], FOLDER, 0, index_interval_bytes=4096)
+        rewrite(SimulatedFiles(), [Source(SOURCE, 100)], Target(FOLDER, 0, 4096))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
-from ottla.storage.compaction.rewrite import Choose, Source, Verdict, every, rewrite
+from ottla.storage.compaction.rewrite import Choose, Source, Target, Verdict, every, rewrite
 from ottla.storage.io.files import DiskFiles
 from ottla_testing.each import each
 from ottla_testing.storage.cleaned_logs import CLEANED, LOGS, RULES, shown
@@ -42,11 +42,8 @@ def test_what_stays_is_what_kafka_leaves(rule: str, name: str, batches: list[lis
     (made,) = rewrite(
         DiskFiles(),
         [Source(str(path), len(source))],
-        str(tmp_path),
-        int(path.stem),
-        index_interval_bytes=4096,
+        Target(str(tmp_path), int(path.stem), 4096, suffix=""),
         choose=chooser(rule),
-        suffix="",
     )
     written = (tmp_path / path.name).read_bytes()
     assert len(written) == made.size_bytes

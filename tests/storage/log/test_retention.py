@@ -15,7 +15,8 @@ from ottla.protocol.records import batch
 from ottla.storage import errors
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import MAP_BYTES, DiskFiles
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import ProducerRules
 from ottla_testing.patience import PATIENCE_S
@@ -135,7 +136,12 @@ def compare(rng: random.Random, seed: str) -> None:
     files, model, config, now_ms = SimulatedFiles(), Model(), chosen(rng), 1000
     files.now_ns = now_ms * 10**6
     log = PartitionLog.open(
-        files, FOLDER, topic="orders", partition=0, config=config, now_ms=now_ms, clean_shutdown=True
+        files,
+        FOLDER,
+        TopicIdPartition("orders", 0),
+        config=config,
+        now_ms=now_ms,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     model.segments[0].created_ms = model.segments[0].changed_ms = now_ms
     taken = 0
@@ -174,12 +180,10 @@ def compare(rng: random.Random, seed: str) -> None:
             log = PartitionLog.open(
                 files,
                 FOLDER,
-                topic="orders",
-                partition=0,
+                TopicIdPartition("orders", 0),
                 config=config,
                 now_ms=now_ms,
-                clean_shutdown=clean,
-                log_start_offset=model.log_start,
+                checkpoints=LogCheckpoints(clean_shutdown=clean, log_start_offset=model.log_start),
             )
             assert names(files, ".log.deleted") == []
             for segment in model.segments:

@@ -14,7 +14,8 @@ from ottla.protocol.records import batch
 from ottla.storage.compaction.compaction import Group, clean
 from ottla.storage.errors import StorageError
 from ottla.storage.follower_log import FollowerLog
-from ottla.storage.partition_log import LogConfig
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, TopicIdPartition
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import ABORT, COMMIT
 from ottla_testing.storage.batches import FOLDER, make
@@ -30,19 +31,20 @@ def opened(files: SimulatedFiles, *, clean: bool = True, start: int = 0) -> Foll
     return FollowerLog.open(
         files,
         FOLDER,
-        topic="orders",
-        partition=0,
+        TopicIdPartition("orders", 0),
         config=CONFIG,
         now_ms=0,
-        clean_shutdown=clean,
-        log_start_offset=start,
+        checkpoints=LogCheckpoints(clean_shutdown=clean, log_start_offset=start),
     )
 
 
 def marker(producer_id: int, kind: int) -> bytearray:
     record = batch.Record(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))
     return batch.build(
-        [record], producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        [record],
+        batch.BatchFields(
+            producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        ),
     )
 
 
@@ -248,7 +250,9 @@ def keyed(key: bytes, producer_id: int = -1) -> bytearray:
     record = batch.Record(0, 1000, key, b"v")
     if producer_id < 0:
         return batch.build([record])
-    return batch.build([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+    return batch.build(
+        [record], batch.BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+    )
 
 
 def test_after_a_compaction_aborted_transactions_are_read_anew() -> None:

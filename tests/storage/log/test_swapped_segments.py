@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.validate import Rules
-from ottla.storage.compaction.rewrite import Limits, Source, Verdict, every, none, rewrite
+from ottla.storage.compaction.rewrite import Limits, Source, Target, Verdict, every, none, rewrite
 from ottla.storage.errors import StorageError
 from ottla.storage.log.retention import Removed
 from ottla.storage.partition_log import LogConfig, PartitionLog
@@ -42,11 +42,9 @@ def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: in
     made = rewrite(
         files,
         [Source(segment.path(".log"), segment.size_bytes) for segment in old],
-        FOLDER,
-        old[0].base_offset,
-        index_interval_bytes=CONFIG.index_interval_bytes,
-        end_offset=old[-1].next_offset,
-        limits=Limits(),
+        Target(
+            FOLDER, old[0].base_offset, CONFIG.index_interval_bytes, end_offset=old[-1].next_offset, limits=Limits()
+        ),
         choose=lambda header, *_: Verdict(every if header.base_offset in keep else none),
     )
     return log.replace_segments(made, [segment.base_offset for segment in old])
@@ -91,9 +89,7 @@ def test_only_a_run_of_closed_segments_is_replaced(files: SimulatedFiles, wrong:
     made = rewrite(
         files,
         [Source(log.segments[:-1][0].path(".log"), log.segments[:-1][0].size_bytes)],
-        FOLDER,
-        bases[0],
-        index_interval_bytes=90,
+        Target(FOLDER, bases[0], 90),
     )
     with pytest.raises(StorageError, match="no run of closed segments"):
         log.replace_segments(made, old)

@@ -404,17 +404,18 @@ def marker(epoch: int, coordinator_epoch: int, offset: int) -> bytes:
     value = b"\0\0" + coordinator_epoch.to_bytes(4, "big")
     record = batch.Record(offset, 5000, b"\0\0\0\1", value)
     return bytes(
-        batch.build([record], base_offset=offset, control=True, transactional=True, producer_id=9, producer_epoch=epoch)
+        batch.build(
+            [record],
+            batch.BatchFields(control=True, transactional=True, producer_id=9, producer_epoch=epoch),
+            base_offset=offset,
+        )
     )
 
 
 def test_open_transactions_and_markers_come_back(files: SimulatedFiles):
     first = batch.build(
         [batch.Record(n, 1000, None, b"v") for n in range(2)],
-        producer_id=9,
-        producer_epoch=1,
-        base_sequence=0,
-        transactional=True,
+        batch.BatchFields(producer_id=9, producer_epoch=1, base_sequence=0, transactional=True),
     )
     opened = Producer(1, ((0, 1, 0, 1, 1000),), 1, 1000, -1, 0)  # type: ignore[arg-type]
     ended = opened._replace(last_timestamp_ms=5000, coordinator_epoch=6, transaction_first_offset=-1)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ottla.protocol.records import batch
 from ottla.storage.errors import StorageError
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartition
 from ottla.storage.producers import txn_index
 from ottla.storage.producers.txn_index import AbortedTransaction
 from ottla_testing import GOLDEN
@@ -28,17 +29,17 @@ OFFSETS = st.integers(0, 2**62)
 def data(producer: int, *, sequence: int = 0) -> bytearray:
     return batch.build(
         [batch.Record(0, 1000, None, b"x")],
-        producer_id=producer,
-        producer_epoch=0,
-        base_sequence=sequence,
-        transactional=True,
+        batch.BatchFields(producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True),
     )
 
 
 def marker(producer: int, kind: int, *, epoch: int = 0) -> bytearray:
     record = batch.Record(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))
     return batch.build(
-        [record], producer_id=producer, producer_epoch=epoch, base_sequence=-1, transactional=True, control=True
+        [record],
+        batch.BatchFields(
+            producer_id=producer, producer_epoch=epoch, base_sequence=-1, transactional=True, control=True
+        ),
     )
 
 
@@ -155,12 +156,10 @@ def test_it_is_the_same_as_kafkas(folder: Path, snapshots: bool, tmp_path: Path)
         log = PartitionLog.open(
             DiskFiles(),
             copy,
-            topic="transactions",
-            partition=0,
+            TopicIdPartition("transactions", 0),
             config=LogConfig(),
             now_ms=1_900_000_000_000,
-            clean_shutdown=False,
-            recovery_point=recovery_point,
+            checkpoints=LogCheckpoints(clean_shutdown=False, recovery_point=recovery_point),
         )
         log.abandon()
         assert {path.name: path.read_bytes() for path in copy.glob("*.txnindex")} == theirs

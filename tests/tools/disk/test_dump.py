@@ -243,7 +243,9 @@ def test_positions_in_compressed_records_count_from_their_start(run: Run, tmp_pa
 
 def test_a_transaction_marker(run: Run, tmp_path: Path) -> None:
     marker = [Record(3, NOW, bytes.fromhex("00000001"), bytes.fromhex("000000000007"))]
-    data = batch.build(marker, base_offset=3, producer_id=9, producer_epoch=1, transactional=True, control=True)
+    data = batch.build(
+        marker, batch.BatchFields(producer_id=9, producer_epoch=1, transactional=True, control=True), base_offset=3
+    )
     code, out, _ = run(segment_of(tmp_path, data))  # its record is shown unasked
     assert (code, out) == (0, run("--records", segment_of(tmp_path, data))[1])
     assert out.endswith(

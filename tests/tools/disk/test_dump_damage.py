@@ -114,7 +114,13 @@ def sample_segment(source: random.Random) -> bytes:
         key = source.choice([None, b"k", bytes.fromhex("0001 0001 67 0001 74 00000003"), bytes.fromhex("00000001")])
         value = source.choice([None, b"v" * 50, bytes.fromhex("0003"), b"\x01\x04\x00\x02\x02t\x02a\x00\x00"])
         records = [Record(n, NOW, key, value, (Header("h", b"1"),)) for n in range(source.randint(1, 3))]
-        parts.append(bytes(batch.build(records, codec=source.choice([0, 1, 2, 3, 4]), control=source.random() < 0.2)))
+        parts.append(
+            bytes(
+                batch.build(
+                    records, batch.BatchFields(control=source.random() < 0.2), codec=source.choice([0, 1, 2, 3, 4])
+                )
+            )
+        )
     return b"".join(parts)
 
 

@@ -75,7 +75,7 @@ def test_control_records_of_the_quorum(name: str, version: int, run: Run, tmp_pa
     value = random_value(schema.struct_of(OWN[name], version), random.Random(f"{name} {version}"))
     value.version = version
     record = Record(0, NOW, struct.pack(">hh", 0, CONTROLS[name]), build(value, version))
-    path = segment_of(tmp_path, batch.build([record], control=True), topic="__cluster_metadata")
+    path = segment_of(tmp_path, batch.build([record], batch.BatchFields(control=True)), topic="__cluster_metadata")
     code, out, err = run("--records", path)
     assert (code, err) == (0, "")
     assert f"bytes, {name} v{version}\n" in out and f"  version: {version}\n" in out
@@ -85,7 +85,10 @@ def test_the_leader_of_an_epoch_line_by_line(run: Run, tmp_path: Path) -> None:
     """As Kafka 3.9 writes it: version 0, leader 1, one voter, which granted its vote."""
     value = bytes.fromhex("0000 00000001 02 00000001 00 02 00000001 00 00")
     record = Record(0, NOW, bytes.fromhex("00000002"), value)
-    _, out, _ = run("--records", segment_of(tmp_path, batch.build([record], control=True), topic="__cluster_metadata"))
+    _, out, _ = run(
+        "--records",
+        segment_of(tmp_path, batch.build([record], batch.BatchFields(control=True)), topic="__cluster_metadata"),
+    )
     lines = [line[8:].strip() for line in out.splitlines()]
     assert lines[lines.index("key: 4 bytes, control record: leader change") :] == [
         "key: 4 bytes, control record: leader change",

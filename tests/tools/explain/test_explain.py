@@ -317,7 +317,11 @@ def test_messages_of_old_formats_have_no_producer(run: Run, log: Log) -> None:
 def test_times_that_are_none_are_shown_as_they_are(run: Run, log: Log) -> None:
     for time_ms in (-1, 2**62, NOW):
         record = Record(log.offset, time_ms, None, b"v")
-        data = batch.build([record], base_offset=log.offset, producer_id=time_ms % 7, producer_epoch=0, base_sequence=0)
+        data = batch.build(
+            [record],
+            batch.BatchFields(producer_id=time_ms % 7, producer_epoch=0, base_sequence=0),
+            base_offset=log.offset,
+        )
         log.raw(data, 1)
     _, out, _ = run(*asked(log))
     assert str(2**62) in out and "2023-11-14 22:13:20.000" in out and "Traceback" not in out
@@ -343,7 +347,7 @@ def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
     code, _, err = run(*asked(log))
     assert code == 1 and "offset 3 stands behind offset 4" in err
     log.path.write_bytes(b"")
-    log.raw(batch.build([], base_offset=5, last_offset_delta=-2, max_timestamp=NOW), 0)
+    log.raw(batch.build([], batch.BatchFields(last_offset_delta=-2, max_timestamp=NOW), base_offset=5), 0)
     code, _, err = run(*asked(log))
     assert code == 1 and "offset 5 ends at offset 3" in err
 
@@ -396,7 +400,9 @@ async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tm
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
-    one = batch.build([Record(0, NOW, None, bytes(1024))], producer_id=7, producer_epoch=0, base_sequence=0)
+    one = batch.build(
+        [Record(0, NOW, None, bytes(1024))], batch.BatchFields(producer_id=7, producer_epoch=0, base_sequence=0)
+    )
 
     def peak(batches: int) -> int:
         with log.path.open("wb") as file:

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.replica.producer_log import find
-from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.tools.explain.command import explain
 from ottla.tools.explain.transactions import SeenFiles
 from ottla_testing import GOLDEN
 from ottla_testing.broker.producer_logs import NOW, CoordinatorLog, Log, Run, report, runner
+from ottla_testing.protocol.batches import batch_of
 
 DIRECTORIES = GOLDEN / "directories"
 
@@ -117,7 +117,7 @@ def test_memory_does_not_grow_with_the_transactions(log: Log, scaled: Callable[[
     def peak(transactions: int) -> int:
         log.path.write_bytes(b"")
         producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-        log.raw(batch.build([Record(0, NOW, None, bytes(2048))], transactional=True, **producer), 1)
+        log.raw(batch_of([Record(0, NOW, None, bytes(2048))], transactional=True, **producer), 1)
         log.marker(7, 0)
         pair = bytearray(log.path.read_bytes())
         second = struct.unpack_from(">i", pair, 8)[0] + 12

@@ -130,7 +130,7 @@ def test_batches_are_hopped_in_step_or_alone(counts: list[int], together: int) -
     data, expected = b"", []
     for index, count in enumerate(counts):
         records = [Record(1000 * index + number, NOW, None, bytes(number * 3)) for number in range(count)]
-        data += bytes(batch.build(records, base_offset=1000 * index, last_offset_delta=999))
+        data += bytes(batch.build(records, batch.BatchFields(last_offset_delta=999), base_offset=1000 * index))
         expected += records
     before = batches.TOGETHER
     batches.TOGETHER = together
@@ -228,14 +228,18 @@ def test_log_append_time_in_v1_and_no_time_in_v0() -> None:
 
 
 def test_control_records_are_left_out_unless_asked_for() -> None:
-    marker = bytes(batch.build([Record(3, NOW, b"\0\0\0\1", b"")], base_offset=3, control=True, transactional=True))
+    marker = bytes(
+        batch.build(
+            [Record(3, NOW, b"\0\0\0\1", b"")], batch.BatchFields(control=True, transactional=True), base_offset=3
+        )
+    )
     data = entries(some_records(1, 2), 2, 0) + marker
     assert column(data, "control") == [False]
     assert column(data, "control", control=True) == [False, True]
 
 
 def test_an_empty_batch_of_a_compacted_log() -> None:
-    empty = bytes(batch.build([], base_offset=10, last_offset_delta=4))
+    empty = bytes(batch.build([], batch.BatchFields(last_offset_delta=4), base_offset=10))
     assert list(decode(empty)) == []
     records = some_records(5, 3, first=20)
     assert in_columns(empty + entries(records, 2, 1) + empty) == records

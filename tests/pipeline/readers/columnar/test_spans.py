@@ -48,7 +48,7 @@ def test_the_records_fill_the_payload(magic: int, codec: int) -> None:
 
 
 def test_entries_without_records_are_given() -> None:
-    empty = bytes(batch.build([], base_offset=5, last_offset_delta=3))
+    empty = bytes(batch.build([], batch.BatchFields(last_offset_delta=3), base_offset=5))
     full = bytes(batch.build([Record(9, NOW, None, b"v")], base_offset=9))
     (rows,) = spans(empty + full + empty)
     assert rows.counts.tolist() == [0, 1, 0]

@@ -18,7 +18,8 @@ from ottla.pipeline.readers.files import FileBackend, FilePiece, catalog
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla_testing.pipeline.logs_samples import KEY, Folder, as_records, rows, wanted, write, written
 
 NOW = 1_700_000_000_000
@@ -161,7 +162,12 @@ def test_a_log_is_read_while_it_is_written_rolled_and_deleted(tmp_path: Path) ->
     config = LogConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1, retention_bytes=20_000)
     files, path = DiskFiles(), str(tmp_path / "orders-3")
     log = PartitionLog.open(
-        files, path, topic="orders", partition=3, topic_id=bytes(16), config=config, now_ms=NOW, clean_shutdown=True
+        files,
+        path,
+        TopicIdPartition("orders", 3, bytes(16)),
+        config=config,
+        now_ms=NOW,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     stop = threading.Event()
 

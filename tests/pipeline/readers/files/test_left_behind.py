@@ -25,7 +25,10 @@ def data_of(producer_id: int, sequence: int = 0, time_ms: int = NOW) -> bytearra
     records = [Record(0, time_ms, None, b"v")]
     if producer_id < 0:
         return batch.build(records)
-    return batch.build(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    return batch.build(
+        records,
+        batch.BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True),
+    )
 
 
 @given(data=st.data(), times=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=1, max_size=2))

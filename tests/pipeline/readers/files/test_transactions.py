@@ -80,7 +80,10 @@ def test_a_range_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
     log = opened(folder)
     plain = [Record(0, NOW, None, b"plain")]
     log.append(batch.build(plain), now_ms=NOW)
-    log.append(batch.build(plain, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True), now_ms=NOW)
+    log.append(
+        batch.build(plain, batch.BatchFields(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)),
+        now_ms=NOW,
+    )
     log.append(batch.build(plain), now_ms=NOW)
     assert FileBackend([str(folder)]).latest([KEY], committed=True) == {KEY: 1}
     assert committed(folder, 0, 3) == [0]
@@ -113,7 +116,8 @@ def test_a_closed_log_without_snapshots_and_indexes_is_one_without_transactions(
     folder = tmp_path / "orders-0"
     folder.mkdir()
     data = batch.build(
-        [Record(0, NOW, None, b"v")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+        [Record(0, NOW, None, b"v")],
+        batch.BatchFields(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
     )
     (folder / f"{0:020d}.log").write_bytes(data)
     assert FileBackend([str(tmp_path)]).latest([KEY], committed=True) == {KEY: 0}

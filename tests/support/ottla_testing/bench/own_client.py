@@ -121,7 +121,9 @@ def _requests(topic: str, count: int, records: int, size: int, producer_id: int)
         return raw.numbered(plain, count)
     frames = []
     for number in range(count):
-        data = batch.build(made, producer_id=producer_id, producer_epoch=0, base_sequence=number * records)
+        data = batch.build(
+            made, batch.BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=number * records)
+        )
         frames.append(raw.frame(raw.produce_request(topic, bytes(data)), number))
     return b"".join(frames)
 

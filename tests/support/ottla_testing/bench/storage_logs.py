@@ -21,7 +21,8 @@ from pathlib import Path
 from ottla.protocol.records import batch
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla_testing.bench.raw import BenchError
 
 HERE = Path(__file__).resolve().parent
@@ -81,7 +82,12 @@ def written_and_read(folders: Folders, label: str, size_bytes: int) -> Figures:
 
 def _log_rates(folder: Path, data: bytes, count: int) -> tuple[float, float]:
     log = PartitionLog.open(
-        DiskFiles(), folder, topic="bench", partition=0, config=LogConfig(), now_ms=FIRST_MS, clean_shutdown=True
+        DiskFiles(),
+        folder,
+        TopicIdPartition("bench", 0),
+        config=LogConfig(),
+        now_ms=FIRST_MS,
+        checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     # As from a socket: each is a buffer of its own, which the log may patch; they are made outside of the time.
     buffers = [bytearray(data) for _ in range(count)]

@@ -22,7 +22,8 @@ from pathlib import Path
 from ottla.protocol.records import batch
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 
 FIRST_MS = 1_700_000_000_000
 COMPACTED_SEGMENT_BYTES = 64 << 20
@@ -41,11 +42,10 @@ def opened(folder: str, clean_shutdown: bool, segment_bytes: int = 1 << 30) -> P
     return PartitionLog.open(
         DiskFiles(),
         folder,
-        topic="bench",
-        partition=0,
+        TopicIdPartition("bench", 0),
         config=LogConfig(segment_bytes=segment_bytes),
         now_ms=FIRST_MS,
-        clean_shutdown=clean_shutdown,
+        checkpoints=LogCheckpoints(clean_shutdown=clean_shutdown),
     )
 
 

@@ -77,7 +77,7 @@ def metadata_batch(base_offset: int, *values: bytes, control: bool = False) -> b
     """A batch of metadata records as a KRaft quorum writes it; a control batch has its own, which nobody looks at."""
     key = b"\0\0\0\2" if control else None
     entries = [batch.Record(base_offset + n, NOW_MS, key, value, ()) for n, value in enumerate(values)]
-    return bytes(batch.build(entries, base_offset=base_offset, leader_epoch=3, control=control))
+    return bytes(batch.build(entries, batch.BatchFields(control=control), base_offset=base_offset, leader_epoch=3))
 
 
 def write_file(files: Files, path: str, data: bytes) -> None:

@@ -19,7 +19,7 @@ from unittest import mock
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.groups.state import GroupState
+from ottla.broker.groups.state import GroupState, JoinRequest
 from ottla.broker.metadata.topics import Topic
 from ottla.broker.metrics import client_ledger
 from ottla.broker.network import router
@@ -29,6 +29,7 @@ from ottla.protocol.records import batch
 from ottla.storage.errors import ProducerRefused
 from ottla.storage.io.memory import MemoryFiles
 from ottla_testing.broker.harness import options
+from ottla_testing.protocol.batches import batch_of
 
 T0 = 1_700_000_000_000  # the timestamp of the harness's records
 MINUTE_MS = 60_000
@@ -176,7 +177,7 @@ class World:
         if producer_id >= 0:
             fields["base_sequence"] = self._sequences.get(key, 0)
         try:
-            partition.append(batch.build(records, **fields), self.clock.now_ms(), 13)
+            partition.append(batch_of(records, **fields), self.clock.now_ms(), 13)
         except ProducerRefused:  # it was forgotten
             self._sequences.pop(key, None)
             self.done.add("refused")
@@ -249,16 +250,16 @@ class World:
         groups = self.state.groups
         reply = await groups.join(
             group,
-            member_id=member_id,
-            instance_id=None,
-            client_id="c",
-            client_host="/h",
-            session_timeout_ms=30_000,
-            rebalance_timeout_ms=40_000,
-            protocol_type="consumer",
-            protocols=[("range", b"\0\0\0\0\0\1\0\5short\xff\xff\xff\xff")],
-            requires_member_id=False,
-            may_skip_assignment=False,
+            JoinRequest(
+                member_id=member_id,
+                instance_id=None,
+                client_id="c",
+                client_host="/h",
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=40_000,
+                protocol_type="consumer",
+                protocols=(("range", b"\0\0\0\0\0\1\0\5short\xff\xff\xff\xff"),),
+            ),
         )
         if reply.error is not ErrorCode.NONE:
             return

@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.errors import Refused
-from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.coordinator import MarkerWriter, TransactionCoordinator
 from ottla.broker.transactions.records import decode
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Answer, Partition, Transaction, WriteMarkers
@@ -88,16 +88,18 @@ class World:
     def make(self) -> TransactionCoordinator:
         made = TransactionCoordinator(
             append=self.disk.append,
-            write_marker=self.disk.write_marker,
+            markers=MarkerWriter(self.disk.write_marker, self._ended),
             allocate=self._allocate,
             offsets_partition=lambda group_id: ("__consumer_offsets", len(group_id)),
             partitions=self.partitions,
             clock=self.clock,
             settings=self.settings,
-            marked=lambda partition, markers: self.ended.append((partition, markers.producer_id, markers.committed)),
         )
         made.start()
         return made
+
+    def _ended(self, partition: Partition, markers: WriteMarkers) -> None:
+        self.ended.append((partition, markers.producer_id, markers.committed))
 
     def _allocate(self, now_ms: int) -> int:
         assert now_ms == self.clock.now_ms()

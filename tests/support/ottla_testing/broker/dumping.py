@@ -66,11 +66,8 @@ def segment_of(folder: Path, *entries: bytes | bytearray, topic: str = "orders")
 def transactional() -> bytearray:
     return batch.build(
         RECORDS,
+        batch.BatchFields(producer_id=9, producer_epoch=1, base_sequence=5, transactional=True),
         base_offset=7,
-        producer_id=9,
-        producer_epoch=1,
-        base_sequence=5,
-        transactional=True,
         leader_epoch=4,
     )
 

@@ -36,6 +36,7 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.schema import spec
 from ottla.storage.io.files import Files
 from ottla_testing.patience import PATIENCE_S
+from ottla_testing.protocol.batches import batch_of
 
 COMMAND = [sys.executable, "-m", "ottla.tools", "serve"]
 
@@ -291,7 +292,7 @@ def ping() -> Any:
 
 def records(*values: bytes, timestamp: int = 1_700_000_000_000, key: bytes | None = None, **fields: Any) -> bytearray:
     """A batch as a producer sends it."""
-    return batch.build([batch.Record(n, timestamp, key, value, ()) for n, value in enumerate(values)], **fields)
+    return batch_of([batch.Record(n, timestamp, key, value, ()) for n, value in enumerate(values)], **fields)
 
 
 def produce(

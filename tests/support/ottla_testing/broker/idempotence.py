@@ -49,7 +49,9 @@ def numbered(
     if time_ms is not None or count == 1:
         return bytes(data)
     rows = [row._replace(timestamp=first + n) for n, row in enumerate(batch.records(data))]
-    return bytes(batch.build(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+    return bytes(
+        batch.build(rows, batch.BatchFields(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+    )
 
 
 class Writer:

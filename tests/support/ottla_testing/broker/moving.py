@@ -39,7 +39,7 @@ async def running(
 def numbered(sequence: int, *found: bytes, producer_id: int = 7, epoch: int = 0) -> bytearray:
     """A batch of an idempotent producer."""
     made = [batch.Record(index, 1000 + index, None, value, ()) for index, value in enumerate(found)]
-    return batch.build(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return batch.build(made, batch.BatchFields(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
 
 
 async def sent(broker: Broker, first: int, count: int, topic: str = "t") -> None:

@@ -26,6 +26,7 @@ from ottla_testing.broker.administering_broker import AUTHORIZER
 from ottla_testing.broker.harness import Client, produce
 from ottla_testing.broker.transacting import Owner
 from ottla_testing.patience import PATIENCE_S
+from ottla_testing.protocol.batches import batch_of
 
 START_MS = 1_700_000_000_000
 VOID = {"br", "img", "input", "link", "meta", "hr"}
@@ -272,10 +273,7 @@ class Visitor:
 def sent(*values: bytes | None, at_ms: int = START_MS, key: bytes | None = None, headers: object = (), **more: object):
     """A batch whose records are a second apart."""
     given = tuple(headers)  # type: ignore[arg-type]
-    return batch.build(
-        [batch.Record(n, at_ms + 1000 * n, key, value, given) for n, value in enumerate(values)],
-        **more,  # type: ignore[arg-type]
-    )
+    return batch_of([batch.Record(n, at_ms + 1000 * n, key, value, given) for n, value in enumerate(values)], **more)
 
 
 async def _join(client: Client, group: str, topic: str) -> None:

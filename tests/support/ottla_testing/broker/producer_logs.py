@@ -14,6 +14,7 @@ from ottla.broker.transactions.records import transaction_record
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla_testing.protocol.batches import batch_of
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20
 STARTED = NOW + 500
@@ -42,7 +43,7 @@ class Log:
         self.time_ms += 1000
         records = [Record(self.offset + n, self.time_ms + n, None, b"v") for n in range(count)]
         producer = {"producer_id": pid, "producer_epoch": epoch, "base_sequence": sequence}
-        self.raw(batch.build(records, base_offset=self.offset, **producer, **fields), count)
+        self.raw(batch_of(records, base_offset=self.offset, **producer, **fields), count)
 
     def plain(self, count: int) -> None:
         """A batch without a producer."""
@@ -53,11 +54,8 @@ class Log:
         key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, coordinator_epoch)
         data = batch.build(
             [Record(self.offset, self.time_ms, key, value)],
+            batch.BatchFields(producer_id=pid, producer_epoch=epoch, control=True, transactional=True),
             base_offset=self.offset,
-            producer_id=pid,
-            producer_epoch=epoch,
-            control=True,
-            transactional=True,
         )
         self.raw(data, 1)
 

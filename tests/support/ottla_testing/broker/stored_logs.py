@@ -55,7 +55,11 @@ def marker(offset: int, *, commit: bool = True) -> bytes:
     """A control batch: the end of a transaction."""
     record = Record(offset, T0, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 7))
     return bytes(
-        batch.build([record], base_offset=offset, control=True, transactional=True, producer_id=9, producer_epoch=0)
+        batch.build(
+            [record],
+            batch.BatchFields(control=True, transactional=True, producer_id=9, producer_epoch=0),
+            base_offset=offset,
+        )
     )
 
 

@@ -171,10 +171,9 @@ class Client:
             self.tried += [(index, value) for value in values]
             data = batch.build(
                 [batch.Record(n, NOW_MS, None, value) for n, value in enumerate(values)],
-                producer_id=self.owner[0],
-                producer_epoch=self.owner[1],
-                base_sequence=sequence,
-                transactional=True,
+                batch.BatchFields(
+                    producer_id=self.owner[0], producer_epoch=self.owner[1], base_sequence=sequence, transactional=True
+                ),
             )
             await self.sent(index, data)
             self.sequences[*self.owner, index] = sequence + len(values)
@@ -499,10 +498,7 @@ def check_going_on(state: BrokerState, world: World) -> None:
     for index in range(PARTITIONS):
         data = batch.build(
             [batch.Record(0, NOW_MS, None, value)],
-            producer_id=owner[0],
-            producer_epoch=owner[1],
-            base_sequence=0,
-            transactional=True,
+            batch.BatchFields(producer_id=owner[0], producer_epoch=owner[1], base_sequence=0, transactional=True),
         )
         state.topics.partition("t", index).append(data, NOW_MS, 9)
     answer = state.transactions.end(name, *owner, committed=True, client_version=2)

@@ -35,7 +35,8 @@ from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.schema import spec
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRange
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogOwner, PartitionLog, TopicIdPartition
 from ottla.storage.producers.producer_state import ProducerRules
 from ottla_testing.client.model_history import Appended, Cut, Event, FinalLog, Note, Started
 from ottla_testing.storage.simulated_files import SimulatedFiles
@@ -157,14 +158,13 @@ class SimulatedBroker:
         return PartitionLog.open(
             self.files,
             f"/data/{TOPIC}-{number}",
-            topic=TOPIC,
-            partition=number,
+            TopicIdPartition(TOPIC, number),
             config=self.config,
             now_ms=self.now_ms(),
-            clean_shutdown=clean,
-            recovery_point=self.recovery_points[number],
-            log_start_offset=self.starts[number],
-            pick=lambda bound: 0,
+            checkpoints=LogCheckpoints(
+                clean_shutdown=clean, recovery_point=self.recovery_points[number], log_start_offset=self.starts[number]
+            ),
+            owner=LogOwner(pick=lambda bound: 0),
         )
 
     def stop(self, *, clean: bool) -> None:

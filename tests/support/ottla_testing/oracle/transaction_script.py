@@ -238,10 +238,9 @@ class Stage:
         name = self.name if name == OWN else name
         made = batch.build(
             [batch.Record(0, 1_700_000_000_000, None, value, ())],
-            producer_id=pid,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            transactional=transactional,
+            batch.BatchFields(
+                producer_id=pid, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+            ),
         )
         data = [{"name": self.topic, "partition_data": [{"index": partition, "records": bytes(made)}]}]
         found = self.ask("Produce", version, transactional_id=name, acks=acks, timeout_ms=10_000, topic_data=data)

@@ -17,7 +17,6 @@ from crc32c import crc32c
 
 from ottla.pipeline.jobs.audit.report import AuditReport
 from ottla.pipeline.jobs.audit.steps import Audit
-from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.storage import inspect
 from ottla.storage.check.directory import Verification
@@ -28,6 +27,7 @@ from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.producers import snapshot, txn_index
+from ottla_testing.protocol.batches import batch_of
 
 NOW_MS = 1_800_000_000_000
 CONFIG = LogConfig(segment_bytes=2500, index_interval_bytes=150)
@@ -68,7 +68,7 @@ class Story:
     def put(self, records: Sequence[Record], *, producer: int, epoch: int, sequence: int, **more: Any) -> None:
         identity = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
         more = {"leader_epoch": self.leader_epoch, **more}
-        self.batches.append(bytes(batch.build(records, base_offset=self.offset, **identity, **more)))
+        self.batches.append(bytes(batch_of(records, base_offset=self.offset, **identity, **more)))
         self.offset += len(records)
 
     def produce(

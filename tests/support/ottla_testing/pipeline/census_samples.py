@@ -11,6 +11,7 @@ from ottla.pipeline.jobs.census.plan import SegmentPiece
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, Record
 from ottla_testing.pipeline.columnar_samples import FORMATS, NOW, entries, some_records
+from ottla_testing.protocol.batches import batch_of
 
 
 def plain_facts(data: bytes) -> Facts:
@@ -73,7 +74,7 @@ def marker(kind: int, offset: int, producer_id: int) -> bytes:
     """A control batch: 0 abort, 1 commit, 2 a change of the leader."""
     record = Record(offset, NOW, kind.to_bytes(4, "big"), bytes(6))
     options = {"producer_id": producer_id, "producer_epoch": 0, "transactional": kind < 2}
-    return bytes(batch.build([record], base_offset=offset, control=True, **options))
+    return bytes(batch_of([record], base_offset=offset, control=True, **options))
 
 
 def a_log(seed: int, count: int = 40) -> list[bytes]:
@@ -98,7 +99,7 @@ def a_log(seed: int, count: int = 40) -> list[bytes]:
             options["transactional"] = index % 2 == 0
         if magic == 2 and index % 8 == 5:  # as the cleaner leaves it
             options["last_offset_delta"] = records[-1].offset - offset + 3
-            made.append(bytes(batch.build(records[:-1], base_offset=offset, codec=codec, **options)))
+            made.append(bytes(batch_of(records[:-1], base_offset=offset, codec=codec, **options)))
             offset += options["last_offset_delta"] + 1
             continue
         made.append(entries(records, magic, codec, **options))

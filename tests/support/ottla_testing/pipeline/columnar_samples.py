@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ottla.pipeline.readers.columnar import ALL_COLUMNS, EncodeOptions, Options, batches, decode, encode
-from ottla.protocol.records import batch, formats, legacy
+from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
+from ottla_testing.protocol.batches import batch_of
 
 NOW = 1_700_000_000_000
 FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in range(5 if magic == 2 else 4)]
@@ -49,7 +50,7 @@ def some_records(count: int, seed: int, first: int = 0, headers: bool = True) ->
 def entries(records: Sequence[Record], magic: int, codec: int, **options: Any) -> bytes:
     """These records as one entry, or as plain messages, by the plain encoders."""
     if magic == 2:
-        return bytes(batch.build(records, base_offset=records[0].offset, codec=codec, **options))
+        return bytes(batch_of(records, base_offset=records[0].offset, codec=codec, **options))
     return bytes(legacy.build(records, magic=magic, codec=codec, **options))
 
 

@@ -120,7 +120,9 @@ class RandomLog:
             producer, self.offset = pick.randrange(10, 13), self.offset + 2
             self.producers[producer] = (0, self.offset - 1)
             return batch.build(
-                [], base_offset=first, producer_id=producer, producer_epoch=0, base_sequence=first, last_offset_delta=1
+                [],
+                batch.BatchFields(producer_id=producer, producer_epoch=0, base_sequence=first, last_offset_delta=1),
+                base_offset=first,
             )
         if kind < 0.7:
             self.offset += 1

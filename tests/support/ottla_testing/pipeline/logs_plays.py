@@ -11,7 +11,8 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
-from ottla.storage.partition_log import PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import PartitionLog, TopicIdPartition
 from ottla.storage.producers import txn_index
 from ottla_testing.pipeline.logs_samples import rows, wanted
 
@@ -22,9 +23,13 @@ CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150, retention_ms=-1
 
 def opened(folder: Path, *, clean: bool = True) -> PartitionLog:
     return PartitionLog.open(
-        DiskFiles(), str(folder), topic="orders", partition=0, topic_id=bytes(16), config=CONFIG, now_ms=NOW,
-        clean_shutdown=clean,
-    )  # fmt: skip
+        DiskFiles(),
+        str(folder),
+        TopicIdPartition("orders", 0, bytes(16)),
+        config=CONFIG,
+        now_ms=NOW,
+        checkpoints=LogCheckpoints(clean_shutdown=clean),
+    )
 
 
 class Play:
@@ -48,7 +53,10 @@ class Play:
             else:
                 first = self.sequences[producer_id]
                 built = batch.build(
-                    records, producer_id=producer_id, producer_epoch=0, base_sequence=first, transactional=True
+                    records,
+                    batch.BatchFields(
+                        producer_id=producer_id, producer_epoch=0, base_sequence=first, transactional=True
+                    ),
                 )
                 self.log.append(built, now_ms=NOW)
                 self.sequences[producer_id] += count

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 from aiokafka.record._crecords import MemoryRecords
 
-from ottla.protocol.records import batch, legacy
+from ottla.protocol.records import legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.validate import Rules
 from ottla.storage.config import LogConfig
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla_testing.protocol.batches import batch_of
 
 NOW_MS = 1_700_000_000_000
 STEP_MS = 1000
@@ -85,7 +86,7 @@ def write_directory(root: Path) -> None:
 def entry(records: list[Record], magic: int, codec: int, **options: Any) -> bytes:
     """What a producer sends."""
     if magic == 2:
-        return bytes(batch.build([r._replace(offset=i) for i, r in enumerate(records)], codec=codec, **options))
+        return bytes(batch_of([r._replace(offset=i) for i, r in enumerate(records)], codec=codec, **options))
     return bytes(legacy.build([r._replace(offset=i) for i, r in enumerate(records)], magic=magic, codec=codec))
 
 

@@ -154,11 +154,8 @@ def transactional(offset: int, producer_id: int) -> bytes:
     return bytes(
         batch.build(
             [record],
+            batch.BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True),
             base_offset=offset,
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=0,
-            transactional=True,
         )
     )
 
@@ -168,7 +165,9 @@ def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
     record = batch.Record(offset, NOW_MS + offset, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 0))
     return bytes(
         batch.build(
-            [record], base_offset=offset, producer_id=producer_id, producer_epoch=0, transactional=True, control=True
+            [record],
+            batch.BatchFields(producer_id=producer_id, producer_epoch=0, transactional=True, control=True),
+            base_offset=offset,
         )
     )
 

@@ -12,7 +12,9 @@ from typing import Any
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage.io.files import Files
-from ottla.storage.partition_log import LogConfig, PartitionLog
+from ottla.storage.log.recovery import LogCheckpoints
+from ottla.storage.partition_log import LogConfig, LogOwner, PartitionLog, TopicIdPartition
+from ottla_testing.protocol.batches import batch_of
 
 GZIP = 1
 TOPIC_ID = bytes(range(16))
@@ -22,7 +24,7 @@ FOLDER = "/data/orders-0"
 def make(*values: bytes, timestamp: int = 1000, step: int = 0, codec: int = 0, **fields: Any) -> bytearray:
     """A batch as a producer sends it: one record for each value, `step` ms apart."""
     records = [batch.Record(n, timestamp + n * step, None, value) for n, value in enumerate(values)]
-    return batch.build(records, codec=codec, **fields)
+    return batch_of(records, codec=codec, **fields)
 
 
 def sequenced(
@@ -68,21 +70,21 @@ def open_log(
     folder: str | os.PathLike[str] = FOLDER,
     *,
     config: LogConfig | None = None,
-    clean: bool = True,
     now_ms: int = 0,
-    **more: Any,
+    clean: bool = True,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    **owner: Any,
 ) -> PartitionLog:
+    """Opens the partition orders-0; `owner` are fields of LogOwner."""
     return PartitionLog.open(
         files,
         folder,
-        topic="orders",
-        partition=0,
-        topic_id=TOPIC_ID,
+        TopicIdPartition("orders", 0, TOPIC_ID),
         config=config or LogConfig(),
         now_ms=now_ms,
-        clean_shutdown=clean,
-        pick=lambda bound: bound - 1,
-        **more,
+        checkpoints=LogCheckpoints(clean, recovery_point, log_start_offset),
+        owner=LogOwner(**{"pick": lambda bound: bound - 1, **owner}),
     )
 
 

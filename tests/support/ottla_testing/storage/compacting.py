@@ -12,6 +12,7 @@ from ottla.storage.compaction.compaction import Clean, Cleaned, Group, SegmentFa
 from ottla.storage.compaction.swap import swap_in
 from ottla.storage.io.files import Files
 from ottla.storage.segments.segment import file_name
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.batches import FOLDER
 from ottla_testing.storage.old_messages import message, wrapper
 from ottla_testing.storage.simulated_files import SimulatedFiles
@@ -31,7 +32,7 @@ class Laid(NamedTuple):
 def data(first: int, *pairs: tuple[bytes | None, bytes | None], time: int = 1000, **more: object) -> bytearray:
     """A v2 batch of (key, value) from an offset on."""
     records = [Record(first + number, time + number, key, value) for number, (key, value) in enumerate(pairs)]
-    return batch.build(records, base_offset=first, **more)  # type: ignore[arg-type]
+    return batch_of(records, base_offset=first, **more)  # type: ignore[arg-type]
 
 
 def marker(
@@ -47,9 +48,11 @@ def marker(
     """The control batch that ends a transaction, or one of another kind."""
     key, value = struct.pack(">hh", 0, int(commit) if kind is None else kind), struct.pack(">hi", 0, 7)
     return batch.build(
-        [Record(offset, time, key, value)], base_offset=offset, producer_id=producer, producer_epoch=epoch,
-        transactional=True, control=True, leader_epoch=leader_epoch,
-    )  # fmt: skip
+        [Record(offset, time, key, value)],
+        batch.BatchFields(producer_id=producer, producer_epoch=epoch, transactional=True, control=True),
+        base_offset=offset,
+        leader_epoch=leader_epoch,
+    )
 
 
 def old(magic: int, codec: int, first: int, *pairs: tuple[bytes | None, bytes | None], time: int = 1000) -> bytes:

@@ -23,6 +23,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import Appended, PartitionLog
 from ottla.storage.producers.producer_state import ProducerRules
+from ottla_testing.protocol.batches import batch_of
 from ottla_testing.storage.crash_transactions import ABORT, COMMIT, OFFSETS, commit_of_offsets, next_of, states
 from ottla_testing.storage.crash_transactions import DATA as IN_TRANSACTION
 from ottla_testing.storage.old_messages import message, wrapper
@@ -257,7 +258,7 @@ class World:
 
     def built(self, rows: list[Row], codec: int = 0, **producer: Any) -> bytes:
         records = [batch.Record(n, row.timestamp, row.key, row.value) for n, row in enumerate(rows)]
-        return bytes(batch.build(records, codec=codec, **producer))
+        return bytes(batch_of(records, codec=codec, **producer))
 
     def produce(self, size: int = 30, most: int = 4) -> None:
         if (found := self.any_log()) is not None:

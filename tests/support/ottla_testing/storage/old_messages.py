@@ -76,7 +76,11 @@ def piece(
     if magic == 2:
         records = [batch.Record(offset, timestamp, key, value) for offset, key, value, timestamp in seen]
         made = batch.build(
-            records, base_offset=first, codec=codec, log_append_time=append_time is not None, leader_epoch=0
+            records,
+            batch.BatchFields(log_append_time=append_time is not None),
+            base_offset=first,
+            codec=codec,
+            leader_epoch=0,
         )
         return Piece(bytes(made), seen)
     if codec:
