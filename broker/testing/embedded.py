@@ -95,14 +95,10 @@ def embedded_options(
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     brokers: int | None,
     listeners: str | Sequence[str] | None,
-    control: str | None = None,
-    control_write: bool = False,
-    record: str | os.PathLike[str] | None = None,
-    node_ids: Sequence[int] | None = None,
-    schemas: Mapping[str, str | os.PathLike[str]] | None = None,
+    node_ids: Sequence[int] | None,
 ) -> ServeOptions:
-    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
-    one line each."""
+    """The options of an embedded broker without a control plane. Raises UnknownRelease and ConfigError, which are
+    ValueErrors, and TypeError, of one line each."""
     permissions.told()
     played = profile(checked_text("release", release or NEWEST))
     texts = config_texts({} if configs is None else configs)
@@ -126,16 +122,20 @@ def embedded_options(
     elif "log.dirs" not in texts and "log.dir" not in texts:
         folders = [MEMORY_DIR]
     texts |= flags_to_configs(addresses, [], folders)
-    options = serve_options(
+    return serve_options(
         Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers, node_ids=node_ids
     )
-    if record is not None:
-        options = replace(options, record=RecordOptions(os.fspath(record)))
+
+
+def with_control(
+    options: ServeOptions, control: str | None, write: bool, schemas: Mapping[str, str | os.PathLike[str]] | None
+) -> ServeOptions:
+    """The same with a control plane at HOST:PORT, where `control` is not None. Raises ConfigError."""
     if schemas is not None and control is None:
         raise ConfigError("schemas are for the page of a control plane: give control, too")
     if control is None:
         return options
-    options = replace(options, control=control_listener(control), control_write=control_write)
+    options = replace(options, control=control_listener(control), control_write=write)
     return replace(options, schemas=Schemas.load(schemas.items())) if schemas else options
 
 
@@ -214,7 +214,7 @@ class _Calls:
 
     _thread: BrokerThread
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the public signature, which users call by keyword
         self,
         release: str = NEWEST,
         configs: Mapping[str, Any] | None = {},
@@ -228,9 +228,10 @@ class _Calls:
         schemas: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> None:
         """Checks the arguments, and starts nothing. Raises ValueError, TypeError."""
-        options = embedded_options(
-            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids, schemas
-        )
+        options = embedded_options(release, configs, data_dir, brokers, listeners, node_ids)
+        if record is not None:
+            options = replace(options, record=RecordOptions(os.fspath(record)))
+        options = with_control(options, control, control_write, schemas)
         self._attach(BrokerThread(options, in_memory=data_dir is None), release)
 
     def _attach(self, thread: BrokerThread, release: str) -> None:
