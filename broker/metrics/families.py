@@ -112,7 +112,7 @@ FAMILIES = (
     Family("ottla_fault_fired", COUNTER, ("fault", "action"), "How often a fault that is in force fired."),
     Family("ottla_recording", GAUGE, (), "1 while requests are recorded."),
     Family("ottla_recording_exchanges", COUNTER, (), "Requests in the newest recording."),
-    Family("ottla_recording_dropped", COUNTER, (), "Requests that it lacks: they came too fast to be written."),
+    Family("ottla_recording_dropped", COUNTER, (), "Requests that it lacks: they came too fast, or a ring lost them."),
     Family("ottla_event_loop_lag_seconds", HISTOGRAM, (), "How late the event loop came back to a timer of its own."),
     Family("ottla_build_info", GAUGE, ("version", "release", "cluster_id"), "1, for the broker that is asked."),
     Family("ottla_metrics_left_out", GAUGE, ("metric",), "Series that are not shown, as there are too many."),

@@ -66,19 +66,18 @@ class Output:
 
     def put(self, peer: Peer, data: bytes, time_ms: int) -> bool:
         """Writes the newest event of a connection, after the connection's introduction. False if no file has room."""
-        intro = b"" if peer.number in self._introduced else self.writer.introduction(peer, time_ms)
-        if self._size + len(intro) + len(data) > self._limit:
+        for is_new in (False, True):
+            intro = b"" if peer.number in self._introduced else self.writer.introduction(peer, time_ms)
+            if self._size + len(intro) + len(data) <= self._limit:
+                self._introduced.add(peer.number)
+                self._add(intro + data)
+                return True
             if not self._ring:
                 raise Full
-            if self._head_bytes + len(data) > self._limit:  # does not fit even alone: the rest of the file stays
+            if is_new or self._head_bytes + len(data) > self._limit:  # an event that is too large removes no others
                 return False
             self._turn()
-            intro = self.writer.introduction(peer, time_ms)
-            if self._size + len(intro) + len(data) > self._limit:
-                return False
-        self._introduced.add(peer.number)
-        self._add(intro + data)
-        return True
+        return False
 
     def note(self, count: dict[str, Any], time_ms: int) -> None:
         """Writes counts, which belong to no connection."""

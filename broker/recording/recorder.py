@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 QUEUE_BYTES = 64 << 20
 WRITE_BYTES = 1 << 20
-EVENT_BYTES = 250  # of memory that an event takes beside its frame, measured
+EVENT_BYTES = 280  # of memory that an event takes beside its frame, measured
 POLL_S = 0.02  # between two writes of the queue, which is lost if the process is killed
 # A pause: no more than this was queued between two polls, for so long. Decoding holds the interpreter, so it does not
 # begin in the gaps between the requests of a busy client.

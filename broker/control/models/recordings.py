@@ -36,7 +36,7 @@ class Recording(Model):
     contents: bool
     since_ms: Annotated[int | None, doc("when it began, by the broker's clock")]
     exchanges: Annotated[Count, doc("requests that ended since")]
-    dropped: Annotated[Count, doc("requests of these that came too fast to be written")]
+    dropped: Annotated[Count, doc("requests too fast or too large to be written, or removed by a ring undecoded")]
     waiting_bytes: Annotated[Count, doc("bytes still to be written, before they are decoded")]
     size_bytes: Annotated[Count, doc("the size of its files now")]
     ended: Annotated[str | None, doc("why it ended: stopped, or the error")]
