@@ -65,7 +65,7 @@ from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
 from .metrics.client_telemetry import Telemetry
 from .quotas.client_quotas import ClientQuotas
-from .releases.apis import Apis
+from .releases.served_apis import Apis
 from .replica.assignment import NO_LEADER
 from .replica.fetch_sessions import FetchSessions
 from .replica.flush import Durability

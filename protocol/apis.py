@@ -1,6 +1,6 @@
 """Every declared API by its number: its name, and the classes of its request and its answer.
 
-Imports all messages when it is first asked.
+The modules of `messages` are found by walking the package, when the table is first used: there is no list to add to.
 """
 
 from __future__ import annotations

@@ -47,6 +47,8 @@ def python_files(*folders: str) -> list[Path]:
 
 SOURCES = python_files(*PACKAGES)
 TESTS = python_files("tests")
+DESCRIBED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+MODULE_NAME = re.compile(r"(?<![\w/<{*.-])((?:\w+/)*[a-z_]\w*\.py)\b")
 
 
 def name_of(path: Path) -> str:
@@ -167,6 +169,18 @@ def test_every_path_that_the_architecture_names_exists() -> None:
     named = set(re.findall(r"`((?:\w+/)+[\w.]*)`", text))
     assert len(named) > 40 and len(text.splitlines()) <= 150
     assert not [path for path in sorted(named) if not (ROOT / path).exists()]
+
+
+def test_every_module_that_a_docstring_names_exists() -> None:
+    """A name with folders is the end of a path; the name alone may be of any module."""
+    paths = [f"/{name_of(path)}" for path in (*SOURCES, *TESTS)]
+    faults: dict[str, list[str]] = {}
+    for path in (*SOURCES, *TESTS):
+        tree = ast.parse(path.read_text())
+        nodes = [node for node in ast.walk(tree) if isinstance(node, DESCRIBED)]
+        named = {name for node in nodes for name in MODULE_NAME.findall(ast.get_docstring(node) or "")}
+        faults[name_of(path)] = [name for name in sorted(named) if not any(one.endswith(f"/{name}") for one in paths)]
+    assert not {name: found for name, found in faults.items() if found}
 
 
 def test_no_test_is_skipped() -> None:

@@ -3,7 +3,7 @@
 Owns the command line, the choice of topics, and their place in the directory: a topic is in its metadata, with the
 source's id and configs, before the first of its records is copied. Retention is left out: nothing of a copy is deleted
 until somebody says so. A later run goes on where the copies end; no broker uses the directory meanwhile. What is copied
-of a partition is `client.mirror`'s, how it is stored `storage.follower`'s.
+of a partition is `client/mirror.py`'s, how it is stored `storage/follower_log.py`'s.
 Exit code 0; 1 if a partition could not be copied; 2 for a mistake.
 """
 

@@ -23,7 +23,7 @@ from ..recording.exchange import Ending, Exchange, Produced
 
 
 class TopicNames:
-    """Topics by their ids, as `entries.Topics`: an id that no topic has any more stands for itself."""
+    """Topics by their ids, as `message_parts.Topics`: an id that no topic has any more stands for itself."""
 
     def __init__(self, names: Mapping[bytes, str]) -> None:
         self._names = names

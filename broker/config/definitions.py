@@ -81,7 +81,9 @@ UNCHECKED = (None, "non-null string", "non-empty list")  # notations that say no
 THROTTLED = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
-# Ottla's own configs; they exist in no Kafka. The last is KIP-724's, which no release shipped.
+# Ottla's own configs; they exist in no Kafka. A new one takes its text in `docs.py`, its name in `ACTED_ON` of
+# `values.py` and, where partition logs go by it, a field in `log_config.py`;
+# `tests/broker/config/test_in_force.py` lists it. The last is KIP-724's, which no release shipped.
 OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),

@@ -1,7 +1,8 @@
 """What a fault does: one value per kind, with its parameters checked. Pure: nothing here acts.
 
 `ACTIONS` is the one list of them. The parameters of a constructor are those of its JSON form:
-`delay(500, when="after")` is `{"action": "delay", "ms": 500, "when": "after"}`.
+`delay(500, when="after")` is `{"action": "delay", "ms": 500, "when": "after"}`. A new action takes its effect in
+`broker/network/fault_injection.py`, a function in `broker/testing/faults.py` and a flag in `tools/ctl/faults.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """One module per API: check, map the partitions, answer. `HANDLERS` is the one list of what is served.
 
-The router, the version gate and the table of ApiVersions come from it; its order means nothing.
+The router, the version gate and the table of ApiVersions come from it; its order means nothing. A new API takes a
+module in `protocol/messages/`, its number in `protocol/api_key.py`, a handler here and, where no release has it, its
+versions in `broker/releases/`; its line in `broker/network/unserved.py` goes. Tests take a case in
+`tests/support/ottla_testing/broker/core_cases.py` or beside it, and its rows in `authorization_*_cases.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ...protocol.internal_records.metadata_records import FeatureLevelRecord
 from ..errors import Refused
 
 if TYPE_CHECKING:
-    from ..releases.apis import Apis
+    from ..releases.served_apis import Apis
     from .log import MetadataLog
 
 TRANSACTION_VERSION = "transaction.version"

@@ -32,7 +32,7 @@ _V2_RECORD_END = 1  # a record of v2 ends with the number of its headers; the va
 
 
 class _Topics:
-    """A broker's topics as `entries.Topics`."""
+    """A broker's topics as `message_parts.Topics`."""
 
     def __init__(self, broker: BrokerState) -> None:
         self._topics = broker.topics

@@ -1,7 +1,7 @@
 """Runs the handler of one request step by step on the event loop, without a task per request.
 
 Owns `RequestRunner`, the interface between a connection and everything that runs a request: the plain handler here,
-quotas (quotas/metered_runner.py), rules of fault injection and requests with many entries (large_requests.py), which
+quotas (metered_runner.py), rules of fault injection and requests with many entries (large_requests.py), which
 wrap it.
 
 A task costs more than most handlers: it is scheduled, and its response leaves one iteration of the loop later. Most

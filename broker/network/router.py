@@ -22,7 +22,7 @@ from ...protocol.schema import Versions, spec
 from ..context import Handler, RequestContext
 from ..handlers import HANDLERS
 from ..quotas.meter import Meter
-from ..releases.apis import Apis
+from ..releases.served_apis import Apis
 from .metered_runner import MeteredRunner
 from .request_runner import HandlerRunner, RequestRunner
 from .route import Route

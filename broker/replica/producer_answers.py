@@ -1,7 +1,8 @@
 """What a broker answers to a batch of an idempotent producer, and why, in words for people.
 
-Owns the words and the choice of examples. The verdicts are `storage.producer_state`'s, by the rules of a profile, so
-that nothing is decided here that the broker decides otherwise. Pure. Sources: KIP-98, KIP-192, KIP-360, KAFKA-5494.
+Owns the words and the choice of examples. The verdicts are `storage/producers/producer_state.py`'s, by the rules of a
+profile, so that nothing is decided here that the broker decides otherwise. Pure. Sources: KIP-98, KIP-192, KIP-360,
+KAFKA-5494.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def _duplicate(asked: Asked, of: CachedBatch, more: str) -> Answer:
 
 
 def _written_before(by: Judge, known: Producer | None, asked: Asked, copy: Written | None) -> Answer:
-    """As the scan behind the remembered batches finds it; see storage's duplicates.py."""
+    """As the scan behind the remembered batches finds it; see `storage/producers/duplicate_scan.py`."""
     reach = by.rules.scan_bytes
     if copy is not None and by.log_bytes - copy.log_position <= reach and copy.batch.last_offset >= by.log_start_offset:
         return _duplicate(

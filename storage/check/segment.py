@@ -1,7 +1,7 @@
 """One segment, looked over: each entry for itself and after the one before, and both indexes against them.
 
 Owns what can be said of a segment without knowing the others. What needs these (producers, transactions, leader epochs,
-offsets between segments) is told in few words, see verify_facts.py, and judged by verify_log.py. Memory grows with the
+offsets between segments) is told in few words, see facts.py, and judged by partition.py. Memory grows with the
 number of producers, not with that of batches.
 
 One fault is one finding: an entry that is bad says nothing more, neither of what follows nor of the indexes.

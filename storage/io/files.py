@@ -254,7 +254,7 @@ def _give_away(path: str) -> None:
 
 
 class DiskFiles:
-    """The real disk. New files and folders have the permissions of modes.py."""
+    """The real disk. New files and folders have the permissions of permissions.py."""
 
     def _file_mode(self) -> int:
         return permissions.file_mode()

@@ -82,7 +82,7 @@ class DataDirectory:
         self.is_new = False
         """Whether the directory had no meta.properties: nobody has used it yet."""
         self.futures: list[tuple[TopicPartition, str]] = []
-        """Copies that were begun and are not in place, with the paths of their folders: see future.py."""
+        """Copies that were begun and are not in place, with the paths of their folders: see future_log.py."""
         self.guests: set[PartitionLog] = set()
         """Logs of such copies, which go offline with the directory."""
         self.failure: str | None = None

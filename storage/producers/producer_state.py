@@ -77,7 +77,7 @@ class ProducerRules:
     below_log_start_ms: so is one whose last offset lies below the log start, where there is no expiration_ms; without
     it the producers of a topic would become more for ever.
     scan_bytes: how far from the end of the log an exact copy is looked for, where the answer would be that a batch was
-    written before; 0 for not at all (see duplicates.py).
+    written before; 0 for not at all (see duplicate_scan.py).
     """
 
     unknown_producer: Answer = Answer.UNKNOWN

@@ -4,7 +4,7 @@ Owns the command line, the choice of what may be added, and the order in which i
 Ottla or of any Kafka, or one partition's folder, and nobody uses it; nor does a broker use the target, whose lock is
 held. Exit code 0; 1 if a topic could not be added; 2 for a mistake.
 
-Each topic is one step. Its partitions are looked through (`storage.verify`), copied into folders with names that the
+Each topic is one step. Its partitions are looked through (`storage/check/`), copied into folders with names that the
 next opening removes (`-delete`), opened there, which reads every byte of the copy, and closed; then they get their
 names, and then the topic its metadata records, in one batch. Before that batch there is no such topic: what already has
 its name is put aside by the next start, and the source is as it was. With `--move` the folders are renamed and not

@@ -1,8 +1,8 @@
 """`ottla repair`: puts right what `ottla verify` finds; says what it would do unless it is told to do it.
 
-Owns the command line, the lock, the place of the backup and the printing; what is done is `storage.repair`'s. A dry run
-is the same repair, on a file system that keeps all changes aside. Exit code 0; 1 if something cannot be mended; 2, with
-one line on stderr, for a mistake and for a directory that is in use.
+Owns the command line, the lock, the place of the backup and the printing; what is done is `storage/check/repair.py`'s.
+A dry run is the same repair, on a file system that keeps all changes aside. Exit code 0; 1 if something cannot be
+mended; 2, with one line on stderr, for a mistake and for a directory that is in use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ottla verify`: is what lies in a data directory sound? A list of what is not, with file, byte and offset.
 
-Owns the command line and the printing; what is looked at is `storage.verify`'s. It takes no lock and writes nothing, so
+Owns the command line and the printing; what is looked at is `storage/check/`'s. It takes no lock and writes nothing, so
 it works beside a running broker. Exit code 0; 1 if anything is wrong; 2 for a mistake.
 """
 

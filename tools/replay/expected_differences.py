@@ -1,7 +1,7 @@
 """Which differences of two releases were to be expected: those that the table of releases foretells.
 
-Owns what each behaviour of `releases.py` shows in answers, the versions that releases advertise, and their configs. A
-behaviour that is the same in both releases explains nothing.
+Owns what each behaviour of `releases/behaviour.py` shows in answers, the versions that releases advertise, and their
+configs. A behaviour that is the same in both releases explains nothing.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .get_telemetry_subscriptions import asker_of
 
 @handles(PushTelemetryRequest)
 async def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
-    """What becomes of them is `telemetry.py`'s."""
+    """What becomes of them is `metrics/client_telemetry.py`'s."""
     try:
         context.broker.telemetry.push(
             request.client_instance_id,

@@ -4,7 +4,7 @@ Owns the gate in front of the log: from which release and version on the coordin
 which code its refusals become for producers. Up to 3.5 nobody is asked. From 3.6 on a transaction begins in a partition
 only if the producer has added the partition to it; from Produce v12 on the broker adds it, where transaction.version 2
 is in force. Where the transaction is open in the partition already, nobody need be asked. What the log itself makes of
-a batch is `storage.guards`'.
+a batch is `storage/producers/verification_guard.py`'s.
 """
 
 from __future__ import annotations

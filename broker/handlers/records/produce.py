@@ -1,7 +1,8 @@
 """Produce v0-v13: appends message sets and record batches (KIP-32, 98, 192, 467, 516, 724, 890, 951).
 
 v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
-a release does with them is `releases.py`'s, and what batches of transactions have to pass `verification.py`'s.
+a release does with them is in `releases/behaviour.py`, and what batches of transactions have to pass in
+`partition_verification.py`.
 All replicas are one log, so there is nothing to wait for beyond the append; acks -1 only asks for enough in sync. Where
 `flush.messages` asks for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an
 acks=0 request. Asks for WRITE on each topic, and for transactional batches on the transactional id.

@@ -1,5 +1,6 @@
 """EndTxn v0-v5: commits or aborts (KIP-98). v2 knows PRODUCER_FENCED (KIP-588); with v5 the producer goes on with
-another epoch after each transaction (KIP-890), which the release must have: `transaction_version` of `releases.py`.
+another epoch after each transaction (KIP-890), which the release must have: `transaction_version` of
+`releases/behaviour.py`.
 
 Asks for WRITE on the transactional id.
 """

@@ -5,7 +5,7 @@
 
 Owns the handing out: a task for each segment that notes the last offset of each key in it, a shuffle of these by their
 hashes, which says what is superseded, and a task for each group of segments that are written anew together. What is
-done to which partition, and the order in which the driver puts it in place, is `rewriting/compacting.py`'s; nothing but
+done to which partition, and the order in which the driver puts it in place, is `compact/steps.py`'s; nothing but
 plain names and offsets crosses to the workers, which must see the directories at the same paths as the driver.
 
 Memory: a task has ROWS keys (1 Mi, of 24 bytes) a few times over, or eight bytes for each record that stays in the

@@ -109,7 +109,7 @@ class OffsetSurvivors:
     def verdict(
         self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
     ) -> Verdict:
-        """See `storage.compaction.Survivors`."""
+        """See `storage.compaction.compaction.Survivors`."""
         last = header.last_offset
         stays, goes, tombstones = self._stays.upto(last), self._goes.upto(last), self._tombstones.upto(last)
         records = header.record_count if header.magic == MAGIC or not header.codec else -1

@@ -122,7 +122,7 @@ class Stretches:
         return verdict
 
     def read(self, files: Files, path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
-        """See `storage.rewrite.Read`."""
+        """See `storage.compaction.rewrite.Read`."""
         for _, window in windows(path, size_bytes, files):
             items: list[_Item] = []
             position = 0

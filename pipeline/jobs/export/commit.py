@@ -6,7 +6,7 @@ document; `pending.json` is renamed into the manifest. Who finds a `pending.json
 it names, unless the table has that transaction: then it ends what is left to do. So a row is in the export once at
 most, and a document never names a file that is not there.
 
-Owns the folder while it is open, by a lock. Everything goes through `storage.files.Files`.
+Owns the folder while it is open, by a lock. Everything goes through `storage.io.files.Files`.
 """
 
 from __future__ import annotations

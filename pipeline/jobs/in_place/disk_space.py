@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...backend import ReadError
 
 LARGEST_BUNDLE_BYTES = 64 << 20
-"""What a task may have written before its results are known: see jobs/running.py."""
+"""What a task may have written before its results are known: see `spark_tasks.py`."""
 
 Free = Callable[[str], int]
 """How many bytes are free where a path lies."""

@@ -1,6 +1,6 @@
 """Logs as they are read for work in place: through `Files`, in windows that the columns are made of.
 
-Owns the windows, and what of a log goes which way on its way to v2: see columnar/upgrading.py.
+Owns the windows, and what of a log goes which way on its way to v2: see readers/columnar/upgrade.py.
 """
 
 from __future__ import annotations

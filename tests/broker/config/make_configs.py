@@ -1,4 +1,4 @@
-"""Makes `broker/configs.json`, the table of facts about Kafka's configs that `broker/config/definitions.py` reads.
+"""Makes `broker/config/configs.json`, the facts about Kafka's configs that `broker/config/definitions.py` reads.
 
 Run it with the path of a reference file: a JSON list of objects with `name`, `scope`, `type`, `default`, `valid`,
 `synonyms`, `sensitive`, `read_only`, `dynamic`, `internal`, `in` (the releases that have the config), and

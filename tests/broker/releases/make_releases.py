@@ -1,4 +1,4 @@
-"""Makes `broker/releases.json`, the table of the API versions that each Kafka release advertises.
+"""Makes `broker/releases/releases.json`, the table of the API versions that each Kafka release advertises.
 
 Run it with the paths of two reference files:
 

@@ -1,4 +1,4 @@
-"""What each behaviour of `releases.py` is, release by release, as it was written down from the releases themselves."""
+"""What each behaviour of `releases/behaviour.py` is, release by release, written down from the releases themselves."""
 
 from __future__ import annotations
 

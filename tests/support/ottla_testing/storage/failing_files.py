@@ -1,6 +1,6 @@
 """The real disk, with errors put in: every operation of `Files` may be made to fail, by its name, its path or its turn.
 
-For tests that need real folders (a broker, several data directories). `tests/storage/simulated_files.py` is the disk
+For tests that need real folders (a broker, several data directories). `simulated_files.py` is the disk
 that can lose power.
 """
 
