@@ -415,7 +415,7 @@ class BrokerState:
         now_ms: int,
         producer_id: int = -1,
         producer_epoch: int = -1,
-    ) -> Appended | asyncio.Future[Any]:
+    ) -> Appended | asyncio.Future[Appended]:
         """A coordinator's way to its log, with a producer as a part of its transaction. Raises what appending raises;
         the future is of a sync."""
         topic = self.internal_topic(name, now_ms)
@@ -437,7 +437,7 @@ class BrokerState:
 
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
-    ) -> Appended | asyncio.Future[Any]:
+    ) -> Appended | asyncio.Future[Appended]:
         """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
         # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
         log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)

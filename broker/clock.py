@@ -191,7 +191,7 @@ class SystemClock:
 
     def _fire(self) -> None:
         now = self._monotonic()
-        due = []
+        due: list[OneShot] = []
         while (at := self._timers.next_at) is not None and at <= now:
             due.append(self._timers.pop()[2])
         if at is not None:  # also what a loop that rounds to milliseconds called a little early

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 from ..protocol.names import did_you_mean
@@ -177,7 +177,7 @@ class Handling:
         self.call: HandledCall | None = None
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Generator[None]:
         """In it the requests of others may be handled; behind it, whose it was before."""
         connection, call = self.connection, self.call
         try:
@@ -213,6 +213,10 @@ def _with_request(logger: Any, method: str, event: dict[str, Any]) -> dict[str, 
     return {**found.told(), **event} if found is not None and found.connection is not None else event
 
 
+def _silent(event: object, **values: object) -> None:
+    """A method of a logger whose level lets nothing through."""
+
+
 class _Leveled:
     """A logger of which the levels let through what they do."""
 
@@ -223,7 +227,7 @@ class _Leveled:
     def __getattr__(self, method: str) -> Any:
         if levels().lets(self._name, method):
             return getattr(self._logger, method)
-        return lambda event, **values: None
+        return _silent
 
 
 def configure(log_format: str, wanted: Mapping[str, str] = {}) -> None:
@@ -288,7 +292,7 @@ def _processors() -> list[Any]:
 def get_logger(**context: Any) -> Any:
     """A structlog logger with `context` bound to each of its events."""
     global _configured
-    name = sys._getframe(1).f_globals["__name__"]
+    name = sys._getframe(1).f_globals["__name__"]  # pyright: ignore[reportPrivateUsage]  the one way to a caller
     quiet = getattr(_threads, "logger", None)
     if quiet is not None:
         return _Leveled(quiet.loud(), name) if levels().are_changed else quiet

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from ..storage.errors import StorageError
@@ -112,7 +112,7 @@ class _Interrupted(BaseException):
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible() -> Generator[None]:
     """In it, SIGTERM and SIGINT raise _Interrupted where the program is, once.
 
     For the opening of the data: it holds up the event loop, by minutes when a large log is recovered or brought to

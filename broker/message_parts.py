@@ -179,7 +179,7 @@ def _kinds(name: str, item: Any) -> dict[str, str]:
 
 def _levels(layout: Group, asked: Group | None) -> tuple[Level, ...]:
     """The lists of an answer that have errors, or lists with errors in them."""
-    found = []
+    found: list[Level] = []
     for name, codec in _fields(layout):
         if not isinstance(codec, Array) or not isinstance(codec.item, Group):
             continue
@@ -261,7 +261,7 @@ def places(request: Any, shape: Shape, topics: Topics) -> list[Place]:
     found = list(_places(request, shape.asked_layout, Place(None, None), shape, topics))
     if not any("partition" in path[-1].kinds for path in shape.paths if path):
         return found
-    spread = []
+    spread: list[Place] = []
     for place in found:
         spread.append(place)
         if place.topic is not None and place.partition is None:
@@ -328,7 +328,8 @@ def _divide(
 ) -> bool:
     """Moves what is chosen from a copy to its answer; whether anything is left."""
     level, inner = path[0], path[1:]
-    kept, errors = [], []
+    kept: list[Any] = []
+    errors: list[Any] = []
     asked = level.asked or ""
     kinds = _kinds(asked, level.asked_layout)
     for entry in getattr(rest, asked) or ():

@@ -8,8 +8,11 @@ expression over a client id chosen for it could block the event loop for minutes
 from __future__ import annotations
 
 import re
+from typing import Any
 
-import re2
+import re2 as untyped_re2  # pyright: ignore[reportMissingTypeStubs]
+
+re2: Any = untyped_re2  # google-re2 has no types
 
 LENGTH_MAX = 1000
 """Characters of an expression. RE2's time grows with the expression's size as well."""

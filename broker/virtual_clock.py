@@ -175,7 +175,7 @@ class VirtualClock:
     def _fire_passed(self) -> None:
         """Fires what is due by now. A check whose ticks were missed, as by a machine that slept, is made once."""
         now_ms = self.now_ms()
-        due = []
+        due: list[tuple[int, bool, int, OneShot | _Check]] = []
         while (when_ms := self._next_once_ms()) is not None and when_ms <= now_ms:
             due.append((when_ms, False, *self._once.pop()[1:]))
         if self._frozen_ms is None:

@@ -73,7 +73,9 @@ def behaviours() -> str:
     for field, told in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, ast.Expr):
             kind = behaviour_kinds()[field.target.id]
-            values = "true, false" if kind is bool else "a number" if kind is int else ", ".join(map(str, kind))
+            values = "true, false" if kind is bool else "a number"
+            if isinstance(kind, tuple):
+                values = ", ".join(map(str, kind))
             assert isinstance(told.value, ast.Constant) and field.value is not None
             own = str(ast.literal_eval(field.value)).lower()
             sentences = " ".join(str(told.value.value).split())

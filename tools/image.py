@@ -125,7 +125,7 @@ def _config(variable: str) -> str:
 
 def listeners_of(advertised: str) -> str:
     """`listeners` for advertised ones: the same names and ports on every interface."""
-    found = []
+    found: list[str] = []
     for part in filter(None, (part.strip() for part in advertised.split(","))):
         name, separator, address = part.partition("://")
         port = address.rpartition(":")[2]
@@ -173,7 +173,7 @@ def started_lines(node_id: int) -> tuple[str, ...]:
 def ready_addresses(addresses: Sequence[str]) -> list[str]:
     """Addresses to connect to from beside the broker: every interface is reached by the loopback's."""
     wildcards = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "127.0.0.1", "[]": "127.0.0.1"}
-    found = []
+    found: list[str] = []
     for address in addresses:
         host, _, port = address.rpartition(":")
         found.append(f"{wildcards.get(host, host)}:{port}")

@@ -42,7 +42,7 @@ def formats_of(played: Profile) -> list[str]:
 
 def overview() -> list[dict[str, Any]]:
     """One entry a profile, oldest first: what it serves of Produce and Fetch, formats, and which behaviours moved."""
-    entries = []
+    entries: list[dict[str, Any]] = []
     before: dict[str, Any] = {}
     for name in PROFILE_NAMES:
         played = profile(name)

@@ -47,8 +47,8 @@ class ClientActivity:
     request_bytes: int = 0
     response_bytes: int = 0
     last_ns: int = 0
-    hosts: Counter[str] = field(default_factory=Counter)
-    apis: dict[int, int] = field(default_factory=dict)
+    hosts: Counter[str] = field(default_factory=Counter[str])
+    apis: dict[int, int] = field(default_factory=dict[int, int])
     """The highest version of each API that it called, by API key."""
 
     @property

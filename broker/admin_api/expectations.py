@@ -524,7 +524,7 @@ def _near(which: Which, seen: Sequence[SeenRequest]) -> list[str]:
         ("for other topics", which._replace(topic=None), lambda one: _listed(one.topics) or "no topic"),
         ("of other APIs", which._replace(keys=None), lambda one: one.api),
     ]
-    told = []
+    told: list[str] = []
     for text, wider, name in looks:
         if wider != which and (found := Counter(name(one) for one in seen if wider.fits(one))):
             values = _listed(f"{value} ({count})" for value, count in found.most_common())

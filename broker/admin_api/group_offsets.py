@@ -66,7 +66,7 @@ async def reset(
         plan = await resets.planned(wanted, chosen, committed, lookup)
     except resets.CannotReset as error:
         raise Refused(ErrorCode.INVALID_REQUEST, f"INVALID_REQUEST: {error}") from None
-    offsets = []
+    offsets: list[ResetOffset] = []
     for place, after in sorted(plan.offsets.items()):
         log = lookup.log(place)
         asked = plan.out_of_range.get(place)

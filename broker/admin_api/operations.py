@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...protocol.errors import ErrorCode
@@ -94,7 +94,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def _told(topic: str = "", partition: int | None = None) -> Iterator[None]:
+def _told(topic: str = "", partition: int | None = None) -> Generator[None]:
     """In it, what the broker refuses is an OperationError with Kafka's name for it; it is about that topic."""
     try:
         yield
@@ -453,7 +453,7 @@ class Operations:
     async def producers(self, topic: str | None = None) -> list[ProducerInfo]:
         """What the partitions know of producers with ids: of all topics, or of one."""
         state = self._state
-        found = []
+        found: list[ProducerInfo] = []
         with _told(topic or ""):
             topics = [state.topics.named(topic)] if topic is not None else list(state.topics)
             for one in sorted(topics, key=lambda topic: topic.name):

@@ -180,7 +180,7 @@ class Overviews:
         self, state: BrokerState, look: _Looking, transactions: dict[int, Transaction]
     ) -> list[dict[str, Any]]:
         """The topics, and on the way the producers that their partitions know."""
-        found = []
+        found: list[dict[str, Any]] = []
         metrics = self._running.connections.metrics
         flows = None if metrics is None else metrics.topics
         unseen = dict(transactions)
@@ -213,7 +213,7 @@ class Overviews:
         )
 
     async def _look_at_groups(self, state: BrokerState, look: _Looking) -> list[dict[str, Any]]:
-        found = []
+        found: list[dict[str, Any]] = []
         for listed in state.groups.list_groups()[1]:
             group = state.groups.group(listed.group_id)
             if group is not None:  # it may be gone since they were listed: others had their turn

@@ -154,7 +154,8 @@ def _task_to_json(task: Clean) -> dict[str, Any]:
 def _task_from_json(found: dict[str, Any]) -> Clean:
     segments = tuple(SegmentFacts(*fields) for fields in found["segments"])
     producers = {producer_id: (epoch, offset) for producer_id, (epoch, offset) in found["active_producers"]}
-    return Clean(**(found | {"segments": segments, "active_producers": producers}))
+    values: dict[str, Any] = found | {"segments": segments, "active_producers": producers}
+    return Clean(**values)
 
 
 def throttle(

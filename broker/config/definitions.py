@@ -188,11 +188,13 @@ def _fact(row: list[Any], played: Profile) -> Fact | None:
 
 def _behaviour_facts(played: Profile) -> list[Fact]:
     """The behaviours as configs that nobody is shown unless they are set."""
-    found = []
+    found: list[Fact] = []
     for name, kind in behaviour_kinds().items():
         default = str(getattr(played.behaviour, name)).lower()
-        shape = {bool: ("BOOLEAN", None), int: ("INT", f"[1,...,{CACHED_BATCHES_MAX}]")}.get(kind)
-        type_name, valid = shape or ("STRING", f"[{', '.join(map(str, kind))}]")
+        if isinstance(kind, tuple):
+            type_name, valid = "STRING", f"[{', '.join(map(str, kind))}]"
+        else:
+            type_name, valid = ("BOOLEAN", None) if kind is bool else ("INT", f"[1,...,{CACHED_BATCHES_MAX}]")
         found.append(Fact(f"{BEHAVIOUR_PREFIX}{name}", "broker", type_name, default, valid, (), "ri", None))
     return found
 

@@ -44,10 +44,11 @@ def profile_in_force(config: Configured) -> Profile:
 
 def behaviours_set(config: Configured) -> dict[str, Any]:
     """The behaviours that are set one by one, and their values."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for name in BEHAVIOUR_NAMES:
         if config.is_set(f"ottla.behaviour.{name}"):
-            value, kind = config[f"ottla.behaviour.{name}"], behaviour_kinds()[name]
+            value: Any = config[f"ottla.behaviour.{name}"]
+            kind = behaviour_kinds()[name]
             # A choice is read as text; some choices are numbers.
             changed[name] = next(c for c in kind if str(c) == value) if isinstance(kind, tuple) else value
     return changed

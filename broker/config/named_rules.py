@@ -99,7 +99,7 @@ def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> lis
             return [ConfigEntry(k, v, source, False, False, ConfigType.UNKNOWN, ()) for k, v in configs.items()]
         return [_entry(fact, configs, source, []) for fact in known.values()]
     source, has_synonyms = ConfigSource.DYNAMIC_GROUP, broker.profile.behaviour.group_synonyms
-    entries = []
+    entries: list[ConfigEntry] = []
     for fact in known.values():
         told: list[Synonym] = []
         if has_synonyms:

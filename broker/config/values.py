@@ -349,7 +349,7 @@ class Config:
             chain = (name, fact.name)  # with a listener's prefix, and without
         elif fact is not None and name not in OWN_SYNONYMS and name in fact.synonyms:
             chain = fact.synonyms
-        found = []
+        found: list[Synonym] = []
         for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
             found += [self._told(key, layer[key], source) for key in chain if key in layer]
         known = self.facts("broker")
@@ -398,7 +398,7 @@ class Config:
     def described_for_all(self) -> list[ConfigEntry]:
         """Only what is set for all brokers, also where this one has another value of its own."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-        entries = []
+        entries: list[ConfigEntry] = []
         for name, text in self._dynamic[source].items():
             entry = self.describe(name)
             told = tuple(synonym for synonym in entry.synonyms if synonym.source is source)
@@ -577,7 +577,7 @@ def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:
             problem = "When cordoned.log.dirs is set to *, it must not contain other values"
             raise ConfigError(f"requirement failed: {problem}")
         return
-    known = config["log.dirs"] or config["log.dir"] or []
+    known: list[str] = config["log.dirs"] or config["log.dir"] or []
     if missing := [path for path in dict.fromkeys(cordoned) if path not in known]:
         problem = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries :"
         raise ConfigError(f"requirement failed: {problem} {', '.join(missing)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -33,7 +33,7 @@ LOOKED_AT = 100  # requests that come with a verdict
 
 
 @contextlib.contextmanager
-def _asked() -> Iterator[None]:
+def _asked() -> Generator[None]:
     """In it, words that make no sense are refused."""
     try:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -122,7 +122,7 @@ def _topology(plane: Plane) -> Topology:
 @contextlib.contextmanager
 def _found(
     plane: Plane, topic: str | None = None, partition: int | None = None, node: int | None = None
-) -> Iterator[Topology]:
+) -> Generator[Topology]:
     """The topology, in which there are these; what it refuses then is a matter of its state. Raises Refusal."""
     topology = _topology(plane)
     view = topology.describe()
@@ -176,7 +176,7 @@ async def _moving(plane: Plane, work: Callable[[ClockControl], Awaitable[ClockSt
 
 
 @contextlib.contextmanager
-def _in_this_state() -> Iterator[None]:
+def _in_this_state() -> Generator[None]:
     """In it whatever the broker refuses is a matter of its state: nothing was asked that makes no sense."""
     try:
         yield

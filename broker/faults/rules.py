@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...protocol.api_key import ApiKey
 from ...protocol.limits import INT64_MAX
 from ...protocol.names import did_you_mean
+from ...protocol.narrowing import is_mapping
 from ..message_parts import Place
 from ..releases.profiles import api_names
 from .actions import ACTIONS, DISK, PARAMETERS, REQUEST, SOCKET, Action
@@ -37,7 +38,7 @@ def _api_keys() -> dict[str, int]:
 
 
 def _api_name(api: Any) -> str:
-    """The name of an API given by name or key. Raises ValueError."""
+    """The name of an API data by name or key. Raises ValueError."""
     names = api_names()
     if isinstance(api, int) and not isinstance(api, bool) and api in names:
         return names[api]
@@ -46,13 +47,27 @@ def _api_name(api: Any) -> str:
     raise ValueError(f"no API is called {api!r}{did_you_mean(str(api), _api_keys(), 0.5)}")
 
 
+def _check_action(action: object) -> None:
+    if not isinstance(action, Action):
+        raise ValueError(f"action must be one of {', '.join(ACTIONS)}")
+
+
+def _check_probability(chance: object) -> None:
+    if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
+        raise ValueError(f"probability must be above 0 and at most 1, not {chance!r}")
+
+
 def _apis(api: Any) -> tuple[str, ...] | None:
     if api is None:
         return None
     listed = [api] if isinstance(api, str | int) else api
-    if not isinstance(listed, list | tuple | set | frozenset) or not listed:
+    if not _is_collection(listed) or not listed:
         raise ValueError(f"api must be a name, a number or a list of them, not {api!r}")
-    return tuple(dict.fromkeys(_api_name(one) for one in listed))
+    return tuple(dict.fromkeys(map(_api_name, listed)))
+
+
+def _is_collection(value: object) -> TypeGuard[Collection[Any]]:
+    return isinstance(value, list | tuple | set | frozenset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +93,7 @@ class Rule:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.action, Action):
-            raise ValueError(f"action must be one of {', '.join(ACTIONS)}")
+        _check_action(self.action)
         object.__setattr__(self, "api", _apis(self.api))
         for name in ("topic", "client_id", "listener"):
             if not isinstance(getattr(self, name), str | None):
@@ -97,9 +111,7 @@ class Rule:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= COUNT_MAX:
                 raise ValueError(f"{name} must be a whole number from {least} on, not {value!r}")
-        chance = self.probability
-        if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
-            raise ValueError(f"probability must be above 0 and at most 1, not {chance!r}")
+        _check_probability(self.probability)
         self._check_scope()
 
     def _check_scope(self) -> None:
@@ -136,7 +148,7 @@ class Rule:
     @classmethod
     def from_json(cls, data: Any) -> Rule:
         """Reads what `to_json` gives. Raises ValueError, one line, for anything else."""
-        if not isinstance(data, Mapping):
+        if not is_mapping(data):
             raise ValueError("a fault is an object with an action")
         name = data.get("action")
         if not isinstance(name, str) or name not in ACTIONS:

@@ -95,7 +95,7 @@ class Entry:
     group: Group
     partition_index: int
     offsets: Offsets = field(default_factory=Offsets)
-    timers: dict[TimerName, Timer] = field(default_factory=dict)
+    timers: dict[TimerName, Timer] = field(default_factory=dict[TimerName, Timer])
 
 
 class GroupCoordinator:
@@ -382,7 +382,7 @@ class GroupCoordinator:
             return error, []
         entry = self._entries.get(group_id)
         offsets = entry.offsets if entry is not None else Offsets()
-        fetched = []
+        fetched: list[FetchedOffset] = []
         for partition in list(offsets) if partitions is None else partitions:
             if require_stable and offsets.is_unstable(partition):
                 fetched.append(FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))

@@ -270,7 +270,7 @@ def _heartbeat_dead(step: Step, event: Heartbeat) -> None:
 
 
 def _leave(step: Step, event: Leave) -> None:
-    left = []
+    left: list[LeftMember] = []
     for member_id, instance_id in event.members:
         error = ErrorCode.NONE
         if not member_id:

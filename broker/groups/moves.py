@@ -299,7 +299,7 @@ def select_protocol(members: Mapping[str, Member]) -> str:
 
 def common_protocols(members: Mapping[str, Member]) -> set[str]:
     sets = [{name for name, _ in member.protocols} for member in members.values()]
-    return set.intersection(*sets) if sets else set()
+    return sets[0].intersection(*sets[1:]) if sets else set()
 
 
 def fits(group: Group, event: Join) -> bool:

@@ -60,8 +60,8 @@ class Plan:
     the partitions without a record since the wanted time, which are set to the end."""
 
     offsets: NewOffsets
-    out_of_range: dict[Partition, tuple[int, int, int]] = field(default_factory=dict)
-    without_records: list[Partition] = field(default_factory=list)
+    out_of_range: dict[Partition, tuple[int, int, int]] = field(default_factory=dict[Partition, tuple[int, int, int]])
+    without_records: list[Partition] = field(default_factory=list[Partition])
 
 
 def check_inactive(group: str, state: str) -> None:

@@ -95,7 +95,7 @@ class Group:
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: str | None = None
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, Member] = field(default_factory=dict[str, Member])
     pending: frozenset[str] = frozenset()
     pending_sync: frozenset[str] = frozenset()
     state_changed_ms: int = -1

@@ -15,7 +15,7 @@ def topics_of(metadata: bytes) -> frozenset[str] | None:
     count = int.from_bytes(metadata[2:6], "big", signed=True)
     if len(metadata) < 6 or int.from_bytes(metadata[:2], "big", signed=True) < 0 or count < 0:
         return None
-    topics = []
+    topics: list[str] = []
     position = 6
     if count * 2 > len(metadata) - position:
         return None

@@ -20,7 +20,7 @@ def tell_leader(answer: Any, error: Exception, context: RequestContext, since: i
     if not isinstance(error, NotLed) or error.code is ErrorCode.UNKNOWN_LEADER_EPOCH:
         return
     if context.api_version >= since and context.broker.nodes.is_cluster:
-        leader = type(answer).LeaderIdAndEpoch
+        leader = answer.__class__.LeaderIdAndEpoch
         answer.current_leader = leader(leader_id=error.partition.leader, leader_epoch=error.partition.leader_epoch)
 
 

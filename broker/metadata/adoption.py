@@ -98,11 +98,11 @@ class Adopted:
     """All that is taken over. `others` are records that stay as they were; `holes` partitions that begin empty;
     `left_out` kinds of things that stay behind."""
 
-    topics: list[AdoptedTopic] = field(default_factory=list)
+    topics: list[AdoptedTopic] = field(default_factory=list[AdoptedTopic])
     next_producer_id: int = 0
-    others: list[Any] = field(default_factory=list)
-    holes: list[tuple[str, int]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list[Any])
+    holes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    left_out: list[str] = field(default_factory=list[str])
 
     def records(self, node_id: int) -> Iterator[Any]:
         """All metadata records, in an order in which they can be replayed."""
@@ -312,7 +312,7 @@ def _from_folders(
 
 def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
     """What a KRaft broker's own metadata says is so. Its epochs are kept: clients do not go back to an older one."""
-    others = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
+    others: list[Any] = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
     others += image.quotas.values()
     adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):

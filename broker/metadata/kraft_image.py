@@ -51,6 +51,11 @@ _LEFT_OUT: dict[type, str] = {
     DelegationTokenRecord: "delegation tokens",
 }
 
+Credential = tuple[str, int]
+"""(user, mechanism)"""
+Quota = tuple[frozenset[tuple[str, str | None]], str]
+"""(entity, key); an entity is its parts as (type, name)."""
+
 
 @dataclass
 class ImageTopic:
@@ -58,7 +63,7 @@ class ImageTopic:
 
     name: str
     id: bytes
-    leader_epochs: dict[int, int] = field(default_factory=dict)
+    leader_epochs: dict[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass
@@ -66,13 +71,15 @@ class Image:
     """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism,
     `acls` by their ids, `quotas` by entity and key; `left_out` counts what is not here."""
 
-    topics: dict[bytes, ImageTopic] = field(default_factory=dict)
-    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
-    acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
-    quotas: dict[tuple[frozenset[tuple[str, str | None]], str], ClientQuotaRecord] = field(default_factory=dict)
+    topics: dict[bytes, ImageTopic] = field(default_factory=dict[bytes, ImageTopic])
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict[tuple[int, str], dict[str, str]])
+    credentials: dict[Credential, UserScramCredentialRecord] = field(
+        default_factory=dict[Credential, UserScramCredentialRecord]
+    )
+    acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict[bytes, AccessControlEntryRecord])
+    quotas: dict[Quota, ClientQuotaRecord] = field(default_factory=dict[Quota, ClientQuotaRecord])
     next_producer_id: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter[str])
 
     def apply(self, record: Any) -> None:
         """One record more. Raises StorageError for one that speaks of a topic that is not there."""
@@ -110,7 +117,7 @@ class Image:
             self.quotas.pop(place, None)
             if not record.remove:
                 self.quotas[place] = record
-        elif (what := _LEFT_OUT.get(type(record))) is not None:
+        elif (what := _LEFT_OUT.get(record.__class__)) is not None:
             self.left_out[what] += 1
 
     def _topic(self, topic_id: bytes) -> ImageTopic:

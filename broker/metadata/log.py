@@ -51,7 +51,7 @@ class MetadataLog:
     def prepare_steps(self, records: Sequence[Any], now_ms: int) -> Steps[Prepared]:
         """What `write` writes of these records, as one batch. For a change that is judged once more before it is
         written."""
-        entries = []
+        entries: list[batch.Record] = []
         for index, record in enumerate(records):
             if index and index % STEP_ENTRIES == 0:
                 yield None

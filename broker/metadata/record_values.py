@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...protocol.internal_records import group_records, metadata_records, transaction_records
 from ...protocol.primitives import int16, unsigned_varint
@@ -54,7 +54,7 @@ CONTROL_CLASSES: dict[int, type] = {
         kraft_records.VotersRecord,
     )
 }
-METADATA_CLASSES: dict[int, type] = {
+METADATA_CLASSES: dict[int, type[Any]] = {
     spec(cls).api_key: cls
     for module in (metadata_records, kraft_records)
     for name, cls in vars(module).items()

@@ -120,7 +120,7 @@ class Topology:
             if partition.leader_epoch:
                 told[key] = max(told.get(key, 0), partition.leader_epoch)
             ends[key] = UNKNOWN if partition.offline is not None else partition.log.log_end_offset
-        changes = []
+        changes: list[tuple[Partition, Assignment]] = []
         for key, partition in self._by_id():
             now = partition.assignment
             is_cut = partition.offline is None and partition.log.log_end_offset < ends.get(key, UNKNOWN)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.api_key import ApiKey
+from ...protocol.narrowing import is_dict, is_list
 from ...protocol.records.layout import CODEC_AT, LEGACY_ATTRIBUTES_AT, MAGIC_AT, MIN_BYTES
 from ...protocol.schema import Versions
 from ...storage.io.files import Files, write_atomically
@@ -86,8 +87,8 @@ class SeenClient:
     software_name: str | None
     software_version: str | None
     asks_versions: bool = False
-    calls: dict[Call, CallUse] = field(default_factory=dict)
-    produced: dict[Format, Use] = field(default_factory=dict)
+    calls: dict[Call, CallUse] = field(default_factory=dict[Call, CallUse])
+    produced: dict[Format, Use] = field(default_factory=dict[Format, Use])
 
     @property
     def last_seen_ms(self) -> int:
@@ -132,7 +133,7 @@ def _key(client: SeenClient) -> _Key:
 class Seen:
     """All that the file holds. `complete` is False once something was beyond the bounds."""
 
-    clients: dict[_Key, SeenClient] = field(default_factory=dict)
+    clients: dict[_Key, SeenClient] = field(default_factory=dict[_Key, SeenClient])
     complete: bool = True
     written_ms: int = 0
 
@@ -472,7 +473,7 @@ def from_bytes(data: bytes) -> Seen:
 
 def _fields(value: Any, wanted: Mapping[str, tuple[type, ...]], what: str) -> list[Any]:
     """The values of these names, in order, each of exactly one of its types. Other names are of later versions."""
-    if not isinstance(value, dict):
+    if not is_dict(value):
         raise DamagedFile(f"{what} is not an object")
     for name, kinds in wanted.items():
         found = value.get(name, wanted)
@@ -485,6 +486,6 @@ def _fields(value: Any, wanted: Mapping[str, tuple[type, ...]], what: str) -> li
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:
     found = value.get(name)
-    if not isinstance(found, list):
+    if not is_list(found):
         raise DamagedFile(f"{name} is not a list")
     return found

@@ -277,7 +277,7 @@ class RequestMetrics:
         if response is not None:
             note = counted.note_errors
             if note is None:
-                note = counted.note_errors = noting(type(response))
+                note = counted.note_errors = noting(response.__class__)
             note(response, counted.errors)
         elif error is not None:
             code = code_of(error)

@@ -200,7 +200,7 @@ class IdleWatch:
     def _look(self) -> None:
         self._timer = None
         now_ms = self._clock.now_ms()
-        kept = []
+        kept: list[int] = []
         for connection in list(self._connections):
             if connection.is_waited_for:
                 connection.last_active_ms = now_ms

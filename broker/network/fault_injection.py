@@ -19,7 +19,7 @@ from .. import message_parts
 from ..faults.rules import StandingRule
 from ..futures import wake
 from ..message_parts import Place
-from .request_runner import HandlerRunner, Mutes, Recipient
+from .request_runner import CoroutineRunner, Mutes, Recipient
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -137,7 +137,7 @@ def _places(
 def _fetched(request: Any, context: RequestContext, topics: message_parts.Topics) -> list[tuple[Any, Place]]:
     """What a Fetch reads, by its session's key; most of that may not be in the request."""
     keys = context.broker.fetch_sessions.keys(request)
-    return [(key, Place(key.topic or topics.topic_name(key.topic_id), key.index)) for key in keys]
+    return [(key, Place(key.topic or topics.topic_name(key.topic_id), key.partition)) for key in keys]
 
 
 def _plan_error(
@@ -183,7 +183,7 @@ class Cut(ProtocolViolation):
     """A rule closes the connection."""
 
 
-class FaultedRunner(HandlerRunner):
+class FaultedRunner(CoroutineRunner):
     """Runs a request for which rules fire: waits, refuses and damages as they say.
 
     `last_bytes` leave before the connection is closed for a `Cut`; `is_held` while the request waits for nothing but a
@@ -293,7 +293,9 @@ class FaultedRunner(HandlerRunner):
     def _note_missed(self) -> None:
         """Batches that a rule refuses are missed like those that the broker refuses."""
         rest, topics = self._planned.rest, self.context.broker.topics
-        kept = {id(data) for topic in rest.topic_data for data in topic.partition_data} if rest is not None else set()
+        kept: set[int] = set()
+        if rest is not None:
+            kept.update(id(data) for topic in rest.topic_data for data in topic.partition_data)
         for topic in self._request.topic_data:
             name = topic.name or self._topics.topic_name(topic.topic_id)
             for data in topic.partition_data:
@@ -355,7 +357,7 @@ class FaultedRunner(HandlerRunner):
             return []
         if self.route.api_key == ApiKey.API_VERSIONS and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             parts: list[Any] = [self.header]
-            builder(type(response), 0)(response, parts.append)  # the one layout that every client knows (KIP-511)
+            builder(response.__class__, 0)(response, parts.append)  # the one layout that every client knows (KIP-511)
         else:
             parts = super().parts()
         for standing in self._actions("garble"):

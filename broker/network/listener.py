@@ -117,7 +117,7 @@ def bind(listener: Listener, settings: SocketSettings) -> socket.socket:
 
 
 def _bound(
-    family: int, address: tuple, settings: SocketSettings, both: bool = False, listens: bool = True
+    family: int, address: tuple[Any, ...], settings: SocketSettings, both: bool = False, listens: bool = True
 ) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

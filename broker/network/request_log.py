@@ -50,7 +50,7 @@ def _errors(response: Any, error: Exception | None) -> str:
     if error is not None:
         codes[code_of(error)] = 1
     elif response is not None:
-        noting(type(response))(response, codes)
+        noting(response.__class__)(response, codes)
     return ",".join(name_of(code) for code in codes if code)
 
 

@@ -46,12 +46,8 @@ class Recipient(Protocol):
         ...
 
 
-class RequestRunner(Protocol):
-    """One request on its way from its handler to its response.
-
-    The caller calls `start` once, then `resume` after each future that is returned, until None is returned: then
-    `response` is set and `parts` builds it. `close` ends the handler where it waits, with GeneratorExit.
-    """
+class ResponseContext(Protocol):
+    """The parts of a request that its response is built with."""
 
     @property
     def route(self) -> Route: ...
@@ -60,12 +56,25 @@ class RequestRunner(Protocol):
     def context(self) -> RequestContext: ...
 
     @property
-    def client_id(self) -> str: ...
-
-    @property
     def header(self) -> bytes:
         """The header of the response."""
         ...
+
+    @property
+    def throttle_ms(self) -> int:
+        """The throttle time that quotas put into the response, also into one with an error."""
+        ...
+
+
+class RequestRunner(ResponseContext, Protocol):
+    """One request on its way from its handler to its response.
+
+    The caller calls `start` once, then `resume` after each future that is returned, until None is returned: then
+    `response` is set and `parts` builds it. `close` ends the handler where it waits, with GeneratorExit.
+    """
+
+    @property
+    def client_id(self) -> str: ...
 
     @property
     def response(self) -> Any:
@@ -75,11 +84,6 @@ class RequestRunner(Protocol):
     @property
     def is_large(self) -> bool:
         """Whether the response is to be built in cooperative steps, by `large_requests.ResponseRunner`."""
-        ...
-
-    @property
-    def throttle_ms(self) -> int:
-        """The throttle time that quotas put into the response, also into one with an error."""
         ...
 
     @property
@@ -122,14 +126,12 @@ class RequestRunner(Protocol):
         ...
 
 
-class HandlerRunner:
-    """Runs the coroutine of a handler."""
+class CoroutineRunner:
+    """Runs a coroutine that returns the response. A subclass has the `mutes` and the `fault` of a `RequestRunner`."""
 
     __slots__ = ("_coroutine", "context", "header", "response", "route")
 
     throttle_ms = 0
-    mutes: Mutes = ()
-    fault: str | None = None
     is_held = False
     last_bytes = b""
 
@@ -173,10 +175,19 @@ class HandlerRunner:
             return []
         out = [self.header]
         try:
-            builder(type(response), self.context.api_version)(response, out.append)
+            builder(response.__class__, self.context.api_version)(response, out.append)
         except MalformedMessage as error:
             return unwritable(self, error)
         return out
+
+
+class HandlerRunner(CoroutineRunner):
+    """Runs the coroutine of a handler."""
+
+    __slots__ = ()
+
+    mutes: Mutes = ()
+    fault: str | None = None
 
 
 class WrappingRunner:
@@ -235,12 +246,12 @@ class WrappingRunner:
         return self._inner.parts()
 
 
-def unwritable(runner: RequestRunner, error: MalformedMessage) -> list[Any]:
+def unwritable(runner: ResponseContext, error: MalformedMessage) -> list[Any]:
     """The response with an error in place of one that its version cannot carry. Raises ProtocolViolation."""
     return failure(runner, RuntimeError(f"{runner.route.name} v{runner.context.api_version}: {error}"))
 
 
-def failure(runner: RequestRunner, error: Exception) -> list[Any]:
+def failure(runner: ResponseContext, error: Exception) -> list[Any]:
     """The response to a request whose handler raised: the error code at the top, the message of a refusal, and no
     other field.
 

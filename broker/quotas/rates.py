@@ -17,13 +17,13 @@ THROTTLE_MAX_MS = INT32_MAX  # what an answer can tell
 class Windows(NamedTuple):
     """How many samples are kept, the one that is filled included, and how long each is."""
 
-    count: int
+    samples: int
     ms: int
 
     @property
     def span_ms(self) -> int:
         """After so long nothing of an event is left."""
-        return self.count * self.ms
+        return self.samples * self.ms
 
 
 class _Sample:
@@ -54,7 +54,7 @@ class Rate:
         sample = self._samples[self._current]
         if now_ms - sample.begun_ms >= self._windows.ms:
             # One more than is counted: the oldest may reach into the window with its end.
-            self._current = (self._current + 1) % (self._windows.count + 1)
+            self._current = (self._current + 1) % (self._windows.samples + 1)
             if self._current < len(self._samples):
                 sample = self._samples[self._current]
                 sample.reset(now_ms)
@@ -73,8 +73,8 @@ class Rate:
         begun_ms = min((sample.begun_ms for sample in self._samples), default=now_ms)
         elapsed_ms = now_ms - begun_ms
         whole = int(elapsed_ms / windows.ms)
-        if whole < windows.count - 1:
-            elapsed_ms += (windows.count - 1 - whole) * windows.ms
+        if whole < windows.samples - 1:
+            elapsed_ms += (windows.samples - 1 - whole) * windows.ms
         return math.fsum(sample.value for sample in self._samples), max(1, elapsed_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:

@@ -215,7 +215,7 @@ class StoredQuotas:
         """The entities that have all that is asked for; with `strict` those that have nothing else. Raises Refused."""
         check = _check_filter if self._checks == "kraft" else _check_filter_with_zookeeper
         check(components)
-        found = []
+        found: list[tuple[tuple[tuple[str, str | None], ...], dict[str, float]]] = []
         for entity, values in self._quotas.items():
             names = dict(entity)
             if strict and len(names) != len(components):

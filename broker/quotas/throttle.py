@@ -91,7 +91,7 @@ class RateQuota:
         if limit is None or not limit.rate > 0:
             return None
         windows = self.buckets.windows
-        return limit.rate * (windows.count - 1) * windows.ms / 1000
+        return limit.rate * (windows.samples - 1) * windows.ms / 1000
 
 
 class MutationQuota:

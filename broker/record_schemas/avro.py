@@ -24,6 +24,9 @@ _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = date(1970, 1, 1)
 
+Schema = str | list[Any] | dict[str, Any]
+"""A part of a schema in JSON: the name of a type, a union, or a type with its attributes."""
+
 
 class AvroDecoder:
     """Decodes by one schema."""
@@ -94,7 +97,7 @@ class _Reader:
             "error": self._record,
         }
 
-    def value(self, schema: Any, depth: int) -> Any:
+    def value(self, schema: Schema, depth: int) -> Any:
         """A value of that schema. Raises DecodeError."""
         self._left -= 1
         if self._left < 0:
@@ -124,29 +127,29 @@ class _Reader:
         size, self.position = varint(self._data, self.position)
         return self._take(size)
 
-    def _boolean(self, schema: Any, depth: int) -> bool:
+    def _boolean(self, schema: Schema, depth: int) -> bool:
         byte = self._take(1)[0]
         if byte > 1:
             raise DecodeError(f"byte {self.position - 1}: a boolean is 0 or 1, not {byte}")
         return byte == 1
 
-    def _long(self, schema: Any, depth: int) -> Any:
+    def _long(self, schema: Schema, depth: int) -> Any:
         value, self.position = varint(self._data, self.position)
         return _moment(schema.get("logicalType"), value) if isinstance(schema, dict) else value
 
-    def _string(self, schema: Any, depth: int) -> str:
+    def _string(self, schema: Schema, depth: int) -> str:
         begin = self.position
         try:
             return self._sized().decode()
         except UnicodeDecodeError as error:
             raise DecodeError(f"byte {begin}: a string is no UTF-8") from error
 
-    def _logical(self, schema: Any, data: bytes) -> Any:
+    def _logical(self, schema: Schema, data: bytes) -> Any:
         if isinstance(schema, dict) and schema.get("logicalType") == "decimal" and len(data) <= DECIMAL_BYTES:
             return _decimal(int.from_bytes(data, "big", signed=True), int(schema.get("scale", 0)))
         return to_json(data)
 
-    def _enum(self, schema: Any, depth: int) -> str:
+    def _enum(self, schema: dict[str, Any], depth: int) -> str:
         index, self.position = varint(self._data, self.position)
         if not 0 <= index < len(schema["symbols"]):
             raise DecodeError(f"byte {self.position}: an enum has no symbol {index}, but {len(schema['symbols'])}")
@@ -165,18 +168,18 @@ class _Reader:
                 raise DecodeError(f"byte {self.position}: {count} elements, more than its bytes account for")
             yield count
 
-    def _array(self, schema: Any, depth: int) -> list[Any]:
+    def _array(self, schema: dict[str, Any], depth: int) -> list[Any]:
         return [self.value(schema["items"], depth + 1) for count in self._counts() for _ in range(count)]
 
-    def _map(self, schema: Any, depth: int) -> dict[str, Any]:
+    def _map(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for count in self._counts():
             for _ in range(count):
-                name = self._string(None, depth)
+                name = self._string("string", depth)
                 found[name] = self.value(schema["values"], depth + 1)
         return found
 
-    def _record(self, schema: Any, depth: int) -> dict[str, Any]:
+    def _record(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         return {field["name"]: self.value(field["type"], depth + 1) for field in schema["fields"]}
 
 

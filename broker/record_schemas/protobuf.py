@@ -108,7 +108,7 @@ def _indexes(data: bytes, position: int) -> tuple[list[int], int]:
     count, position = varint(data, position)
     if not 0 <= count <= INDEXES_MAX:
         raise DecodeError(f"{count} message indexes, more than {INDEXES_MAX}")
-    found = []
+    found: list[int] = []
     for _ in range(count):
         index, position = varint(data, position)
         found.append(index)

@@ -58,7 +58,7 @@ class TopicSchemas:
 class Schemas:
     """All schemas, by topic."""
 
-    topics: Mapping[str, TopicSchemas] = field(default_factory=dict)
+    topics: Mapping[str, TopicSchemas] = field(default_factory=dict[str, TopicSchemas])
 
     def of(self, topic: str) -> TopicSchemas | None:
         """Those of a topic; None where it has none."""

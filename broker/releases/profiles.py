@@ -94,7 +94,7 @@ _CONFIGS_SINCE = {
     "compression.lz4.level": "3.8",
     "compression.zstd.level": "3.8",
 }
-_CONFIGS_SINCE |= {f"log.{name}": since for name, since in _CONFIGS_SINCE.items() if name.startswith("message.")}
+_CONFIGS_SINCE.update({f"log.{name}": since for name, since in _CONFIGS_SINCE.items() if name.startswith("message.")})
 # Defaults that moved before 2.8, the oldest in the table.
 _CONFIG_DEFAULTS: dict[str, Moves] = {
     "max.message.bytes": (("0.8.2", "1000012"), ("2.5", None)),
@@ -280,7 +280,7 @@ def _number(name: str) -> tuple[int, ...] | None:
 
 
 @functools.cache
-def behaviour_kinds() -> dict[str, Any]:
+def behaviour_kinds() -> dict[str, type | tuple[Any, ...]]:
     """Behaviour -> its type: bool, int or a tuple of the values that it may have."""
     hints = typing.get_type_hints(Behaviour)
     return {name: typing.get_args(kind) or kind for name, kind in hints.items()}

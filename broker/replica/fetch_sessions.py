@@ -28,7 +28,7 @@ class PartitionKey(NamedTuple):
 
     topic: str
     topic_id: bytes
-    index: int
+    partition: int
 
 
 class Wanted:
@@ -234,7 +234,7 @@ class FetchSessions:
         session = plan.session
         if session.epoch != plan.session_epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        sent = []
+        sent: list[tuple[PartitionKey, Any]] = []
         for number, (key, answer) in enumerate(answers, 1):
             if number % STEP_PARTITIONS == 0:
                 yield None

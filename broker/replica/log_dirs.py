@@ -362,7 +362,7 @@ class LogDirs:
 
     @staticmethod
     def _each(directories: Sequence[LogDir], work: Callable[[LogDir], None]) -> None:
-        failures = []
+        failures: list[StorageError] = []
         for log_dir in directories:
             try:
                 work(log_dir)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.errors import ErrorCode
 from ...protocol.records import validate
 from ...storage.errors import DirectoryFailed, DuplicateSequence, StorageError
+from ...storage.log.results import Appended
 from ..cooperative import in_thread
 from ..errors import Refused
 from .assignment import NO_LEADER, Assignment
@@ -19,7 +20,7 @@ from .refused_batches import Missed
 if TYPE_CHECKING:
     from ...protocol.records.batch import BatchHeader
     from ...protocol.records.validate import Prepared
-    from ...storage.partition_log import Appended, LogConfig, PartitionLog
+    from ...storage.partition_log import LogConfig, PartitionLog
     from ...storage.producers.verification_guard import Guard
     from ..cooperative import TakesTurns
     from .flush import Durability, LogSync
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 LEADER_EPOCH = 0  # the first one; what was adopted keeps the epoch that it had
 
 Records = bytes | bytearray | memoryview
+Submitted = Appended | asyncio.Future[Appended]
+"""The result of an append, or the future of its sync."""
 
 
 class NotLed(Refused):
@@ -39,7 +42,7 @@ class NotLed(Refused):
         self.partition = partition
 
 
-def _pass_on(result: asyncio.Future[Appended], ended: asyncio.Future[Any]) -> None:
+def _pass_on(result: asyncio.Future[Appended], ended: asyncio.Future[Appended] | asyncio.Future[Submitted]) -> None:
     """Ends `result` as `ended`, or as the sync that `ended` returned."""
     if result.done():  # a waiter was cancelled
         return
@@ -103,7 +106,7 @@ class Partition:
         if log is not None:
             self._syncs = durability.of(log, self.wake)
             log.on_roll = self._syncs.soon
-        self._last: asyncio.Task[Any] | None = None  # the newest append that needs turns, while it is under way
+        self._last: asyncio.Task[Submitted] | None = None  # the newest append that needs turns, while it is under way
         self._is_gone = False
         self._missed: Missed | None = None  # since one was refused
 
@@ -121,7 +124,7 @@ class Partition:
             raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
         return self._syncs
 
-    def append(self, records: Records, now_ms: int, produce_version: int) -> Appended | asyncio.Future[Appended]:
+    def append(self, records: Records, now_ms: int, produce_version: int) -> Submitted:
         """Appends what a client sent, here and now; the future is of its sync. Raises what `PartitionLog.append`
         raises."""
         log = self.log
@@ -136,7 +139,7 @@ class Partition:
         turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None = None,
         compares_log_start: bool = False,
-    ) -> Appended | asyncio.Future[Appended]:
+    ) -> Submitted:
         """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
 
         Appends keep the order in which they were submitted. The task ends its work even if the client is gone, as after
@@ -163,7 +166,7 @@ class Partition:
         )
         return self._begin(later)
 
-    def _begin(self, later: Coroutine[Any, Any, Appended | asyncio.Future[Appended]]) -> asyncio.Future[Appended]:
+    def _begin(self, later: Coroutine[Any, Any, Submitted]) -> asyncio.Future[Appended]:
         """Starts work that all later appends of this partition wait for; they do not wait for its sync."""
         loop = asyncio.get_running_loop()
         self._last = loop.create_task(later)
@@ -181,7 +184,7 @@ class Partition:
         turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None,
         compares_log_start: bool,
-    ) -> Appended | asyncio.Future[Appended]:
+    ) -> Submitted:
         if before is not None:
             await asyncio.wait([before])
         if isinstance(guard, asyncio.Future):
@@ -197,9 +200,7 @@ class Partition:
         except DuplicateSequence as refused:
             return await self._find_copy(prepared.header, refused, turns)
 
-    async def _find_copy(
-        self, header: BatchHeader, refused: DuplicateSequence, turns: TakesTurns
-    ) -> Appended | asyncio.Future[Appended]:
+    async def _find_copy(self, header: BatchHeader, refused: DuplicateSequence, turns: TakesTurns) -> Submitted:
         """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
         log = self.log
         scan = log.duplicate_scan(header)
@@ -219,7 +220,7 @@ class Partition:
         now_ms: int,
         guard: Guard | None = None,
         compares_log_start: bool = False,
-    ) -> Appended | asyncio.Future[Appended]:
+    ) -> Submitted:
         if self._missed is not None and prepared.headers:
             self._missed.check(prepared.header, log)
         try:
@@ -239,7 +240,7 @@ class Partition:
             self._missed = Missed()
         return self._missed
 
-    def appended(self, appended: Appended) -> Appended | asyncio.Future[Appended]:
+    def appended(self, appended: Appended) -> Submitted:
         """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,
         for which the future waits."""
         syncs = self._syncs
@@ -271,7 +272,7 @@ class Partition:
         coordinator_epoch: int,
         now_ms: int,
         transaction_version: int = 0,
-    ) -> Appended | asyncio.Future[Appended]:
+    ) -> Submitted:
         """Ends a producer's transaction here, at once: it waits for no append, and one that takes several turns finds
         its transaction over. The future is of the sync. Raises what `PartitionLog.append_marker` raises."""
         return self.appended(
@@ -297,7 +298,7 @@ class Partition:
             task.exception()  # whoever awaits it sees it too; nobody may be left to
 
     @property
-    def unfinished(self) -> asyncio.Task[Any] | None:
+    def unfinished(self) -> asyncio.Task[Submitted] | None:
         """The newest append that is not done; those before it end before it does."""
         return self._last
 

@@ -54,12 +54,12 @@ class Asked(NamedTuple):
     case: str
     epoch: int
     first_sequence: int
-    count: int
+    record_count: int
     transactional: bool = False
 
     @property
     def last_sequence(self) -> int:
-        return (self.first_sequence + self.count - 1) % SEQUENCE_SPACE
+        return (self.first_sequence + self.record_count - 1) % SEQUENCE_SPACE
 
 
 class Answer(NamedTuple):
@@ -141,13 +141,13 @@ def _header(producer_id: int, asked: Asked) -> BatchHeader:
         magic=batch.MAGIC,
         crc=0,
         attributes=batch.TRANSACTIONAL_BIT if asked.transactional else 0,
-        last_offset_delta=asked.count - 1,
+        last_offset_delta=asked.record_count - 1,
         base_timestamp=0,
         max_timestamp=0,
         producer_id=producer_id,
         producer_epoch=asked.epoch,
         base_sequence=asked.first_sequence,
-        record_count=asked.count,
+        record_count=asked.record_count,
     )
 
 

@@ -145,7 +145,7 @@ class PartitionFiles:
             self._replay(known, offset, rules)
             if self.end_offset >= offset:
                 return known, offset
-        known = {}
+        known: dict[int, Producer] = {}
         self._replay(known, self.log_start_offset, rules)
         return known, None
 

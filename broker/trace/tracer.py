@@ -262,7 +262,7 @@ def blob(data: bytes) -> str:
 def bits(codec: Bits, value: int) -> str:
     """A number of named bits: in hex, and what is set in it by name."""
     found = codec.split(value)
-    words = []
+    words: list[str] = []
     for name, part in found.items():
         if name == "codec":
             words.append(f"codec {CODEC_NAMES.get(part, part)}")

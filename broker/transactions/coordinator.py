@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...protocol.errors import ErrorCode
+from ...storage.log import results
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
 from ..groups.records import partition_for
@@ -76,17 +77,20 @@ _GONE = frozenset(
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
+Submitted = results.Appended | asyncio.Future[results.Appended]
+
+
 class AppendRecords(Protocol):
     """Writes records to a partition of `__transaction_state`. A future is of the sync that has to be awaited, and may
     give another one; an exception, also of a future, means that they may not stay there."""
 
-    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Any: ...
+    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Submitted: ...
 
 
 class WriteMarker(Protocol):
     """Writes the marker of a transaction to one of its partitions; the rest as for `AppendRecords`."""
 
-    def __call__(self, partition: Partition, markers: WriteMarkers, now_ms: int, /) -> Any: ...
+    def __call__(self, partition: Partition, markers: WriteMarkers, now_ms: int, /) -> Submitted: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Marking:
     left: dict[Partition, None]
     since_ms: int
     tried_ms: int
-    waiting: set[Partition] = field(default_factory=set)
+    waiting: set[Partition] = field(default_factory=set[Partition])
     timer: Timer | None = None
     is_told: bool = False
 
@@ -566,10 +570,10 @@ def _loaded(log: Iterable[records.Record]) -> list[Transaction]:
     return [entry.transaction for entry in entries if entry is not None and entry.transaction is not None]
 
 
-def _when_settled(submitted: asyncio.Future[Any], done: Callable[[BaseException | None], None]) -> None:
+def _when_settled(submitted: asyncio.Future[results.Appended], done: Callable[[BaseException | None], None]) -> None:
     """Calls back on the loop with the error of the future, or None, when it is done."""
 
-    def ended(future: asyncio.Future[Any]) -> None:
+    def ended(future: asyncio.Future[results.Appended]) -> None:
         if future.cancelled():
             done(asyncio.CancelledError())
         else:

@@ -126,7 +126,7 @@ def _indented(value: Any) -> list[str]:
 
 
 def _hex(data: bytes) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for start in range(0, len(data), BYTES_OF_LINE):
         some = data[start : start + BYTES_OF_LINE]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)

@@ -141,7 +141,7 @@ class Source:
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     cleaner_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     image: Image | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list[str])
 
 
 def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Source:
@@ -168,7 +168,7 @@ def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Sour
                 folders.setdefault(key[0], {})[key[1]] = os.path.join(path, inner)
         if not folders:
             raise StorageError(f"{path} has no partition")
-    notes = []
+    notes: list[str] = []
     chosen: dict[str, dict[int, str]] = {}
     for topic, found in sorted(folders.items()):
         if wanted is None and topic in INTERNAL_TOPICS and len(folders) > 1:

@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import decode
@@ -68,7 +68,7 @@ def repair(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _locked(root: str, *, may_create: bool) -> Iterator[None]:
+def _locked(root: str, *, may_create: bool) -> Generator[None]:
     """Holds the lock of a data directory. A directory that has none is used by nobody; none is made for a look.
     DirectoryLocked, StorageError."""
     path = os.path.join(root, LOCK)

@@ -173,7 +173,7 @@ def _answer(answer: Answer) -> str:
 
 def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
     rules = explained.rules
-    ways = []
+    ways: list[str] = []
     if rules.drop_below_log_start:
         ways.append(f"when offset {known.last_offset} falls below the log start offset")
     if rules.expiration_ms is not None:

@@ -87,7 +87,7 @@ def _open(states: tuple[ProducerState, ...]) -> list[ProducerState]:
 
 
 def _stand(seen: Seen, states: tuple[ProducerState, ...], coordinators: Coordinators) -> list[Open]:
-    found = []
+    found: list[Open] = []
     for one in _open(states):
         begun_at = one.current_transaction_start_offset
         of = InPartition(one.producer_id, one.producer_epoch, begun_at, -1, -1, -1, -1, one.last_timestamp_ms, OPEN)

@@ -191,7 +191,7 @@ async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
         found |= dict.fromkeys(await admin.describe_acls(one))
     principals = list(dict.fromkeys(principal.strip() for principal in asked.principal))
     bindings = sorted(found)
-    lines = []
+    lines: list[str] = []
     if principals:
         bindings = [one for one in bindings if one.principal in principals]
         for principal in principals:
@@ -205,7 +205,7 @@ async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
 async def _add(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
     added: list[AclBinding] = []
     existing: list[AclBinding] = []
-    lines = []
+    lines: list[str] = []
     for pattern, entries in asked.wanted.items():
         known = set(await admin.describe_acls(AclFilter(*pattern)))
         bindings = [AclBinding(*pattern, *entry) for entry in entries]
@@ -276,7 +276,7 @@ def _rows(bindings: Iterable[AclBinding]) -> str:
 
 
 def _listed(bindings: Sequence[AclBinding]) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for pattern in dict.fromkeys(one[:3] for one in bindings):
         rows = _rows(one for one in bindings if one[:3] == pattern)
         lines.append(f"Current ACLs for resource `{pattern_text(pattern)}`: \n {rows}\n\n")

@@ -34,7 +34,7 @@ def known_versions() -> dict[int, Versions]:
 
 def versions_text(versions: Mapping[int, Versions], names: Mapping[int, str], own: Mapping[int, Versions]) -> str:
     """The APIs of a broker by number, one a line in brackets; `own` are the versions that this side knows."""
-    lines = []
+    lines: list[str] = []
     for key in sorted({*versions, *own}):
         label = f"{names[key]}({key})" if key in names else f"UNKNOWN({key})"
         if key not in versions:

@@ -269,7 +269,7 @@ def _places(found: Iterable[tuple[str, list[int] | ClientError]]) -> list[Partit
 async def _existing(admin: Admin, offsets: Offsets) -> Offsets:
     """The same. Raises CannotDo for partitions that do not exist."""
     described = await admin.describe_topics({topic for topic, _ in offsets})
-    missing = []
+    missing: list[str] = []
     for topic, partition in offsets:
         told = described[topic]
         if isinstance(told, ClientError):

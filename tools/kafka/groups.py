@@ -218,7 +218,7 @@ async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
     assigned = {where for where, _ in places}
     wanted = [*places, *((where, None) for where in sorted(committed.keys() - assigned))]
     ends = await admin.list_offsets({where: LATEST for where, _ in wanted})
-    found = []
+    found: list[Row] = []
     for where, member in wanted:
         end = ends[where]
         if isinstance(end, ClientError) and not (
@@ -338,7 +338,7 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
 
 async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
     done = await admin.delete_groups(names)
-    lines = []
+    lines: list[str] = []
     gone = [name for name, error in done.items() if error is None]
     quoted = ", ".join(f"'{name}'" for name in gone)
     for name, error in done.items():

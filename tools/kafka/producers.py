@@ -132,7 +132,7 @@ def _print_text(states: Iterable[State], write: Callable[[str], object]) -> int:
 
 
 def _row(state: State) -> tuple[str, ...]:
-    remarks = []
+    remarks: list[str] = []
     if state.transaction_first_offset >= 0:
         remarks.append(f"transaction since offset {state.transaction_first_offset}")
     if state.coordinator_epoch >= 0:

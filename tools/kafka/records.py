@@ -153,7 +153,7 @@ def _entry(one: Any) -> tuple[str, int, int]:
 async def _delete(admin: Admin, asked: Any, out: Out) -> None:
     done = dict(sorted((await admin.delete_records(asked.before)).items()))
     lines = ["Executing records delete operation\n", "Records delete operation completed:\n"]
-    told = []
+    told: list[dict[str, Any]] = []
     for (topic, partition), result in done.items():
         wrong = result if isinstance(result, ClientError) else None
         start = None if isinstance(result, ClientError) else result

@@ -298,7 +298,7 @@ def description(
     partitions = shown(topic, configs, asked)
     if partitions is None:
         return []
-    lines = []
+    lines: list[str] = []
     if not any(getattr(asked, name) for name in FILTERS):
         factor = len(topic.partitions[0].replicas) if topic.partitions else 0
         parts = [f"Topic: {topic.name}"]

@@ -93,12 +93,12 @@ class Comparison:
 
     exchanges: int = 0
     compared: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    counts: Counter[Why] = field(default_factory=Counter)
-    not_sent: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list[Finding])
+    counts: Counter[Why] = field(default_factory=Counter[Why])
+    not_sent: Counter[str] = field(default_factory=Counter[str])
     translatable: int = 0
     """Of those that were not sent, how many `--translate` tries to send in another version."""
-    not_compared: Counter[str] = field(default_factory=Counter)
+    not_compared: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def is_same(self) -> bool:

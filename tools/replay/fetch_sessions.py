@@ -21,7 +21,7 @@ Topic = tuple[str, bytes]
 class _Session:
     right_id: int
     epoch: int = 1
-    partitions: dict[Topic, dict[int, Any]] = field(default_factory=dict)
+    partitions: dict[Topic, dict[int, Any]] = field(default_factory=dict[Topic, dict[int, Any]])
 
     def take(self, request: Any) -> None:
         """Takes in what a request adds and leaves out."""

@@ -30,7 +30,7 @@ class Result:
 
     comparison: Comparison
     sides: tuple[str, str]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list[str])
 
 
 def read(path: str) -> tuple[Recording, list[str]]:

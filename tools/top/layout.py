@@ -58,7 +58,7 @@ class Widths:
                 break
             kept.remove(max(others, key=lambda place: self.tab.columns[place].rank))
         left = max(0, width - sum(least[place] + GAP for place in kept))
-        found = []
+        found: list[tuple[int, int]] = []
         for place in kept:
             more = min(left, min(self._natural[place], self._most(place)) - least[place])
             found.append((place, least[place] + more))

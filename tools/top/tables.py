@@ -299,7 +299,7 @@ TABS: tuple[Tab, ...] = (TOPICS, GROUPS, PRODUCERS, CLIENTS, SLOW, WAITING, FAUL
 
 def details(tab: Tab, row: Row) -> list[str]:
     """All that is known of one row, a line each."""
-    found = []
+    found: list[tuple[str, str]] = []
     for name, value in row.items():
         if name == "per_second":
             found += [(f"{counter} per second".replace("_", " "), rate(number)) for counter, number in value.items()]

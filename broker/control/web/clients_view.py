@@ -104,7 +104,7 @@ class OffsetRow:
 
 def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[OffsetRow]:
     """The rows of partitions that are assigned and never committed: without a lag, as kafka-consumer-groups shows."""
-    found = []
+    found: list[OffsetRow] = []
     for topic, index in sorted(places):
         try:
             log = partition_of(state, topic, index).log

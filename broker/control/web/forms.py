@@ -93,7 +93,7 @@ def _bytes(name: str, given: Mapping[str, str]) -> bytes:
 
 def _headers(text: str) -> list[tuple[str, str]]:
     """Lines of NAME: VALUE."""
-    found = []
+    found: list[tuple[str, str]] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:

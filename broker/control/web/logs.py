@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ async def segments_of(log: PartitionLog, first: int = 0, count: int | None = Non
     read."""
     segments = log.segments
     active = segments[-1]
-    found = []
+    found: list[SegmentFacts] = []
     for segment in segments[first:] if count is None else segments[first : first + count]:
         if not segment.is_removed:
             found.append(_facts(segment, segment is active))
@@ -91,7 +91,7 @@ def _last_position(segment: Segment) -> int:
 
 
 @contextlib.contextmanager
-def _given_back(segment: Segment) -> Iterator[None]:
+def _given_back(segment: Segment) -> Generator[None]:
     """In it, a descriptor that is opened for a look is given back: a page may look at a thousand segments."""
     was_open = segment.is_open
     try:

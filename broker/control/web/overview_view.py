@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...admin_api.overview import Asked
-from ...recording.exchange import Ending
+from ...recording.exchange import Ending, Exchange
 from ...releases.profiles import api_names
 from .answer import Ask, Page
 from .requests_view import QUIET, api_name
@@ -17,7 +17,7 @@ async def overview(ask: Ask) -> Page:
     running = plane.operations.running
     told = await plane.overviews.taken(Asked(LIMIT))
     names = api_names()
-    newest = []
+    newest: list[Exchange] = []
     ring = running.ring
     number = ring.next_number - 1 if ring is not None else 0
     for at in range(number, max(0, number - 400), -1):

@@ -181,7 +181,7 @@ class _Slice:
 class _Found:
     """What was found up to now, in one thread at a time."""
 
-    records: deque[SeenRecord] = field(default_factory=deque)
+    records: deque[SeenRecord] = field(default_factory=deque[SeenRecord])
     next_offset: int = 0
     looked: int = 0
     kept_bytes: int = 0

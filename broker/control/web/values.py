@@ -41,7 +41,7 @@ def as_text(data: bytes, *, is_cut: bool = False) -> str | None:
 
 def as_hex(data: bytes, first: int = 0) -> str:
     """Lines of sixteen bytes: position, hex, letters."""
-    lines = []
+    lines: list[str] = []
     for start in range(0, len(data), HEX_COLUMNS):
         part = data[start : start + HEX_COLUMNS]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)

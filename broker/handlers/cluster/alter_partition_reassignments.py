@@ -35,7 +35,7 @@ async def alter_partition_reassignments(
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
         wanted: Wanted = {}
-        results = []
+        results: list[TopicResult] = []
         for topic in request.topics:
             if is_kraft or topic.partitions:
 
@@ -145,7 +145,7 @@ def _check_with_zookeeper(now: Assignment | None, replicas: list[int] | None, no
         if now is None or not now.is_reassigned:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
         return
-    before = set() if now is None else set(now.replicas) - set(now.adding)
+    before: set[int] = set() if now is None else set(now.replicas) - set(now.adding)
     adding = [node for node in replicas if node not in before]
     problem = None
     if not replicas:

@@ -32,7 +32,7 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
             await context.next_step()
         named.update((topic.topic, index) for index in topic.partitions)
     wanted = None if request.topics is None else named
-    results = []
+    results: list[Directory] = []
     for directory in context.broker.logs.all:
         if directory.failure is not None or isinstance(directory, UnusableDir):
             results.append(Directory(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]))

@@ -36,7 +36,7 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
     except Refused as error:
         return await _refused(error, [] if is_for_all else asked, context)
     wanted: Wanted = {}
-    results = []
+    results: list[TopicResult] = []
     for name, indexes in asked:
 
         def elected(index: int, name: str = name) -> Result:

@@ -31,7 +31,7 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
     except Refused as error:
         refused = error
     each = behaviour.kraft_configs or refused is not None
-    responses = []
+    responses: list[Result] = []
     for asked in request.resources if each else asked_for.values():
         if context.is_due(RESOURCE_ENTRIES + len(asked.configs)):
             await context.next_step()

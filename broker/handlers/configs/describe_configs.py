@@ -45,7 +45,8 @@ async def describe_configs(request: DescribeConfigsRequest, context: RequestCont
             lambda asked: _refused(asked, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND), request.resources
         )
         return DescribeConfigsResponse(results=results)
-    refused, allowed = [], []
+    refused: list[Result] = []
+    allowed: list[Result] = []
     described: Described = {}
     for asked in request.resources:
         if context.is_due():

@@ -39,7 +39,7 @@ async def incremental_alter_configs(
         refused = error
     each = behaviour.kraft_configs or refused is not None
     unknown = await _unknown(request, counts, context) if behaviour.kraft_configs else None
-    responses = []
+    responses: list[Result] = []
     for asked in request.resources if each else asked_for.values():
         if context.is_due(RESOURCE_ENTRIES + len(asked.configs)):
             await context.next_step()

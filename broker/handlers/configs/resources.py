@@ -284,7 +284,7 @@ def _edited(change: Change, text: str, *, kraft: bool) -> str:
         there = set(elements)
         return ",".join([*elements, *(element for element in dict.fromkeys(given) if element not in there)])
     gone = Counter(given)
-    kept = []
+    kept: list[str] = []
     for element in elements:  # of one that is there more than once, each mention takes one away
         if gone[element]:
             gone[element] -= 1

@@ -13,9 +13,9 @@ GROUP_ENTRIES = 2  # what a group counts in a cooperative step
 @handles(DeleteGroupsRequest)
 async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     """One result per group, also if it is named twice; as in Kafka, those that may not be deleted come last."""
-    results = []
+    results: list[DeleteGroupsResponse.DeletableGroupResult] = []
     result = DeleteGroupsResponse.DeletableGroupResult
-    refused = []
+    refused: list[DeleteGroupsResponse.DeletableGroupResult] = []
     for name in dict.fromkeys(request.groups_names):
         if context.is_due(GROUP_ENTRIES):
             await context.next_step()

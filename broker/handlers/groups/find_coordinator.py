@@ -40,7 +40,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
         return FindCoordinatorResponse(
             error_code=error, error_message=message or error.name, node_id=node_id, host=host, port=port
         )
-    coordinators = []
+    coordinators: list[FindCoordinatorResponse.Coordinator] = []
     for key in request.coordinator_keys:
         if context.is_due():
             await context.next_step()

@@ -30,7 +30,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     errors: list[list[ErrorCode]] = []
-    commits = []
+    commits: list[tuple[tuple[str, int], CommittedOffset]] = []
     for topic in request.topics:
         name = groups.topics.name_of(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
         if context.is_due():  # of a topic without partitions, too
@@ -76,7 +76,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
 async def _answer(
     answered: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
 ) -> OffsetCommitResponse:
-    topics = []
+    topics: list[Topic] = []
     for topic, found in answered:
         pairs = list(zip(topic.partitions, found, strict=True))
         partitions = await context.mapped(_partition, pairs)

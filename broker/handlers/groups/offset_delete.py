@@ -34,7 +34,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
         error = await context.broker.group_records_durable(request.group_id)
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=[])
-    topics = []
+    topics: list[Topic] = []
     for topic in sorted(request.topics, key=lambda topic: refused[topic.name] is ErrorCode.NONE):
 
         def answer(one: Asked, name: str = topic.name) -> Topic.OffsetDeleteResponsePartition:

@@ -38,18 +38,18 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     """From v8 several groups, each with its own error; before, one."""
     if context.api_version >= GROUPS_SINCE:
         by_id = context.api_version >= TOPIC_IDS_SINCE
-        found = []
+        found: list[Group] = []
         for asked in request.groups:
             if context.is_due(GROUP_ENTRIES):
                 await context.next_step()
             found.append(await _group(context, asked, request.require_stable, by_id))
         return OffsetFetchResponse(groups=found)
-    asked = None
+    partitions: list[Partition] | None = None
     if request.topics is not None:
-        asked = []
+        partitions = []
         for topic in request.topics:
-            asked += await context.mapped(partial(_pair, topic.name), topic.partition_indexes)
-    error, fetched = await _fetched(request.group_id, asked, request.require_stable, context)
+            partitions += await context.mapped(partial(_pair, topic.name), topic.partition_indexes)
+    error, fetched = await _fetched(request.group_id, partitions, request.require_stable, context)
     if not context.api_version and not error and not context.broker.profile.behaviour.first_offsets:
         error = ErrorCode.UNSUPPORTED_VERSION
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
@@ -57,7 +57,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
         refused = error
         nothing: list[Partition] = []
-        fetched = await context.mapped(lambda partition: FetchedOffset(partition, None, refused), asked or nothing)
+        fetched = await context.mapped(lambda partition: FetchedOffset(partition, None, refused), partitions or nothing)
     elif context.api_version == 0:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -68,7 +68,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
         await context.next_step()
     names = [] if error else _listed([topic.name for topic in request.topics or ()], context)
-    topics = []
+    topics: list[Topic] = []
     for name, ones in _by_topic(fetched, names):
         answers = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)
         topics.append(Topic(name=name, partitions=answers))
@@ -100,7 +100,7 @@ async def _fetched(
 async def _group(context: RequestContext, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
     """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
     groups = context.groups
-    partitions = None
+    partitions: list[Partition] | None = None
     names: list[str] = []
     topics: list[Group.OffsetFetchResponseTopics] = []
     if asked.topics is not None:

@@ -22,7 +22,7 @@ MOVE_ENTRIES = 50  # what the move of a log start counts in a cooperative step
 @handles(DeleteRecordsRequest)
 async def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Each partition on its own; all log starts that move are made durable together, before any of them moves."""
-    found = []
+    found: list[tuple[str, list[tuple[int, tuple[PartitionLog, int] | ErrorCode]]]] = []
     for topic in request.topics:
 
         def target(asked: Asked, name: str = topic.name) -> tuple[int, tuple[PartitionLog, int] | ErrorCode]:
@@ -35,9 +35,9 @@ async def delete_records(request: DeleteRecordsRequest, context: RequestContext)
     }
     if moves:
         await context.broker.note_log_starts(moves)
-    topics = []
+    topics: list[Topic] = []
     for name, partitions in found:
-        answers = []
+        answers: list[Answer] = []
         for index, moved in partitions:
             if context.is_due(1 if isinstance(moved, ErrorCode) else MOVE_ENTRIES):
                 await context.next_step()

@@ -115,7 +115,7 @@ async def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContex
     if is_follower and context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return []
     codes: dict[str, ErrorCode] = {}
-    answers = []
+    answers: list[tuple[PartitionKey, Answer]] = []
     for key in plan.partitions:
         if context.is_due():
             await context.next_step()
@@ -127,7 +127,7 @@ async def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContex
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             codes[name] = denied if is_follower else context.topic_refusal(AclOperation.READ, name)
         if codes[name]:
-            answers.append((key, _failed(key.index, Refused(codes[name]), context)))
+            answers.append((key, _failed(key.partition, Refused(codes[name]), context)))
     return answers
 
 
@@ -179,7 +179,7 @@ async def _read(
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
     node_id = context.arrival.node_id
-    answers = []
+    answers: list[tuple[PartitionKey, Answer]] = []
     for key, wanted in plan.partitions.items():
         if context.is_due():
             await context.next_step()
@@ -199,7 +199,7 @@ async def _read(
             grows = size == 0 or wanted.offset >= partition.log.growing_from(committed=committed)
             enough = enough or not grows or answer.diverging_epoch.epoch != -1
         except Exception as error:
-            answer = _failed(key.index, error, context)
+            answer = _failed(key.partition, error, context)
             enough = True
         answers.append((key, answer))
     enough = enough or found >= _min_bytes(request, context)
@@ -260,11 +260,11 @@ def _end_offset(records: Records, offset: int, looks: int) -> tuple[int, int]:
 
 def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> Partition:
     if not uses_topic_ids:
-        return broker.topics.partition(key.topic, key.index)
+        return broker.topics.partition(key.topic, key.partition)
     topic = broker.topics.by_id(key.topic_id)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-    return broker.topics.partition(topic.name, key.index)
+    return broker.topics.partition(topic.name, key.partition)
 
 
 def _read_partition(
@@ -347,7 +347,7 @@ async def _fit_all(
                 offset = plan.partitions[key].offset
                 answer.records = await _converted(answer.records or b"", partition, offset, request, context)
         except Exception as error:
-            answers[number] = key, _failed(key.index, error, context)
+            answers[number] = key, _failed(key.partition, error, context)
 
 
 def _turn() -> Steps[None]:

@@ -52,7 +52,7 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             answers = await context.mapped(of_error, topic.partitions)
             refused.append(Topic(name=topic.name, partitions=answers))
             continue
-        answers = []
+        answers: list[Answer] = []
         for asked in topic.partitions:
             if context.is_due():
                 await context.next_step()

@@ -28,7 +28,7 @@ async def offset_for_leader_epoch(
     if not context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         refused = {topic.topic: _refusal(topic.topic, context) for topic in request.topics}
     ordered = sorted(request.topics, key=lambda topic: refused.get(topic.topic, ErrorCode.NONE) is not ErrorCode.NONE)
-    topics = []
+    topics: list[Topic] = []
     for topic in ordered:
         code = refused.get(topic.topic, ErrorCode.NONE)
         answers = await context.mapped(

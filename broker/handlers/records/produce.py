@@ -84,7 +84,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         gate = _gate(request, context) if await check_request(request, context) else None
     except Refused as refused:
         return _all_refused(request, refused)
-    responses = []
+    responses: list[Topic] = []
     later: list[_Later] = []
     failed, counts = False, broker.topic_metrics
     for asked in request.topic_data:
@@ -173,7 +173,8 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
 
     Partitions that are refused for what they are get that answer later, whatever their transaction.
     """
-    topics, sent = context.broker.topics, []
+    topics = context.broker.topics
+    sent: list[tuple[Partition | None, bytes | bytearray | memoryview]] = []
     for asked in request.topic_data:
         name = asked.name
         if context.api_version >= 13:

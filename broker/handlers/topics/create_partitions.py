@@ -24,7 +24,8 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     first."""
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
     counts = Counter(asked.name for asked in request.topics)
-    results, denied = [], []
+    results: list[Result] = []
+    denied: list[Result] = []
     left = PARTITIONS_AT_ONCE_MAX
     for name, asked in {asked.name: asked for asked in request.topics}.items():
         if context.is_due(TOPIC_ENTRIES):

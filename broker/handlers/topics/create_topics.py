@@ -33,7 +33,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     """Each topic on its own; names that are listed twice are refused. As in Kafka, those that may not be created come
     last."""
     counts = Counter(asked.name for asked in request.topics)
-    results, denied = [], []
+    results: list[Result] = []
+    denied: list[Result] = []
     if _partitions(request, context) > PARTITIONS_AT_ONCE_MAX:
         code, problem = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 

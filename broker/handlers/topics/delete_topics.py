@@ -43,7 +43,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
     topics = context.broker.topics
     found = [topics.by_id(topic_id) if name is None else topics.get(name) for name, topic_id in asked]
     done: dict[object, Result] = {}
-    responses = []
+    responses: list[Result] = []
     for (name, topic_id), topic in zip(asked, found, strict=True):
         key = (name, topic_id) if topic is None else topic.id
         if context.is_due(TOPIC_ENTRIES):
@@ -64,7 +64,7 @@ async def _responses(asked: list[tuple[str | None, bytes]], context: RequestCont
         for name in named.values()
         if counts[name, ZERO_UUID] == 1 and context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     }
-    responses = []
+    responses: list[Result] = []
     for (name, topic_id), times in counts.items():
         problem = ""
         if context.is_due(TOPIC_ENTRIES):

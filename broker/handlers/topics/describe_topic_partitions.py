@@ -35,13 +35,13 @@ async def describe_topic_partitions(
     if request.cursor is not None:
         first_name, first_index = request.cursor.topic_name, request.cursor.partition_index
         if first_index < 0 or (request.topics and first_name not in asked):
-            refused = ErrorCode.INVALID_REQUEST
+            code = ErrorCode.INVALID_REQUEST
             return DescribeTopicPartitionsResponse(
-                topics=[Topic(error_code=refused, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
+                topics=[Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
             )
     left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
     answer = DescribeTopicPartitionsResponse(topics=[])
-    refused = []
+    refused: list[Topic] = []
     for name in asked:
         if context.is_due():
             await context.next_step()

@@ -50,7 +50,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     if wants_id and context.api_version < BY_ID_FROM:
         return await _refused(request, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = []
+        topics: list[TopicAnswer] = []
         for topic in broker.topics:
             if context.is_due(1 + len(topic.partitions) // PARTITIONS_PER_ENTRY):
                 await context.next_step()

@@ -115,7 +115,7 @@ async def _results(
         answer = await settled(outcome)
         rest, errors = answer.error, dict.fromkeys(answer.missing, ErrorCode.TRANSACTION_ABORTABLE)
     result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
-    results = []
+    results: list[AddPartitionsToTxnTopicResult] = []
     if context.is_due():  # a transaction may have no topics
         await context.next_step()
     for topic in topics:

@@ -35,7 +35,7 @@ async def describe_producers(request: DescribeProducersRequest, context: Request
         if context.is_due():
             await context.next_step()
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    topics = []
+    topics: list[Topic] = []
     for name, indexes in wanted.items():
         partitions = await context.mapped(lambda index, name=name: _partition(name, index, context), list(indexes))
         topics.append(Topic(name=name, partitions=partitions))

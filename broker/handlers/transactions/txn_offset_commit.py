@@ -74,7 +74,7 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
 async def _answer(
     answered: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    topics = []
+    topics: list[Topic] = []
     for topic, found in answered:
         pairs = list(zip(topic.partitions, found, strict=True))
         topics.append(Topic(name=topic.name, partitions=await context.mapped(_partition, pairs)))
@@ -91,7 +91,7 @@ async def _judged(
     """What is wrong with each partition, and what is to be written of those with which nothing is."""
     groups, now_ms = context.groups, context.now_ms()
     errors: list[list[ErrorCode]] = []
-    commits = []
+    commits: list[tuple[tuple[str, int], CommittedOffset]] = []
     for topic in request.topics:
         errors.append([])
         refused = context.topic_refusal(AclOperation.READ, topic.name)

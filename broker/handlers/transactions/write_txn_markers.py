@@ -100,7 +100,7 @@ def _written(marker: Marker, place: Place, context: RequestContext) -> None:
 
 
 async def _answer(codes: Codes, context: RequestContext) -> WriteTxnMarkersResponse:
-    markers = []
+    markers: list[Result] = []
     for producer_id, of_producer in codes.items():
         topics: dict[str, list[PartitionResult]] = {}
         if context.is_due():

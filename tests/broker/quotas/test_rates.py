@@ -37,7 +37,7 @@ class ModelRate:
         if not self.samples:
             self.samples.append(ModelSample(now_ms, now_ms))
         if now_ms - self.samples[self.current].begun_ms >= self.windows.ms:
-            self.current = (self.current + 1) % (self.windows.count + 1)
+            self.current = (self.current + 1) % (self.windows.samples + 1)
             if self.current >= len(self.samples):
                 self.samples.append(ModelSample(now_ms, now_ms))
             else:
@@ -48,11 +48,11 @@ class ModelRate:
 
     def window_ms(self, now_ms: int) -> int:
         for number, sample in enumerate(self.samples):
-            if now_ms - sample.last_ms >= self.windows.count * self.windows.ms:
+            if now_ms - sample.last_ms >= self.windows.samples * self.windows.ms:
                 self.samples[number] = ModelSample(now_ms, now_ms)
         oldest = min((sample.begun_ms for sample in self.samples), default=now_ms)
         total = now_ms - oldest
-        full, least = total // self.windows.ms, self.windows.count - 1
+        full, least = total // self.windows.ms, self.windows.samples - 1
         return max(1, total + max(0, least - full) * self.windows.ms)
 
     def rate(self, now_ms: int) -> float:

@@ -340,7 +340,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.now_ms += 1
         plan = self.cache.plan(asking(partitions, id, epoch), False, self.now_ms)
         self.model.pop(id, None)
-        assert [key.index for key in plan.partitions] == partitions
+        assert [key.partition for key in plan.partitions] == partitions
         given = self.answers(partitions, set())
         session_id, sent = self.cache.conclude(plan, given, False, self.now_ms)
         assert sent == given  # a full answer has everything
@@ -379,7 +379,7 @@ class SessionMachine(RuleBasedStateMachine):
         modelled.order = [index for index in modelled.order if index not in forget]
         for index in forget:
             modelled.told.pop(index, None)
-        assert [key.index for key in plan.partitions] == modelled.order
+        assert [key.partition for key in plan.partitions] == modelled.order
         if not modelled.order:
             del self.model[id]
             assert self.cache.conclude(plan, [], False, self.now_ms) == (0, [])
@@ -399,7 +399,7 @@ class SessionMachine(RuleBasedStateMachine):
                 modelled.order.append(index)
         assert self.cache.conclude(plan, given, False, self.now_ms) == (
             id,
-            [pair for pair in given if pair[0].index in expected],
+            [pair for pair in given if pair[0].partition in expected],
         )
 
     @invariant()
@@ -407,7 +407,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert len(self.cache) == len(self.model) <= 3
         for id, modelled in self.model.items():
             session = self.cache._sessions[id]
-            assert [key.index for key in session.partitions] == modelled.order
+            assert [key.partition for key in session.partitions] == modelled.order
             assert session.epoch == modelled.epoch
 
 
