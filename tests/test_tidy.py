@@ -164,11 +164,14 @@ def test_files_are_short_finished_and_described() -> None:
     assert not report(faults)
 
 
-def test_every_path_that_the_architecture_names_exists() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    named = set(re.findall(r"`((?:\w+/)+[\w.]*)`", text))
-    assert len(named) > 40 and len(text.splitlines()) <= 150
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_and_target_that_a_document_names_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    named = set(re.findall(r"`((?:[\w.]+/)+[\w.]*)`", text))
+    assert len(named) > 20 and len(text.splitlines()) <= 150
     assert not [path for path in sorted(named) if not (ROOT / path).exists()]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
 
 
 def test_every_module_that_a_docstring_names_exists() -> None:
