@@ -168,23 +168,23 @@ def plain(
 
     Without `contents` the sizes of keys, values and headers of records stand for them. `room` limits the records.
     """
-    return _group_plain(message, _Telling(version, contents, room or Room()))
+    return _group_plain(message, _Options(version, contents, room or Room()))
 
 
-class _Telling(NamedTuple):
+class _Options(NamedTuple):
     version: int | None
     contents: bool
     room: Room
 
 
 class _Kind(NamedTuple):
-    """How values of a type become plain, and are made of plain ones; where `told` is None they stand as they are.
+    """The conversion of one type: `to_plain` for JSON, None where JSON has the same value, and `from_plain` back.
 
-    `made` gets the plain value, the version, and the place that an error names.
+    `from_plain` gets the plain value, the version, and the place that an error names.
     """
 
-    told: Callable[[Any, _Telling], Any] | None
-    made: Callable[[Any, int, str], Any]
+    to_plain: Callable[[Any, _Options], Any] | None
+    from_plain: Callable[[Any, int, str], Any]
 
 
 class _Part(NamedTuple):
@@ -206,17 +206,17 @@ def _parts(cls: Any) -> tuple[_Part, ...]:
     )
 
 
-def _group_plain(value: Any, telling: _Telling) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    version = telling.version
+def _group_plain(value: Any, options: _Options) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    version = options.version
     for name, kind, first, last, is_extension in _parts(type(value)):
         if version is not None and not first <= version <= last:
             continue
         item = getattr(value, name)
         if is_extension and item == value._fields[name].make_default():
             continue
-        told[name] = item if kind.told is None or item is None else kind.told(item, telling)
-    return told
+        shown[name] = item if kind.to_plain is None or item is None else kind.to_plain(item, options)
+    return shown
 
 
 @cache
@@ -243,29 +243,31 @@ def _leaf(marker: Any) -> _Kind:
 
 
 def _nullable(kind: _Kind) -> _Kind:
-    return _Kind(kind.told, lambda value, version, where: None if value is None else kind.made(value, version, where))
+    return _Kind(
+        kind.to_plain, lambda value, version, where: None if value is None else kind.from_plain(value, version, where)
+    )
 
 
 def _list(kind: _Kind) -> _Kind:
-    def told(values: list[Any], telling: _Telling) -> list[Any]:
-        one = kind.told
-        return list(values) if one is None else [one(value, telling) for value in values]
+    def to_plain(values: list[Any], options: _Options) -> list[Any]:
+        one = kind.to_plain
+        return list(values) if one is None else [one(value, options) for value in values]
 
-    def made(values: Any, version: int, where: str) -> list[Any]:
+    def from_plain(values: Any, version: int, where: str) -> list[Any]:
         if not isinstance(values, list):
             raise ValueError(f"{where}: no list")
-        return [kind.made(value, version, f"{where}[{index}]") for index, value in enumerate(values)]
+        return [kind.from_plain(value, version, f"{where}[{index}]") for index, value in enumerate(values)]
 
-    return _Kind(told, made)
+    return _Kind(to_plain, from_plain)
 
 
 def _checked(kind: type, name: str) -> _Kind:
-    def made(value: Any, version: int, where: str) -> Any:
+    def from_plain(value: Any, version: int, where: str) -> Any:
         if type(value) is not kind:
             raise ValueError(f"{where}: no {name}")
         return value
 
-    return _Kind(None, made)
+    return _Kind(None, from_plain)
 
 
 def _float_made(value: Any, version: int, where: str) -> float:
@@ -298,10 +300,10 @@ def _records_made(value: Any, version: int, where: str) -> bytes:
 _NUMBER = _checked(int, "whole number")
 _FLAG = _checked(bool, "boolean")
 _TEXT = _checked(str, "text")
-_FLOAT = _Kind(lambda value, telling: value if math.isfinite(value) else str(value), _float_made)  # JSON has no inf
-_ID = _Kind(lambda value, telling: encode_id(value), _id_made)
-_BYTES = _Kind(lambda value, telling: to_json(value), _bytes_made)
-_RECORDS = _Kind(lambda value, telling: plain_records(value, telling.room, contents=telling.contents), _records_made)
+_FLOAT = _Kind(lambda value, options: value if math.isfinite(value) else str(value), _float_made)  # JSON has no inf
+_ID = _Kind(lambda value, options: encode_id(value), _id_made)
+_BYTES = _Kind(lambda value, options: to_json(value), _bytes_made)
+_RECORDS = _Kind(lambda value, options: plain_records(value, options.room, contents=options.contents), _records_made)
 
 
 # Records
@@ -338,25 +340,25 @@ def plain_records(data: Buffer, room: Room, *, contents: bool = True) -> dict[st
 
     Without `contents` there is no base64, and the sizes of keys, values and headers stand for them.
     """
-    told: dict[str, Any] = {"size": len(data)}
+    shown: dict[str, Any] = {"size": len(data)}
     if contents:
-        told["base64"] = _base64(data)
+        shown["base64"] = _base64(data)
     batches: list[dict[str, Any]] = []
-    told["batches"] = batches
+    shown["batches"] = batches
     end = 0
     try:
         for position, header in formats.headers(data):
             batches.append(_batch(data, position, header, room, contents))
             end = position + header.size_bytes
         if end < len(data):
-            told["left_over"] = len(data) - end
+            shown["left_over"] = len(data) - end
     except (CorruptRecords, InvalidRecords) as error:
-        told["damaged"] = str(error)
-    return told
+        shown["damaged"] = str(error)
+    return shown
 
 
 def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, contents: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "base_offset": header.base_offset,
         "magic": header.magic,
         "codec": _codec_name(header),
@@ -370,22 +372,22 @@ def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, content
         "records": [],
     }
     if header.magic == batch.MAGIC:
-        told |= {"partition_leader_epoch": header.partition_leader_epoch, "max_timestamp": header.max_timestamp}
+        shown |= {"partition_leader_epoch": header.partition_leader_epoch, "max_timestamp": header.max_timestamp}
     try:
         if not formats.crc_matches(data, position, header):
-            told["damaged"] = "the CRC is another one"
-            return told
+            shown["damaged"] = "the CRC is another one"
+            return shown
         if room.left != 0:
             found = takewhile(lambda record: room.take(record, contents), _records(data, position, header))
-            told["records"] = [_record(record, contents) for record in found]
+            shown["records"] = [_record(record, contents) for record in found]
     except (CorruptRecords, InvalidRecords) as error:
-        told["damaged"] = str(error)
-    records = told["records"]
+        shown["damaged"] = str(error)
+    records = shown["records"]
     if header.record_count < 0:  # a wrapper of an old format says nothing of its messages
-        told["count"] = len(records)
+        shown["count"] = len(records)
     if room.left == 0 and len(records) < header.record_count:
-        told["records_left_out"] = header.record_count - len(records)
-    return told
+        shown["records_left_out"] = header.record_count - len(records)
+    return shown
 
 
 def _records(data: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
@@ -395,19 +397,19 @@ def _records(data: Buffer, position: int, header: BatchHeader) -> Iterator[Recor
 
 
 def _record(record: Record, contents: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+    shown: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
     if contents:
-        told["key"], told["value"] = to_json(record.key), to_json(record.value)
-        told["headers"] = [
+        shown["key"], shown["value"] = to_json(record.key), to_json(record.value)
+        shown["headers"] = [
             {"name": to_json(name.encode("utf-8", "surrogateescape")), "value": to_json(value)}
             for name, value in record.headers
         ]
     else:
-        told["key_size"], told["value_size"] = _size(record.key), _size(record.value)
-        told["headers_size"] = sum(
+        shown["key_size"], shown["value_size"] = _size(record.key), _size(record.value)
+        shown["headers_size"] = sum(
             len(name.encode("utf-8", "surrogateescape")) + len(value or b"") for name, value in record.headers
         )
-    return told
+    return shown
 
 
 def _size(data: bytes | None) -> int | None:
@@ -456,7 +458,7 @@ def _group_made(cls: Any, values: Any, version: int, where: str) -> Any:
     made: dict[str, Any] = {}
     for name, kind, first, last, _ in _parts(cls):
         if name in values and first <= version <= last:
-            made[name] = kind.made(values[name], version, f"{where}.{name}")
+            made[name] = kind.from_plain(values[name], version, f"{where}.{name}")
         elif cls._fields[name].make_default is None:
             raise ValueError(f"{where}: {name} is missing")
     return cls(**made)

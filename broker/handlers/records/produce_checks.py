@@ -2,8 +2,8 @@
 
 Kafka looks at the first batch of every partition to find out whether a request is transactional. Where that batch
 cannot be read, the releases up to 2.7 fail while they parse the request, and later ones refuse all its partitions.
-Nothing is appended in either case. What refuses one partition alone is found
-when its records are handled, by `protocol/records/validate.py`.
+Nothing is appended in either case. What refuses one partition alone is found when its records are handled,
+by `protocol/records/validate.py`.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from .steps import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactSettings:
-    """What is compacted of data directories, and by which rules.
+    """The topics that a compaction of data directories cleans, and its rules.
 
-    All topics that are known to be compacted, or of these those that are named in `topics`, or whose whole name is
-    `like` this; with `force` what is named is compacted whatever its policy says. `configs` are values of
+    It cleans the topics whose policy is compact; `topics` and `like` (a regular expression that whole names match)
+    choose from them. With `force` the chosen topics are compacted whatever their policy is. `configs` are values of
     `configs.NAMES` for topics that have none of their own. Logs that are dirty by no more than `min_dirty_ratio`, from
     0 to 1, are left alone. `release` is what the cleaners of releases differ in. Deletes are judged by the time
     `now_ms`, the clock's if None.

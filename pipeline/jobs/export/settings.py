@@ -21,19 +21,21 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSettings:
-    """Which records are exported, and into what files.
+    """The records that an export reads, and the files that it writes.
 
-    `topics`, or a pattern that whole names are `like`; all but the brokers' own if neither. `starting` and `ending`:
-    "earliest", "latest", a time, or offsets (`arguments.limit`); what they leave out a later run may add. Aborted
-    transactions, and what is behind the last stable offset, are left out unless `isolation` is "read_uncommitted".
+    `topics` lists the topics; `like` is a regular expression that whole names match. With neither: all but internal
+    topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`); a later run can
+    add the rest. Aborted transactions and records from the last stable offset on are exported only if `isolation` is
+    "read_uncommitted".
 
     `format`: "parquet", or "delta" for a Delta table. `decoding` adds the column `decoded`, where a value that does not
     decode is null and counted, or ends the export (`on_undecodable="fail"`). All runs into a folder have the same
     format, isolation and decoding. `codec` and sizes may differ: a file is full with `rows_per_file` rows, or
     `file_bytes` bytes before they are compressed. `on_corrupt`: "skip" leaves out what is damaged, and logs it.
 
-    A topic that was made anew since it was exported is refused, unless `new_generation` exports it beside what is
-    there. Records that were deleted before they were exported are in the report, or with `fail_on_loss` a DataLoss.
+    A topic that was deleted and created again since its last export is refused; with `new_generation` it is exported
+    beside the old one. The report counts records that were deleted before their export; `fail_on_loss` raises DataLoss
+    for them.
     """
 
     topics: Sequence[str] | None = None

@@ -15,13 +15,14 @@ MIN_SEGMENT_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """What is imported of Parquet files, and how.
+    """The records that an import reads from Parquet files, and how it writes them.
 
-    `topics`, or a pattern that whole names are `like`; all but the brokers' own if neither. `to_topic` names the topic
-    that one of them is written to, or all where the files name none. Batches are compressed with `codec`.
+    `topics` lists the topics; `like` is a regular expression that whole names match. With neither: all but internal
+    topics. `to_topic` is the target if one topic is imported, or if the files name none. Batches are compressed with
+    `codec`.
 
-    To brokers: topics that are made have `partitions` if that is more than the rows need, and `config` are settings of
-    Kafka's producer. Into a data directory: segments have `segment_bytes`.
+    To brokers: a topic that is created has `partitions`, or more if the rows need more; `config` are configs of Kafka's
+    producer. Into a data directory: segments roll at `segment_bytes`.
     """
 
     topics: Sequence[str] | None = None

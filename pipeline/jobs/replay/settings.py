@@ -14,16 +14,16 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """What is replayed of a log, and how.
+    """The records that a replay sends, their topics and its pace.
 
-    `topics`, or a pattern that whole names are `like`; all but the brokers' own if neither. `starting` and `ending`:
-    "earliest", "latest", a time, or offsets (`arguments.limit`). Markers are left out, and so are aborted transactions
-    unless `isolation` is "read_uncommitted".
+    `topics` lists the topics; `like` is a regular expression that whole names match. With neither: all but internal
+    topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`). Transaction
+    markers are not sent; aborted transactions only if `isolation` is "read_uncommitted".
 
-    Records go to topics of their own names, or all to `to_topic`; topics that are not there are made. `partitions`:
-    "keep", or "key" for where Kafka's default partitioner puts their keys. `timestamps`: "keep", or "new" for the time
-    at which each is sent. `rate`: so many records a second over all; `speed`: so many times the pace of the timestamps,
-    all partitions in step; as fast as it goes if neither. `config` are settings of Kafka's producer.
+    Records go to the topic of the same name, or all to `to_topic`; missing topics are created. `partitions` is "keep",
+    or "key" for the partition that Kafka's default partitioner chooses. `timestamps` is "keep", or "new" for the time
+    of sending. `rate` limits records per second over all partitions; `speed` is a multiple of the pace of the
+    timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer.
     """
 
     topics: Sequence[str] | None = None

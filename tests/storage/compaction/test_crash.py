@@ -31,11 +31,11 @@ def filled(files: SimulatedFiles, rng: random.Random) -> PartitionLog:
             for n in range(rng.randrange(1, 4))
         ]
         producer = rng.choice([7, 8, -1])
-        told: dict[str, int] = {}
+        fields: dict[str, int] = {}
         if producer >= 0:
-            told = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
+            fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]}
             sequences[producer] += len(records)
-        log.append(batch_of(records, **told), now_ms=1000)  # type: ignore[arg-type]
+        log.append(batch_of(records, **fields), now_ms=1000)  # type: ignore[arg-type]
     log.flush()
     return log
 
