@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 RUN_STAMP := $(VENV)/installed-for-run
 TEST_STAMP := $(VENV)/installed-for-test
+DOCS_STAMP := $(VENV)/installed-for-docs
 OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
 LISTEN ?= 127.0.0.1:9092
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat system-packages
+.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade docs interop image compose-test kafkajs kcat system-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +57,10 @@ $(TEST_STAMP): pyproject.toml | $(BIN)/python
 
 $(STAMP): pyproject.toml | $(TEST_STAMP)
 	$(call install_extra,[dev],Spark and the tools of make check (660 MB more))
+
+# The docs extra alone: the pages need no more than the packages' source.
+$(DOCS_STAMP): pyproject.toml | $(BIN)/python
+	$(call install_extra,[docs],the tools of the documentation (100 MB))
 
 # Clients too old to stand beside the new ones; the script says which.
 $(OLD): tests/support/ottla_testing/old_environment.py | $(STAMP)
@@ -132,6 +137,10 @@ demo: $(STAMP) ## a file through the broker and back: make demo FILE=...
 
 demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KIP-724 tells it, with clients of every age
 	$(BIN)/python tests/demo_upgrade.py
+
+# Broken links and anchors, files outside the navigation, and pages that would load from a network fail the build.
+docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at http://127.0.0.1:8000, and again after each change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --quiet) --strict
 
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
 	$(BIN)/python tests/interop/run.py
