@@ -84,10 +84,10 @@ def plan(
         env[name] = value
     for name in _MAY_BE_EMPTY:
         # Testcontainers for .NET writes a comma after the last one, which older releases took.
-        if name in env and not (text := env[name].strip().rstrip(",")):
-            del env[name]
-        elif name in env:
-            env[name] = text
+        if name in env:
+            text = env.pop(name).strip().rstrip(",")
+            if text:
+                env[name] = text
     if "KAFKA_LISTENERS" not in env and "listeners" not in known:
         if "KAFKA_ADVERTISED_LISTENERS" in env:
             env["KAFKA_LISTENERS"] = listeners_of(env["KAFKA_ADVERTISED_LISTENERS"])

@@ -343,12 +343,11 @@ def _configs(resources: Any) -> None:
 
 def _acls(resources: Any) -> None:
     verbs = _Verbs(resources, "acls", "access control lists")
-    for name, text, ask, show in (
-        ("list", "the entries that match", administration.acls, administration.show_acls),
-        ("add", "add an entry", administration.add_acl, lambda told: ["added"]),
-        ("remove", "remove the entries that match", administration.remove_acls, output.removed),
-    ):
-        administration.add_acl_words(verbs.verb(name, text, ask, show), is_filter=name != "add")
+    listed = verbs.verb("list", "list the matching entries", administration.acls, administration.show_acls)
+    added = verbs.verb("add", "add an entry", administration.add_acl, lambda _: ["added"])
+    removed = verbs.verb("remove", "remove the matching entries", administration.remove_acls, output.removed)
+    for verb in (listed, added, removed):
+        administration.add_acl_words(verb, is_filter=verb is not added)
 
 
 def _producers(resources: Any) -> None:

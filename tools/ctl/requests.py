@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from ...protocol.narrowing import is_list
 from ...protocol.text import cell
 from ..http_client import Client, Wrong
 from .output import titled
@@ -116,7 +117,7 @@ def show_one(told: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return ", ".join(map(cell, value)) if isinstance(value, list) else cell(value)
+    return ", ".join(map(cell, value)) if is_list(value) else cell(value)
 
 
 def _indented(value: Any) -> list[str]:

@@ -170,8 +170,11 @@ def _file(options: Options, write: Write, problems: Problems) -> None:
             _print_lines(_describe_segment(_topic_of(path)) if kind is Kind.SEGMENT else describe_file(kind), write)
             return
         base_offset = base_offset_of(path) or 0
-        names = {"relative_offset": lambda value: f" (offset {base_offset + value})"}
-        tracer = _tracer(write, source.size, problems, names)
+
+        def absolute(relative_offset: int) -> str:
+            return f" (offset {base_offset + relative_offset})"
+
+        tracer = _tracer(write, source.size, problems, {"relative_offset": absolute})
         if kind is Kind.SEGMENT:
             _segment(source, path, options, tracer)
         else:

@@ -138,8 +138,8 @@ class Source:
     folders: dict[str, dict[int, str]]
     is_clean: bool
     is_stray: bool
-    log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    cleaner_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    cleaner_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     image: Image | None = None
     notes: list[str] = field(default_factory=list[str])
 

@@ -23,8 +23,16 @@ from ..command_line import printing
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
 # Kafka's tool knows these, too, of which brokers tell no client, or only some: between coordinators, and telemetry.
-NOT_ADVERTISED = {27: Versions(1, 2), 71: Versions(0, 0), 72: Versions(0, 0), 83: Versions(0, 0), 84: Versions(0, 0)}
-NOT_ADVERTISED |= {85: Versions(0, 1), 86: Versions(0, 0), 87: Versions(0, 1)}
+NOT_ADVERTISED = {
+    27: Versions(1, 2),
+    71: Versions(0, 0),
+    72: Versions(0, 0),
+    83: Versions(0, 0),
+    84: Versions(0, 0),
+    85: Versions(0, 1),
+    86: Versions(0, 0),
+    87: Versions(0, 1),
+}
 
 
 def known_versions() -> dict[int, Versions]:

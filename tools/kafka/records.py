@@ -28,6 +28,7 @@ from ...client.admin.admin import (
 from ...client.net.errors import ClientError
 from ...protocol.arguments import Parser
 from ...protocol.limits import INT32_MAX, INT64_MAX, INT64_MIN
+from ...protocol.narrowing import is_dict, is_list
 from .admin_command import (
     CannotDo,
     Out,
@@ -119,7 +120,7 @@ def offsets_of(file: Path) -> dict[Partition, int]:
         raise CannotDo(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise CannotDo("The input string is not a valid JSON") from None
-    if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
+    if not is_dict(document) or not is_list(document.get("partitions")):
         raise CannotDo("Missing partitions field")
     if document.get("version", 1) != 1:
         raise CannotDo(f"Not supported version field value {document['version']}")
@@ -137,7 +138,7 @@ def offsets_of(file: Path) -> dict[Partition, int]:
 
 def _entry(one: Any) -> tuple[str, int, int]:
     topic, partition, offset = (
-        (one.get(name) for name in ("topic", "partition", "offset")) if isinstance(one, dict) else (None, None, None)
+        (one.get(name) for name in ("topic", "partition", "offset")) if is_dict(one) else (None, None, None)
     )
     if (
         not isinstance(topic, str)
@@ -213,7 +214,8 @@ async def _offsets(admin: Admin, asked: Any, out: Out) -> None:
     wanted.sort(key=lambda where: f"{where[0]}-{where[1]}")  # as text, which is Kafka's order
     time: int = asked.time_spec
     found = await admin.list_offsets(dict.fromkeys(wanted, time))
-    told, lines = [], []
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
     for topic, partition in wanted:
         result = found[topic, partition]
         offset = result.offset if isinstance(result, FoundOffset) and result.offset >= 0 else None
@@ -222,5 +224,5 @@ async def _offsets(admin: Admin, asked: Any, out: Out) -> None:
             out.fail(f"Skip getting offsets for topic-partition {topic}-{partition} due to error: {message(wrong)}")
         if offset is not None:
             lines.append(f"{topic}:{partition}:{offset}\n")
-        told.append({"topic": topic, "partition": partition, "offset": offset, "error": text_of(wrong)})
-    out.show({"offsets": told}, lines)
+        rows.append({"topic": topic, "partition": partition, "offset": offset, "error": text_of(wrong)})
+    out.show({"offsets": rows}, lines)

@@ -218,19 +218,20 @@ async def _describe(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
         return
     described = checked(await admin.describe_topics(names))
     resources = [ConfigResource.topic(name) for name in names]
-    told_configs = await admin.describe_configs(resources)
-    if any(isinstance(one, UnsupportedVersion) for one in told_configs.values()):  # before Kafka 0.11
-        told_configs = {resource: {} for resource in resources}
-    configs = checked(told_configs)
+    configs: dict[ConfigResource, dict[str, ConfigEntry]] = {resource: {} for resource in resources}
+    results = await admin.describe_configs(resources)
+    if not any(isinstance(result, UnsupportedVersion) for result in results.values()):  # Kafka has the API since 0.11
+        configs = checked(results)
     tells_elr = not out.as_json and await _tells_elr(admin, out.program)
-    told, lines = [], []
+    documents: list[dict[str, Any]] = []
+    lines: list[str] = []
     for resource in resources:
         topic = described[resource.name]
         some = shown(topic, configs[resource], asked)
         if some is not None:
-            told.append(document(topic, configs[resource], some))
+            documents.append(document(topic, configs[resource], some))
         lines += description(topic, configs[resource], asked, tells_elr)
-    out.show({"topics": told}, (line + "\n" for line in lines))
+    out.show({"topics": documents}, (line + "\n" for line in lines))
 
 
 async def _tells_elr(admin: Admin, client_id: str) -> bool:

@@ -324,7 +324,7 @@ class _Comparing:
 
     def _all_subjects(self, one: Exchange) -> frozenset[str]:
         values = request_value(one), response_value(one) if one.response is not None else None
-        return frozenset().union(*(subjects(value, self._ids) for value in values if value is not None))
+        return frozenset[str]().union(*(subjects(value, self._ids) for value in values if value is not None))
 
     def _is_change(self, one: Exchange) -> bool:
         request = request_value(one)

@@ -10,15 +10,16 @@ from typing import Any
 
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
+from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.schema import Value, spec
+from ...protocol.schema import Value, fields_of, spec
 from .name_mapping import Ids
 
 LATEST = -1  # the timestamp by which ListOffsets asks for the end of a log
 Learner = Callable[[Ids, Any, Any, Any], None]
 
 
-def learn(ids: Ids, request: Any, left: Any, right: Any) -> None:
+def learn(ids: Ids, request: object, left: Any, right: Any) -> None:
     """Takes in what both answered to `request`, which is the left's."""
     found = _LEARNERS.get(spec(type(request)).api_key)
     if found is not None:
@@ -35,14 +36,14 @@ def learn_names(ids: Ids, answer: Any) -> None:
 
 def topics_without(ids: Ids, value: Any) -> Iterator[str]:
     """The names of the topics whose ids are in a message of the left, and not known of the right."""
-    if isinstance(value, list):
+    if is_list(value):
         for one in value:
             yield from topics_without(ids, one)
     elif isinstance(value, Value):
         topic_id = bytes(getattr(value, "topic_id", ZERO_UUID))
         if topic_id != ZERO_UUID and topic_id not in ids.topic_ids and topic_id in ids.topic_names:
             yield ids.topic_names[topic_id]
-        for name in value._fields:
+        for name in fields_of(value):
             if isinstance(inner := getattr(value, name), Value | list):
                 yield from topics_without(ids, inner)
 
@@ -191,11 +192,11 @@ def _subscribed(ids: Ids, request: Any, left: Any, right: Any) -> None:
 
 def error_codes(answer: Any) -> Iterator[int]:
     """Every error code that an answer has, its parts' included."""
-    if isinstance(answer, list):
+    if is_list(answer):
         for one in answer:
             yield from error_codes(one)
     elif isinstance(answer, Value):
-        for name in answer._fields:
+        for name in fields_of(answer):
             value = getattr(answer, name)
             if name in ("error_code", "partition_error_code"):
                 yield value

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from ...protocol.limits import INT16_MAX
+from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.layout import CRC_AT, CRC_FROM, PRODUCER_EPOCH_AT, PRODUCER_ID_AT
-from ...protocol.schema import Value
+from ...protocol.schema import Value, fields_of
 
 OF_NODES = (4, 8)  # the resource types whose names are numbers of nodes: BROKER and BROKER_LOGGER
 NO_ID = -1
@@ -72,7 +73,7 @@ class Ids:
 
     def place_in(self, value: Value, place: Place) -> Place:
         """The place that the fields of a part of a message are about."""
-        fields = value._fields
+        fields = fields_of(value)
         for name in TOPIC_FIELDS:
             if name in fields:
                 topic = getattr(value, name)
@@ -96,7 +97,7 @@ class Ids:
         found = _KINDS.get(name)
         if found is None or value is None:
             return value
-        if isinstance(value, list):
+        if is_list(value):
             return [found(self, one, name, owner, place) for one in value]
         return found(self, value, name, owner, place)
 
@@ -126,7 +127,7 @@ class Ids:
 
     def message(self, value: Any, place: Place = NOWHERE) -> Any:
         """A message of the left as it would be on the right: a copy where anything differs."""
-        if isinstance(value, list):
+        if is_list(value):
             made = [self.message(one, place) for one in value]
             return value if all(one is other for one, other in zip(made, value, strict=True)) else made
         if not isinstance(value, Value):
@@ -134,7 +135,7 @@ class Ids:
         here = self.place_in(value, place)
         found: dict[str, Any] = {}
         changed = False
-        for name in value._fields:
+        for name in fields_of(value):
             old = getattr(value, name)
             new = self.message(old, here) if isinstance(old, Value | list) else old
             new = self.field(name, new, value, here)

@@ -13,8 +13,10 @@ from typing import Any
 
 from ...broker.recording.decoding import plain
 from ...protocol.errors import ErrorCode
+from ...protocol.narrowing import is_list, is_tuple
 from ...protocol.schema import Value
 from .comparison import Comparison, Finding, Why
+from .value_comparison import is_bytes_like
 
 SHOWN_MAX = 200  # characters of one value
 _TITLES = {
@@ -85,7 +87,7 @@ def shown(path: str, value: Any) -> str:
     """A value for people; error codes with their names."""
     if path.endswith("error_code") and isinstance(value, int) and value in _CODES:
         return f"{value} {_CODES[value]}"
-    told = value if isinstance(value, str) else repr(bytes(value) if isinstance(value, memoryview) else value)
+    told = value if isinstance(value, str) else repr(bytes(value) if is_bytes_like(value) else value)
     return told if len(told) <= SHOWN_MAX else f"{told[:SHOWN_MAX]}..."
 
 
@@ -124,9 +126,9 @@ def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) ->
 def _jsonable(value: Any) -> Any:
     if isinstance(value, Value):
         return plain(value)
-    if isinstance(value, bytes | bytearray | memoryview):
+    if is_bytes_like(value):
         return bytes(value).hex()
-    if isinstance(value, list | tuple):
+    if is_list(value) or is_tuple(value):
         return [_jsonable(one) for one in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 

@@ -265,7 +265,7 @@ class _Player:
         one = step.exchange
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        recorded = set(error_codes(response_value(one))) if one.response is not None else set()
+        recorded = set(error_codes(response_value(one))) if one.response is not None else set[int]()
         while one.api_key not in _NEVER_AGAIN and step.played is not None:
             if one.api_key not in READING and self._last.get(one.peer.number) is not step:
                 return  # what came after it would have come before it

@@ -109,7 +109,7 @@ class Sending:
                 name = ErrorCode(min(codes)).name
                 raise NotSent(f"it was answered {name}, and asked again")
         silent = isinstance(request, ProduceRequest) and request.acks == 0
-        mapped = self._mapped(exchange, request)
+        mapped: object = self._mapped(exchange, request)
         if version != exchange.api_version:
             try:
                 mapped = in_version(mapped, version, self.ids)

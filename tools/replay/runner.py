@@ -12,6 +12,7 @@ from typing import Any
 from ...broker.recording.exchange import Exchange, Recording
 from ...broker.recording.files import NoRecording, read_recording
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, UnknownRelease, profile
+from ...protocol.narrowing import is_dict, is_list
 from .comparison import Comparison, Pair, compare, matched
 from .expected_differences import Foretelling, guessed_release
 from .player import Playing, PlayOptions, node_map, play
@@ -140,8 +141,8 @@ def _foretelling(
 def _nodes(recording: Recording) -> Iterable[tuple[int, Address]]:
     """(number, address) of each node that a recording tells of."""
     nodes: Any = recording.meta.get("nodes")
-    for one in nodes if isinstance(nodes, list) else ():
-        if isinstance(one, dict):
+    for one in nodes if is_list(nodes) else ():
+        if is_dict(one):
             told = one.get("node_id"), one.get("host"), one.get("port")
             if isinstance(told[0], int) and isinstance(told[1], str) and isinstance(told[2], int):
                 yield told[0], (told[1], told[2])

@@ -9,10 +9,11 @@ from typing import Any
 
 from ...protocol.api_key import ApiKey
 from ...protocol.messages.topics.metadata import MetadataRequest
+from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords
-from ...protocol.schema import Value
+from ...protocol.schema import Value, fields_of
 from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids
 
 READING = frozenset(
@@ -85,13 +86,13 @@ def of_answer(answer: Any) -> frozenset[str]:
 
 
 def _add(value: Any, ids: Ids, found: set[str]) -> None:
-    if isinstance(value, list):
+    if is_list(value):
         for one in value:
             _add(one, ids, found)
         return
     if not isinstance(value, Value):
         return
-    fields = value._fields
+    fields = fields_of(value)
     if not _OF_TOPICS.isdisjoint(fields):
         for name in TOPIC_FIELDS:
             if name in fields and isinstance(topic := getattr(value, name), str) and topic:

@@ -192,7 +192,7 @@ async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> 
 
 
 async def _ask(
-    address: Address, request: Any, version: int, answer: type, patience_s: float, *, may_close: bool = False
+    address: Address, request: object, version: int, answer: type, patience_s: float, *, may_close: bool = False
 ) -> Any:
     """One question on a connection of its own; None if the broker closes and `may_close`."""
     declared = spec(type(request))

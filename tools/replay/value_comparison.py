@@ -7,10 +7,11 @@ only whether there is any; elements of lists are matched by what tells them apar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
+from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.schema import Value
+from ...protocol.schema import Value, fields_of
 
 ABSENT = "<absent>"
 OF_ITSELF = frozenset(
@@ -65,7 +66,7 @@ def differences(left: Any, right: Any, sides: Sides, path: str = "", name: str =
         return [] if _is_set(left) == _is_set(right) else [Difference(path, left, right)]
     if isinstance(left, Value) and isinstance(right, Value):
         return _of_values(left, right, sides, path)
-    if isinstance(left, list) and isinstance(right, list):
+    if is_list(left) and is_list(right):
         return _of_lists(left, right, sides, path, name)
     if _plain(left) == _plain(right):
         return []
@@ -77,10 +78,10 @@ def differences(left: Any, right: Any, sides: Sides, path: str = "", name: str =
 def _of_values(left: Value, right: Value, sides: Sides, path: str) -> list[Difference]:
     if type(left) is not type(right):
         return [Difference(path, left, right)]
-    if getattr(left, "name", "") in OWN_CONFIGS and "config_source" in left._fields:
+    if getattr(left, "name", "") in OWN_CONFIGS and "config_source" in fields_of(left):
         return []
     found: list[Difference] = []
-    for name, field in left._fields.items():
+    for name, field in fields_of(left).items():
         if sides.left_version not in field.versions or sides.right_version not in field.versions:
             continue
         if name == "topic_id" and _named(left, right):
@@ -127,12 +128,12 @@ def identity(one: Any, topics: Mapping[bytes, str]) -> str:
 
 
 def _identity(one: Value, topics: Mapping[bytes, str]) -> list[Any]:
-    found = [getattr(one, name) for name in IDENTITIES if name in one._fields and name not in OF_ITSELF]
+    found = [getattr(one, name) for name in IDENTITIES if name in fields_of(one) and name not in OF_ITSELF]
     topic_id = bytes(getattr(one, "topic_id", ZERO_UUID))
     if topic_id != ZERO_UUID and not (found and found[0]):
         found = [topics.get(topic_id, topic_id.hex()), *found[1:]]
     if not found:
-        found = [getattr(one, name) for name in one._fields if name not in OF_ITSELF]
+        found = [getattr(one, name) for name in fields_of(one) if name not in OF_ITSELF]
     return found
 
 
@@ -143,13 +144,17 @@ def shown_identity(one: Any, topics: Mapping[bytes, str]) -> str:
 
 
 def _is_set(value: Any) -> bool:
-    if isinstance(value, bytes | bytearray | memoryview):
+    if is_bytes_like(value):
         return any(bytes(value))
     return value is not None and value != "" and not (isinstance(value, int) and value < 0)
 
 
 def _plain(value: Any) -> Any:
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+    return bytes(value) if is_bytes_like(value) else value
+
+
+def is_bytes_like(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
+    return isinstance(value, bytes | bytearray | memoryview)
 
 
 def _with_texts(text: str, texts: Mapping[str, str]) -> str:

@@ -16,8 +16,9 @@ from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetF
 from ...protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ...protocol.messages.topics.metadata import MetadataRequest
 from ...protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
+from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.schema import Value, Versions, default_of
+from ...protocol.schema import Value, Versions, default_of, fields_of
 from .name_mapping import TOPIC_FIELDS, Ids
 
 
@@ -34,7 +35,7 @@ def newest_shared(api_key: int, theirs: Versions, recorded: int) -> int | None:
     return best if best in ours else None
 
 
-def in_version(request: Any, version: int, ids: Ids) -> Any:
+def in_version(request: object, version: int, ids: Ids) -> Any:
     """A request of the right in another version. Raises Untold."""
     shaped = _SHAPES.get(type(request))
     if shaped is not None:
@@ -44,24 +45,25 @@ def in_version(request: Any, version: int, ids: Ids) -> Any:
 
 def changed(value: Any, **fields: Any) -> Any:
     """A copy with other values in some fields."""
-    return type(value)(**{**{name: getattr(value, name) for name in value._fields}, **fields})
+    return type(value)(**{**{name: getattr(value, name) for name in fields_of(value)}, **fields})
 
 
 def _named(value: Any, version: int, ids: Ids) -> Any:
     """With names for ids of topics where the version has those, or the reverse."""
-    if isinstance(value, list):
+    if is_list(value):
         return [_named(one, version, ids) for one in value]
     if not isinstance(value, Value):
         return value
-    found = {name: _named(getattr(value, name), version, ids) for name in value._fields}
-    names = [name for name in TOPIC_FIELDS if name in value._fields]
-    if names and "topic_id" in value._fields:
+    fields = fields_of(value)
+    found = {name: _named(getattr(value, name), version, ids) for name in fields}
+    names = [name for name in TOPIC_FIELDS if name in fields]
+    if names and "topic_id" in fields:
         name = names[0]
         topic, topic_id = found[name], bytes(found["topic_id"])
-        if version not in value._fields["topic_id"].versions and topic_id != ZERO_UUID:
+        if version not in fields["topic_id"].versions and topic_id != ZERO_UUID:
             found[name] = topic or ids.name_on_right(topic_id)
             found["topic_id"] = ZERO_UUID
-        elif version not in value._fields[name].versions and topic:
+        elif version not in fields[name].versions and topic:
             found["topic_id"] = ids.id_on_right(topic)
             found[name] = ""
         if not found[name] and found["topic_id"] in (None, ZERO_UUID):
@@ -130,9 +132,9 @@ def _metadata(request: Any, version: int) -> Any:
     return changed(request, topics=[]) if version == 0 and request.topics is None else request
 
 
-def _without_flags(request: Any, version: int) -> Any:
+def _without_flags(request: Value, version: int) -> Any:
     """Without what only says more than the version can: clients leave that out as well."""
-    lacking = [name for name, field in request._fields.items() if version not in field.versions]
+    lacking = [name for name, field in fields_of(request).items() if version not in field.versions]
     return changed(request, **{name: default_of(type(request), name) for name in lacking if name not in ("topics",)})
 
 
@@ -167,5 +169,5 @@ def one_shape(request: Any, answer: Any) -> Any:
 
 def _group_topic(kind: Any, topic: Any) -> Any:
     part = kind.OffsetFetchResponsePartitions
-    partitions = [part(**{name: getattr(one, name) for name in one._fields}) for one in topic.partitions]
+    partitions = [part(**{name: getattr(one, name) for name in fields_of(one)}) for one in topic.partitions]
     return kind(name=topic.name, partitions=partitions)

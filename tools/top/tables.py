@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...protocol.narrowing import is_dict, is_list
 from ...protocol.text import NONE, count, elapsed, moment, rate, size, table, visible
 from .rates import NAMES, Overview, Row
 from .words import ahead, fault_where
@@ -303,7 +304,7 @@ def details(tab: Tab, row: Row) -> list[str]:
     for name, value in row.items():
         if name == "per_second":
             found += [(f"{counter} per second".replace("_", " "), rate(number)) for counter, number in value.items()]
-        elif isinstance(value, dict):
+        elif is_dict(value):
             found += [(f"{name} {visible(key)}", visible(part)) for key, part in value.items()]
         else:
             found.append((name.replace("_", " "), _detail(name, value)))
@@ -311,7 +312,7 @@ def details(tab: Tab, row: Row) -> list[str]:
 
 
 def _detail(name: str, value: Any) -> str:
-    if isinstance(value, list):
+    if is_list(value):
         return ", ".join(map(visible, value)) or NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -349,7 +350,8 @@ def clock_line(told: Overview) -> str:
 
 def warnings(told: Overview) -> list[str]:
     """What is not as it should be, or was made so on command."""
-    broker, totals, found = told["broker"], told["totals"], []
+    broker, totals = told["broker"], told["totals"]
+    found: list[str] = []
     if broker["status"] != "serving":
         found.append(f"FAILED: {text(broker['reason'])}")
     if totals["faults"]:

@@ -97,7 +97,7 @@ class Words(ModalScreen[None]):
 
     def on_words_ended(self) -> None:
         """Ends it, once, however many keys were pressed until it is gone."""
-        if self.app.screen is self:
+        if self.is_active:
             self.dismiss()
 
     def on_click(self) -> None:

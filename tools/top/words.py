@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...protocol.narrowing import is_list
+
 
 def ahead(milliseconds: int) -> str:
     """How far a clock is from the machine's."""
@@ -20,4 +22,4 @@ def fault_where(fault: Any) -> str:
     """What a fault asks for, and how often."""
     apart = ("id", "action", "matched", "fired")
     pairs = [(name, value) for name, value in fault.items() if name not in apart]
-    return " ".join(f"{name}={','.join(map(str, v)) if isinstance(v, list) else v}" for name, v in pairs)
+    return " ".join(f"{name}={','.join(map(str, v)) if is_list(v) else v}" for name, v in pairs)
