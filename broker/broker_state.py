@@ -37,8 +37,8 @@ from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS
 from .config.serve_options import ServeOptions
 from .config.values import Config, ConfigSource
-from .connection_info import Arrival
-from .cooperative import Turns
+from .connection_info import ConnectionInfo
+from .cooperative import CooperativeScheduler
 from .errors import ConfigError, Refused, code_of
 from .groups.at_node import GroupsAtNode
 from .groups.coordinator import GroupCoordinator, TopicLookup
@@ -129,7 +129,7 @@ class BrokerState:
         self.logs = logs
         self.node_id: int = logs.node_id
         self.nodes = Nodes(logs.node_id, options.node_ids)
-        self.asks_for_replicas = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
+        self.checks_in_sync = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
         """Whether too few replicas may be in sync at all: alone a node has all that there are."""
         self.cluster_id: str = logs.cluster_id
         # A lone node has the id of its directory, which was not known when its ports were bound.
@@ -137,7 +137,7 @@ class BrokerState:
         if options.brokers == 1:
             self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
         self._random = random.SystemRandom()
-        self.turns = Turns(loop)
+        self.scheduler = CooperativeScheduler(loop)
         self.lookups = Lookups(self.waits)
         """Clients that looked up the coordinator of a group and have not used it since."""
         self.faults: Faults | None = None
@@ -207,7 +207,7 @@ class BrokerState:
         self.topics = Topics(
             self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
         )
-        self.topics.changes.attach(self.loop, self.turns)
+        self.topics.changes.attach(self.loop, self.scheduler)
         self.named_configs = NamedConfigs(self.metadata_log)
         max_bytes = self.config.get("telemetry.max.bytes", 0)  # where there is none, clients cannot ask either
         self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
@@ -235,7 +235,7 @@ class BrokerState:
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):
             self.logs.upgrade = ForcedUpgrade(len(placed), self.waits)
-        self.logs.opening = opening = Opening(len(placed), self.waits, is_told=self.logs.upgrade is None)
+        self.logs.opening = opening = Opening(len(placed), self.waits, is_logged=self.logs.upgrade is None)
         self.topics.open(placed, now_ms, opening.done)
         self.logs.note_losses()
         opening.finish()
@@ -369,12 +369,12 @@ class BrokerState:
         name = self.options.listeners[0].name
         return self.options.advertised_address(name, self._ports.get((node_id, name), -1), "127.0.0.1", node_id)
 
-    def endpoint(self, arrival: Arrival, node_id: int | None = None) -> tuple[str, int]:
+    def endpoint(self, connection_info: ConnectionInfo, node_id: int | None = None) -> tuple[str, int]:
         """The host and port at which a client which arrived so is told to find a node; the one it asks, without it."""
         if node_id is None:
-            node_id = arrival.node_id
-        port = self._ports[node_id, arrival.listener]
-        return self.options.advertised_address(arrival.listener, port, arrival.local_host, node_id)
+            node_id = connection_info.node_id
+        port = self._ports[node_id, connection_info.listener]
+        return self.options.advertised_address(connection_info.listener, port, connection_info.local_host, node_id)
 
     def auto_create(self, name: str, now_ms: int) -> Topic:
         """Creates a topic because somebody named it. Raises what `Topics.create` raises."""
@@ -430,7 +430,7 @@ class BrokerState:
 
     def check_in_sync(self, partition: Partition) -> None:
         """Refuses what waits for replicas where too few are in sync."""
-        if self.asks_for_replicas:
+        if self.checks_in_sync:
             least = self.topics.named(partition.topic).config["min.insync.replicas"]
             at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
             partition.check_in_sync(least, at_most_replicas=at_most_replicas)

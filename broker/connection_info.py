@@ -9,7 +9,7 @@ from .metrics.client_ledger import Origin
 
 
 @dataclass(slots=True)
-class Arrival:
+class ConnectionInfo:
     """Which way a connection came in: the listener's name, our own address that it reached, the client's host and port
     (-1 where it has none), and which of our nodes it talks to.
 

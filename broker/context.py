@@ -21,8 +21,8 @@ from .security.operations import bit_field, operations_of
 
 if TYPE_CHECKING:
     from .broker_state import BrokerState
-    from .connection_info import Arrival
-    from .cooperative import TakesTurns
+    from .connection_info import ConnectionInfo
+    from .cooperative import Cooperative
     from .groups.at_node import GroupsAtNode
     from .groups.coordinator import GroupCoordinator
     from .quotas.meter import Meter
@@ -69,22 +69,27 @@ class RequestContext:
         "_collections",
         "_entries_left",
         "api_version",
-        "arrival",
         "broker",
         "client_id",
+        "connection_info",
         "correlation_id",
         "faulted",
         "meter",
     )
 
     def __init__(
-        self, broker: BrokerState, api_version: int, correlation_id: int, client_id: str, arrival: Arrival
+        self,
+        broker: BrokerState,
+        api_version: int,
+        correlation_id: int,
+        client_id: str,
+        connection_info: ConnectionInfo,
     ) -> None:
         self.broker = broker
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.arrival = arrival
+        self.connection_info = connection_info
         self.faulted: dict[Any, ErrorCode] | None = None
         """Of a Fetch: the error codes that are answered on command, by `PartitionKey`."""
         self.meter: Meter | None = None
@@ -95,13 +100,13 @@ class RequestContext:
     @property
     def client_host(self) -> str:
         """The client's address without its port, as Java writes it: what tools show and rules for hosts name."""
-        host = self.arrival.client_host
+        host = self.connection_info.client_host
         return _unshortened(host) if ":" in host else host
 
     @property
     def node_id(self) -> int:
         """The node that was asked."""
-        return self.arrival.node_id
+        return self.connection_info.node_id
 
     def partition(self, name: str, index: int, current_leader_epoch: int = -1) -> Partition:
         """A partition that the node which was asked leads, in the epoch that the client knows; -1 does not ask.
@@ -109,8 +114,8 @@ class RequestContext:
         Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or for the epoch; StorageError if offline.
         """
         partition = self.broker.topics.partition(name, index)
-        if partition.leader != self.arrival.node_id:
-            partition.check_leader(self.arrival.node_id, current_leader_epoch)
+        if partition.leader != self.connection_info.node_id:
+            partition.check_leader(self.connection_info.node_id, current_leader_epoch)
         partition.check_epoch(current_leader_epoch)
         return partition
 
@@ -119,9 +124,9 @@ class RequestContext:
         """The groups that the node which was asked coordinates."""
         broker = self.broker
         if broker.lookups.waiting:
-            broker.lookups.used(self.arrival, self.client_id)
+            broker.lookups.used(self.connection_info, self.client_id)
         if broker.nodes.is_cluster or broker.awaits_topic(GROUP_OFFSETS_TOPIC):
-            return broker.groups_at(self.arrival.node_id)
+            return broker.groups_at(self.connection_info.node_id)
         return broker.groups
 
     @property
@@ -129,7 +134,7 @@ class RequestContext:
         """The transactions that it coordinates."""
         broker = self.broker
         if broker.nodes.is_cluster or broker.awaits_topic(TRANSACTION_STATE_TOPIC):
-            return broker.transactions_at(self.arrival.node_id)
+            return broker.transactions_at(self.connection_info.node_id)
         return broker.transactions
 
     @property
@@ -201,10 +206,10 @@ class RequestContext:
         self.meter.mutated(partitions, strict=is_strict, tells=strict_from is not None)
 
     @property
-    def turns(self) -> TakesTurns:
+    def scheduler(self) -> Cooperative:
         """For long work that is not done by the handler's own coroutine, and is to be charged all the same."""
-        turns = self.broker.turns
-        return turns if self.meter is None else self.meter.timed(turns)
+        scheduler = self.broker.scheduler
+        return scheduler if self.meter is None else self.meter.timed(scheduler)
 
     # Cooperative steps
 
@@ -236,7 +241,7 @@ class RequestContext:
     async def next_step(self) -> None:
         """Yields to the event loop: requests of other connections run meanwhile, and may change what was read."""
         self.begin_steps()
-        await self.broker.turns.step()
+        await self.broker.scheduler.step()
         self._entries_left = STEP_ENTRIES
 
     async def mapped(self, function: Callable[[A], B], values: Sequence[A], entries: int = 1) -> list[B]:

@@ -25,7 +25,7 @@ NEVER = INT32_MAX  # collections of younger objects before a full one
 T = TypeVar("T")
 
 
-class Turns:
+class CooperativeScheduler:
     """The long works of one broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, at_once: int = AT_ONCE) -> None:
@@ -128,26 +128,26 @@ class FewerCollections:
         self.end()
 
 
-class TakesTurns(Protocol):
+class Cooperative(Protocol):
     """Who has long work done."""
 
     async def run(self, steps: Steps[T]) -> T:
-        """As of `Turns`."""
+        """As of `CooperativeScheduler`."""
         ...
 
 
-class TimedTurns:
+class TimedScheduler:
     """Turns of which somebody is told how long they hold the loop, in the unit of `timer`; waits and threads do not."""
 
-    def __init__(self, turns: Turns, timer: Callable[[], int], took: Callable[[int], None]) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: CooperativeScheduler, timer: Callable[[], int], took: Callable[[int], None]) -> None:
+        self._scheduler = scheduler
         self._timer = timer
         self._took = took
 
     async def run(self, steps: Steps[T]) -> T:
-        """As of `Turns`."""
+        """As of `CooperativeScheduler`."""
         try:
-            return await self._turns.run(self._timed(steps))
+            return await self._scheduler.run(self._timed(steps))
         finally:
             steps.close()
 
@@ -168,5 +168,5 @@ class TimedTurns:
 
 
 def in_thread(call: Callable[[], T]) -> Steps[T]:
-    """One call that waits for the disk, as work for `Turns.run`: made in a thread."""
+    """One call that waits for the disk, as work for `CooperativeScheduler.run`: made in a thread."""
     return (yield call)

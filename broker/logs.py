@@ -69,7 +69,7 @@ class Levels:
         self._reckon()
 
     def _reckon(self) -> None:
-        self.tells_requests = self.lets(REQUEST_LOGGER, "debug")
+        self.logs_requests = self.lets(REQUEST_LOGGER, "debug")
         """Whether each request is told."""
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..config.definitions import format_value, read_value
 from ..config.docs import documentation
 from ..config.resource_types import BROKER, TOPIC
-from ..connection_info import Arrival
+from ..connection_info import ConnectionInfo
 from ..context import RequestContext
 from ..handlers.configs import resources
 from ..handlers.configs.resources import Change
@@ -78,5 +78,5 @@ def _changes(changes: ConfigChanges) -> list[Change]:
 
 def _context(state: BrokerState) -> RequestContext:
     """That of a request to the first node. Its configs are those of all nodes, which are one broker."""
-    arrival = Arrival(LISTENER, "", "", Origin(LISTENER, None, None, True), state.nodes.ids[0])
-    return RequestContext(state, VERSION, 0, "", arrival)
+    connection_info = ConnectionInfo(LISTENER, "", "", Origin(LISTENER, None, None, True), state.nodes.ids[0])
+    return RequestContext(state, VERSION, 0, "", connection_info)

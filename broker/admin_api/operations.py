@@ -117,7 +117,7 @@ class Operations:
         self.running = running
         self.clock = ClockControl(running)
         """The broker's clock, to be frozen, set and moved on."""
-        self._turns: dict[str, Iterator[int]] = {}
+        self._scheduler: dict[str, Iterator[int]] = {}
         self._start: Snapshot | None = None
         self._no_start = "what the broker held at its start was not kept"
         self._alone = asyncio.Lock()
@@ -297,7 +297,7 @@ class Operations:
             return 0
         if key is not None:
             return java_partition(key, count)
-        return next(self._turns.setdefault(topic.name, itertools.count())) % count
+        return next(self._scheduler.setdefault(topic.name, itertools.count())) % count
 
     async def _append(
         self, state: BrokerState, partition: Partition, run: Sequence[tuple[int, batch.Record]], offsets: list[int]
@@ -306,7 +306,7 @@ class Operations:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.index} has no leader")
         records = [record._replace(offset=delta) for delta, (_, record) in enumerate(run)]
         data = batch.build(records)
-        appended = await settled(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.turns))
+        appended = await settled(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.scheduler))
         for delta, (position, _) in enumerate(run):
             offsets[position] = appended.base_offset + delta
 

@@ -99,7 +99,7 @@ class Moves:
         self._moves: dict[Key, Move] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._copying = 0
-        self._turns: list[asyncio.Future[None]] = []
+        self._slot_waiters: list[asyncio.Future[None]] = []
         self._free_ms = 0  # from when on more may be copied
         self._is_closing = False
         self._change: asyncio.Future[None] | None = None
@@ -224,7 +224,7 @@ class Moves:
             self._forget(move)
             if has_turn:
                 self._copying -= 1
-            for turn in self._turns:
+            for turn in self._slot_waiters:
                 if not turn.done():
                     turn.set_result(None)
                     break
@@ -238,11 +238,11 @@ class Moves:
                 self._copying += 1
                 return
             turn = self._durability.loop.create_future()
-            self._turns.append(turn)
+            self._slot_waiters.append(turn)
             move.waiting = turn
             self._tell()
             await turn
-            self._turns.remove(turn)
+            self._slot_waiters.remove(turn)
 
     def _check(self, move: Move) -> None:
         if move.is_over or move.partition.is_gone:

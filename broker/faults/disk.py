@@ -87,7 +87,7 @@ class FaultyFiles:
             full = action.name == "disk_full"
             if not (needs_room if full else action.on in (kind, "both")):
                 continue
-            if not standing.rule.asks_for(place) or not (action.path is None or fnmatchcase(path, action.path)):
+            if not standing.rule.matches_place(place) or not (action.path is None or fnmatchcase(path, action.path)):
                 continue
             if standing.take():
                 code = errno.ENOSPC if full else errno.EIO

@@ -123,7 +123,7 @@ class Rule:
         if self.action.name == "wrong_crc" and self.api not in (None, ("Fetch",)):
             raise ValueError("wrong_crc is for Fetch only")
 
-    def asks_for(self, place: Place) -> bool:
+    def matches_place(self, place: Place) -> bool:
         """Whether a partition, or a topic, is one of those that the rule names."""
         if self.partition is not None and place.partition != self.partition:
             return False
@@ -196,7 +196,7 @@ class StandingRule:
 
     def matches_places(self, places: Iterable[Place]) -> bool:
         """Whether any of the places is one that the rule names."""
-        return any(map(self.rule.asks_for, places))
+        return any(map(self.rule.matches_place, places))
 
     def take(self) -> bool:
         """Counts a match; whether it fires this time."""

@@ -1,10 +1,10 @@
-"""Consumers that look up their group's coordinator and then do not use it: a sign of a group protocol that is not
+"""Detects consumers that look up their group coordinator but never use it: they expect a group protocol that is not
 served.
 
-A client with `group.protocol=consumer` (KIP-848) or `streams` (KIP-1071), and a share consumer (KIP-932), sees in the
-response to ApiVersions that this broker does not serve its heartbeat. Java's client then fails, librdkafka looks the
-coordinator up again and again and reports nothing; neither sends a request that the broker could refuse. Owns the
-watch, its bounds and the log line.
+A client with `group.protocol=consumer` (KIP-848) or `streams` (KIP-1071), and a share consumer (KIP-932), learns from
+ApiVersions that this broker does not serve its heartbeat API. The Java client then fails; librdkafka repeats
+FindCoordinator and reports nothing. Neither sends a request that the broker could refuse. Owns the detection, its
+limits and the log line.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ..logs import get_logger
 
 if TYPE_CHECKING:
     from ..clock import Clock
-    from ..connection_info import Arrival
+    from ..connection_info import ConnectionInfo
 
 WAIT_MS = 5_000  # a classic consumer joins within milliseconds
-WATCHED_MAX = 1_000
-# Client libraries that know these protocols, by the names of KIP-511.
+MAX_CLIENTS = 1_000  # bounds the memory
+# Client libraries with these protocols, by their names under KIP-511.
 JAVA, JAVA_SINCE = "apache-kafka-java", (3, 7)
-LIBRDKAFKA = "rdkafka"  # part of the name, or as in `2.16.1-rdkafka-2.16.0` of the version
+LIBRDKAFKA = "rdkafka"  # in the name, or in the version as in `2.16.1-rdkafka-2.16.0`
 
 
 class _Client(NamedTuple):
-    """What requests of one consumer have in common, on whichever connection they come."""
+    """Identity of a consumer across its connections."""
 
     host: str
     client_id: str
@@ -33,32 +33,32 @@ class _Client(NamedTuple):
 
 
 class Lookups:
-    """The clients that looked up a coordinator and have made no request of groups and no Fetch since."""
+    """Clients that looked up a coordinator and have since sent neither a group request nor a Fetch."""
 
     def __init__(self, waits: Clock) -> None:
         self._waits = waits
         self.waiting: dict[_Client, str] = {}
-        """Client -> the group that it asked for."""
+        """The group that each client looked up."""
         self._logged: set[tuple[_Client, str]] = set()
 
-    def looked_up(self, arrival: Arrival, client_id: str, group: str) -> None:
-        """A FindCoordinator for a group is answered with its coordinator."""
-        if not _knows_new_protocols(arrival) or len(self.waiting) >= WATCHED_MAX:
+    def looked_up(self, connection_info: ConnectionInfo, client_id: str, group: str) -> None:
+        """Records a successful FindCoordinator for a group."""
+        if not _knows_new_protocols(connection_info) or len(self.waiting) >= MAX_CLIENTS:
             return
-        client = _client(arrival, client_id)
+        client = _client(connection_info, client_id)
         if client not in self.waiting and (client, group) not in self._logged:
             self.waiting[client] = group
-            self._waits.call_at(self._waits.now_ms() + WAIT_MS, lambda: self._unused(client, arrival))
+            self._waits.call_at(self._waits.now_ms() + WAIT_MS, lambda: self._unused(client, connection_info))
 
-    def used(self, arrival: Arrival, client_id: str) -> None:
-        """A request of groups or a Fetch is handled. Called only while any client is waited for."""
-        self.waiting.pop(_client(arrival, client_id), None)
+    def used(self, connection_info: ConnectionInfo, client_id: str) -> None:
+        """Records a group request or a Fetch. Only called while `waiting` is not empty."""
+        self.waiting.pop(_client(connection_info, client_id), None)
 
-    def _unused(self, client: _Client, arrival: Arrival) -> None:
+    def _unused(self, client: _Client, connection_info: ConnectionInfo) -> None:
         group = self.waiting.pop(client, None)
         if group is None:
             return
-        if len(self._logged) >= WATCHED_MAX:
+        if len(self._logged) >= MAX_CLIENTS:
             self._logged.clear()
         self._logged.add((client, group))
         get_logger().warning(
@@ -66,16 +66,16 @@ class Lookups:
             group=group,
             reason="ConsumerGroupHeartbeat (KIP-848), ShareGroupHeartbeat and StreamsGroupHeartbeat are not served: "
             "if the client has group.protocol=consumer or streams, set group.protocol=classic",
-            **arrival.log_fields(),
+            **connection_info.log_fields(),
         )
 
 
-def _client(arrival: Arrival, client_id: str) -> _Client:
-    return _Client(arrival.client_host, client_id, arrival.origin.software_name)
+def _client(connection_info: ConnectionInfo, client_id: str) -> _Client:
+    return _Client(connection_info.client_host, client_id, connection_info.origin.software_name)
 
 
-def _knows_new_protocols(arrival: Arrival) -> bool:
-    name, version = arrival.origin.software_name or "", arrival.origin.software_version or ""
+def _knows_new_protocols(connection_info: ConnectionInfo) -> bool:
+    name, version = connection_info.origin.software_name or "", connection_info.origin.software_version or ""
     if name == JAVA:
         numbers = version.split(".")[:2]
         return all(part.isdigit() for part in numbers) and tuple(map(int, numbers)) >= JAVA_SINCE

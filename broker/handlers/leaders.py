@@ -32,5 +32,5 @@ def endpoints_of(response: type, answers: Iterable[Any], context: RequestContext
 
 def endpoint(made: type, node_id: int, context: RequestContext) -> Any:
     """A node and where this client finds it, as `made`, whose fields are node_id, host, port and rack."""
-    host, port = context.broker.endpoint(context.arrival, node_id)
+    host, port = context.broker.endpoint(context.connection_info, node_id)
     return made(node_id=node_id, host=host, port=port, rack=context.broker.config.get("broker.rack"))

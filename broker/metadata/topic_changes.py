@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from ...protocol.records.steps import Steps
-from ..cooperative import FewerCollections, Turns
+from ..cooperative import CooperativeScheduler, FewerCollections
 from ..futures import wake
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ class TopicChanges:
     def __init__(self) -> None:
         self._changes: dict[str, _Change] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns: Turns | None = None
+        self._scheduler: CooperativeScheduler | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def attach(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
+    def attach(self, loop: asyncio.AbstractEventLoop, scheduler: CooperativeScheduler) -> None:
         """Steps are made on this loop."""
-        self._loop, self._turns = loop, turns
+        self._loop, self._scheduler = loop, scheduler
 
     @property
     def under_way(self) -> list[asyncio.Task[None]]:
@@ -76,11 +76,11 @@ class TopicChanges:
         return change.result()
 
     async def _go_on(self, name: str, change: _Change) -> None:
-        assert self._turns is not None and change.done is not None
+        assert self._scheduler is not None and change.done is not None
         collections = FewerCollections()  # thousands of new partitions would bring a full pass amid a step
         try:
             while not change.is_done:
-                await self._turns.step()
+                await self._scheduler.step()
                 if not change.is_done:
                     change.step()
         finally:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ...protocol.errors import ProtocolViolation
-from ..connection_info import Arrival
+from ..connection_info import ConnectionInfo
 from ..logs import get_logger, handling, levels
 from ..recording.tap import Tap
 from .admission import Admission, IdleWatch, Verdict
@@ -209,8 +209,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     """The event loop's view of one connection."""
 
     __slots__ = (
-        "_arrival",
         "_holds",
+        "_info",
         "_mutes",
         "_opened_ms",
         "_paused",
@@ -250,7 +250,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         origin = self.shared.broker.clients.origin(self.listener)
-        self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
+        self._info = ConnectionInfo(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
         self.shared.open.add(self)
         self.number = next(self.shared.numbers)
         self._opened_ms = self.shared.broker.clock.now_ms()
@@ -274,7 +274,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _served(self) -> None:
         """It may have to wait all the same: one of too many that came from its address."""
         if (throttle := self.shared.broker.quotas.throttle) is not None:
-            wait_ms = throttle.connected(self.node_id, self._arrival.client_host)
+            wait_ms = throttle.connected(self.node_id, self._info.client_host)
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
 
@@ -286,12 +286,12 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def client_host(self) -> str:
         """The client's address."""
-        return self._arrival.client_host
+        return self._info.client_host
 
     @property
     def origin(self) -> Origin:
         """Which software it is, as far as it has told."""
-        return self._arrival.origin
+        return self._info.origin
 
     @property
     def waiting(self) -> str | None:
@@ -356,7 +356,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         for timer in self._mutes or ():
             timer.cancel()
         if exc is not None and not isinstance(exc, ConnectionError):  # not the peer's doing, such as a failed write
-            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._arrival.log_fields())
+            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._info.log_fields())
         if self._peer is not None:
             if running is not None and running.seen is not None:
                 self._lost(running.seen, self._reason(exc))
@@ -418,10 +418,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         shared = self.shared
         tap = shared.tap
         seen = None if tap is None else self._seen(tap, frame)
-        begun_ns = shared.timer() if shared.metrics is not None or shared.levels.tells_requests else -1
+        begun_ns = shared.timer() if shared.metrics is not None or shared.levels.logs_requests else -1
         error: Exception | None = None
         try:
-            shared.handling.call = runner = call(frame, shared.broker, self._arrival)
+            shared.handling.call = runner = call(frame, shared.broker, self._info)
             parts: list[Any]
             try:
                 future = runner.start(self)
@@ -543,13 +543,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:
             self.shared.metrics.violations += 1
-        get_logger().info("connection closed", reason=str(violation), **self._arrival.log_fields())
+        get_logger().info("connection closed", reason=str(violation), **self._info.log_fields())
         self._why = f"the connection was closed: {violation}"
         self._transport.close()
 
     def broke(self, error: Exception) -> None:
         """Closes the connection for an error of ours that no response can carry, and logs it with its stack."""
-        get_logger().error("connection closed", exc_info=error, **self._arrival.log_fields())
+        get_logger().error("connection closed", exc_info=error, **self._info.log_fields())
         self._why = "the connection was closed: unexpected server error"
         self._transport.abort()
 
@@ -575,7 +575,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _known(self, tap: Tap) -> Peer:
         if self._peer is None:
             local_port = _port(self._transport.get_extra_info("sockname"))
-            self._peer = tap.opened(self.number, self._arrival, local_port, self._opened_ms)
+            self._peer = tap.opened(self.number, self._info, local_port, self._opened_ms)
         return self._peer
 
     def _seen(self, tap: Tap, frame: memoryview) -> Exchange:
@@ -587,11 +587,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             self._lost(exchange, self._reason(None))
         else:
-            exchange.peer.origin = self._arrival.origin
+            exchange.peer.origin = self._info.origin
             self.shared.own_tap.answered(exchange, parts)
 
     def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
-        exchange.peer.origin = self._arrival.origin
+        exchange.peer.origin = self._info.origin
         self.shared.own_tap.lost(exchange, reason, sent)
 
     def _reason(self, error: Exception | None) -> str:

@@ -64,7 +64,7 @@ class _Chosen:
         self._fires: bool | None = None
 
     def __call__(self, place: Place) -> bool:
-        if self._by_place and not self._standing.rule.asks_for(place):
+        if self._by_place and not self._standing.rule.matches_place(place):
             return False
         if self._fires is None:
             self._fires = self._standing.take()
@@ -95,11 +95,13 @@ class Planned:
 
 def faulted(route: Route, request: Any, header: bytes, context: RequestContext) -> FaultedRunner | None:
     """The runner of a request for which rules fire; None when none of them does."""
-    broker, arrival = context.broker, context.arrival
+    broker, connection_info = context.broker, context.connection_info
     assert broker.faults is not None
-    key, listener = route.api_key, arrival.listener
+    key, listener = route.api_key, connection_info.listener
     rules = [
-        one for one in broker.faults.requests if one.matches_request(key, context.client_id, listener, arrival.node_id)
+        one
+        for one in broker.faults.requests
+        if one.matches_request(key, context.client_id, listener, connection_info.node_id)
     ]
     if not rules:
         return None
@@ -300,7 +302,7 @@ class FaultedRunner(CoroutineRunner):
             name = topic.name or self._topics.topic_name(topic.topic_id)
             for data in topic.partition_data:
                 if id(data) not in kept and topics.has_partition(name or "", data.index):
-                    topics.partition(name or "", data.index).missed.note_records(data.records)
+                    topics.partition(name or "", data.index).refused_batches.note_records(data.records)
 
     # Waits, in real time
 

@@ -59,7 +59,7 @@ class LargeResponseRunner(WrappingRunner):
     async def _build(self) -> list[Any]:
         context = self.context
         try:
-            pieces = await context.turns.run(build_steps(self.response, context.api_version))
+            pieces = await context.scheduler.run(build_steps(self.response, context.api_version))
         except MalformedMessage as error:
             return unwritable(self, error)
         return [self.header, *pieces]

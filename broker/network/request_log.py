@@ -38,7 +38,7 @@ def note_request(
     duration_ns, response_bytes, metrics = noted.timer() - begun_ns, sum(map(len, parts)), noted.metrics
     if metrics is not None:
         metrics.note(runner.route, api_version, request_bytes, response_bytes, duration_ns, response, error)
-    if noted.levels.tells_requests:
+    if noted.levels.logs_requests:
         _tell(api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
 
 

@@ -29,7 +29,7 @@ from .route import Route
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
-    from ..connection_info import Arrival
+    from ..connection_info import ConnectionInfo
     from ..releases.profiles import Profile
 
 
@@ -81,7 +81,7 @@ def _both(one: Versions | None, other: Versions) -> Versions | None:
     return shared if shared.first <= shared.last else None
 
 
-def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> RequestRunner:
+def call(frame: memoryview, broker: BrokerState, connection_info: ConnectionInfo) -> RequestRunner:
     """Reads one request. Returns the runner of its handler, not yet started. Raises ProtocolViolation."""
     prefix = read_prefix(frame)
     api_key, api_version, correlation_id, _ = prefix
@@ -91,15 +91,15 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> RequestRun
         if api_key != ApiKey.API_VERSIONS or api_key not in broker.apis.served:
             with contextlib.suppress(ProtocolViolation):  # of a client id that cannot be read
                 client_id, _ = read_rest(frame, prefix, False)
-                arrival.client_id = client_id
-                broker.clients.note_refused(arrival.origin, client_id, api_key, api_version)
+                connection_info.client_id = client_id
+                broker.clients.note_refused(connection_info.origin, client_id, api_key, api_version)
             raise
-        context = RequestContext(broker, 0, correlation_id, "", arrival)
+        context = RequestContext(broker, 0, correlation_id, "", connection_info)
         header = response_header(correlation_id, api_key, False)
         return HandlerRunner(_unknown_api_versions(broker), ROUTES[api_key], header, context)
     client_id, position = read_rest(frame, prefix, flexible)
-    arrival.client_id = client_id
-    context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
+    connection_info.client_id = client_id
+    context = RequestContext(broker, api_version, correlation_id, client_id, connection_info)
     header = response_header(correlation_id, api_key, flexible)
     if broker.faults is not None and broker.faults.requests:
         frame = memoryview(bytearray(frame))  # rules may look at it when its buffer has been reused
@@ -118,7 +118,7 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> RequestRun
 def _runner(request: Any, size: int, route: Route, header: bytes, context: RequestContext) -> RequestRunner:
     """The runner for a request of `size` bytes."""
     broker, client_id = context.broker, context.client_id
-    origin = context.arrival.origin
+    origin = context.connection_info.origin
     if (client_id, route.api_key, context.api_version) not in origin.seen:
         broker.clients.note(origin, client_id, route.api_key, context.api_version)
     throttle = broker.quotas.throttle
@@ -142,7 +142,7 @@ async def _read_in_steps(
     size = len(frame)
     steps = step_parser(route.request_class, context.api_version)(frame, position, request_items_max(size))
     try:
-        request = await context.broker.turns.run(steps)
+        request = await context.broker.scheduler.run(steps)
     except MalformedMessage as error:
         raise ProtocolViolation(str(error)) from None
     return _runner(request, size, route, header, context)

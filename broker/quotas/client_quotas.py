@@ -22,7 +22,7 @@ from .stored import FETCH, MUTATION, PRODUCE, REQUEST, Alteration, StoredQuotas,
 if TYPE_CHECKING:
     from ..clock import Clock
     from ..config.values import Config
-    from ..cooperative import Turns
+    from ..cooperative import CooperativeScheduler
     from ..metadata.log import MetadataLog
 
 UNLIMITED = INT64_MAX
@@ -70,17 +70,19 @@ class ClientQuotas:
         self._addresses[name] = address
         self._changed()
 
-    async def alter(self, asked: Sequence[Alteration], turns: Turns, *, validate_only: bool) -> Results:
+    async def alter(
+        self, asked: Sequence[Alteration], scheduler: CooperativeScheduler, *, validate_only: bool
+    ) -> Results:
         """Changes quotas, or only says what would be answered. Raises Refused when these are too many; StorageError."""
         for name in dict.fromkeys(name for one in asked if (name := one.entity.get("ip"))):
             if literal_address(name) is None and name not in self._addresses:
                 address = await self._loop.run_in_executor(None, look_up, name)
                 if address is not None:
                     self._addresses[name] = address
-        records, results = await turns.run(self.stored.alter(asked, self._addresses.__contains__))
+        records, results = await scheduler.run(self.stored.alter(asked, self._addresses.__contains__))
         if records and not validate_only:
             assert self._log is not None
-            await turns.run(self._log.append_steps(records, self._clock.now_ms()))
+            await scheduler.run(self._log.append_steps(records, self._clock.now_ms()))
             for record in records:
                 self.stored.replay(record)
             self._changed()

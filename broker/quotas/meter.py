@@ -15,14 +15,14 @@ from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
-from ..cooperative import TimedTurns
+from ..cooperative import TimedScheduler
 from ..errors import Refused
 
 if TYPE_CHECKING:
     import asyncio
 
     from ..clock import Timer
-    from ..cooperative import Turns
+    from ..cooperative import CooperativeScheduler
     from .throttle import Throttle
 
 PERCENT_OF_NS = 100 / 1e9  # of one second of one thread
@@ -164,9 +164,9 @@ class Meter:
 
     # What handlers ask
 
-    def timed(self, turns: Turns) -> TimedTurns:
+    def timed(self, scheduler: CooperativeScheduler) -> TimedScheduler:
         """Turns that are charged: of work that the handler waits for, and does not do in its own coroutine."""
-        return TimedTurns(turns, self._throttle.timer, self._worked)
+        return TimedScheduler(scheduler, self._throttle.timer, self._worked)
 
     def _worked(self, ns: int) -> None:
         if self._is_charged:

@@ -15,7 +15,7 @@ from ..logs import get_logger
 from .exchange import Ending, Exchange, Peer, exchange_of
 
 if TYPE_CHECKING:
-    from ..connection_info import Arrival
+    from ..connection_info import ConnectionInfo
     from .exchange import Sink
 
 _PRODUCE = int(ApiKey.PRODUCE)
@@ -70,18 +70,18 @@ class Tap:
         limits = [one.frame_bytes_max for one in subscriptions if one.frame_bytes_max is not None]
         self._kept_max = max(limits, default=0) if len(limits) == len(subscriptions) else None
 
-    def opened(self, number: int, arrival: Arrival, local_port: int, opened_ms: int) -> Peer:
+    def opened(self, number: int, connection_info: ConnectionInfo, local_port: int, opened_ms: int) -> Peer:
         """Reports a connection when it opens, or at its first request with subscribers."""
         peer = Peer(
             number,
-            arrival.node_id,
-            arrival.listener,
-            arrival.local_host,
+            connection_info.node_id,
+            connection_info.listener,
+            connection_info.local_host,
             local_port,
-            arrival.client_host,
-            arrival.client_port,
+            connection_info.client_host,
+            connection_info.client_port,
             opened_ms,
-            arrival.origin,
+            connection_info.origin,
         )
         self._peers[number] = peer
         self._report("opened", peer, self._sinks)

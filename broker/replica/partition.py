@@ -15,14 +15,14 @@ from ..cooperative import in_thread
 from ..errors import Refused
 from .assignment import NO_LEADER, Assignment
 from .purgatory import wake_all
-from .refused_batches import Missed
+from .refused_batches import RefusedBatches
 
 if TYPE_CHECKING:
     from ...protocol.records.batch import BatchHeader
     from ...protocol.records.validate import Prepared
     from ...storage.partition_log import LogConfig, PartitionLog
     from ...storage.producers.verification_guard import Guard
-    from ..cooperative import TakesTurns
+    from ..cooperative import Cooperative
     from .flush import Durability, LogSync
     from .log_dirs import LogDir
     from .purgatory import FetchWaiter
@@ -65,7 +65,7 @@ class Partition:
         "_is_gone",
         "_last",
         "_log",
-        "_missed",
+        "_refused_batches",
         "_syncs",
         "assignment",
         "directory",
@@ -108,7 +108,7 @@ class Partition:
             log.on_roll = self._syncs.soon
         self._last: asyncio.Task[Submitted] | None = None  # the newest append that needs turns, while it is under way
         self._is_gone = False
-        self._missed: Missed | None = None  # since one was refused
+        self._refused_batches: RefusedBatches | None = None  # since one was refused
 
     @property
     def log(self) -> PartitionLog:
@@ -136,7 +136,7 @@ class Partition:
         records: Records,
         now_ms: int,
         produce_version: int,
-        turns: TakesTurns,
+        scheduler: Cooperative,
         guard: Guard | asyncio.Future[Guard] | None = None,
         compares_log_start: bool = False,
     ) -> Submitted:
@@ -159,10 +159,10 @@ class Partition:
                 try:
                     return self._adopt(log, prepared, now_ms, guard, compares_log_start)
                 except DuplicateSequence as refused:
-                    return self._begin(self._find_copy(prepared.header, refused, turns))
+                    return self._begin(self._find_copy(prepared.header, refused, scheduler))
         # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
         later = self._append_later(
-            self._last, bytearray(records), now_ms, produce_version, turns, guard, compares_log_start
+            self._last, bytearray(records), now_ms, produce_version, scheduler, guard, compares_log_start
         )
         return self._begin(later)
 
@@ -181,7 +181,7 @@ class Partition:
         records: bytearray,
         now_ms: int,
         produce_version: int,
-        turns: TakesTurns,
+        scheduler: Cooperative,
         guard: Guard | asyncio.Future[Guard] | None,
         compares_log_start: bool,
     ) -> Submitted:
@@ -192,20 +192,20 @@ class Partition:
             guard = guard.result()
         log = self.log
         steps = validate.preparing(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
-        prepared = await turns.run(steps)
+        prepared = await scheduler.run(steps)
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             return self._adopt(self.log, prepared, now_ms, guard, compares_log_start)
         except DuplicateSequence as refused:
-            return await self._find_copy(prepared.header, refused, turns)
+            return await self._find_copy(prepared.header, refused, scheduler)
 
-    async def _find_copy(self, header: BatchHeader, refused: DuplicateSequence, turns: TakesTurns) -> Submitted:
+    async def _find_copy(self, header: BatchHeader, refused: DuplicateSequence, scheduler: Cooperative) -> Submitted:
         """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
         log = self.log
         scan = log.duplicate_scan(header)
         try:
-            found = await turns.run(in_thread(scan)) if scan is not None else None
+            found = await scheduler.run(in_thread(scan)) if scan is not None else None
         except StorageError as error:
             log.report(error)
             raise
@@ -221,24 +221,24 @@ class Partition:
         guard: Guard | None = None,
         compares_log_start: bool = False,
     ) -> Submitted:
-        if self._missed is not None and prepared.headers:
-            self._missed.check(prepared.header, log)
+        if self._refused_batches is not None and prepared.headers:
+            self._refused_batches.check(prepared.header, log)
         try:
             appended = log.append_prepared(prepared, now_ms=now_ms, guard=guard, compares_log_start=compares_log_start)
         except StorageError:
             if prepared.headers:
-                self.missed.note(prepared.header)
+                self.refused_batches.note(prepared.header)
             raise
         if appended.last_offset >= self._syncs.due_at or self.waiters:  # type: ignore[union-attr]
             return self.appended(appended)
         return appended
 
     @property
-    def missed(self) -> Missed:
+    def refused_batches(self) -> RefusedBatches:
         """Where to note batches that were refused for a moment."""
-        if self._missed is None:
-            self._missed = Missed()
-        return self._missed
+        if self._refused_batches is None:
+            self._refused_batches = RefusedBatches()
+        return self._refused_batches
 
     def appended(self, appended: Appended) -> Submitted:
         """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,

@@ -17,7 +17,7 @@ from ...storage.partition_log import PartitionLog
 PRODUCERS_MAX = 1000  # of one partition; the oldest is forgotten
 
 
-class Missed:
+class RefusedBatches:
     """The refused batches of one partition: of each producer the epoch and the lowest sequence."""
 
     def __init__(self) -> None:

@@ -33,15 +33,15 @@ class Cadence:
 
 
 class Opening:
-    """The opening of `partitions` partitions. Made for one start. Not `is_told`: somebody else says something."""
+    """The opening of `partitions` partitions. Made for one start. Not `is_logged`: somebody else says something."""
 
-    def __init__(self, partitions: int, clock: Clock, *, is_told: bool = True) -> None:
+    def __init__(self, partitions: int, clock: Clock, *, is_logged: bool = True) -> None:
         self._partitions = partitions
         self._clock = clock
         self._began_ms = clock.now_ms()
         self._cadence = Cadence(clock, QUIET_MS, EACH_MS)
         self._is_slow = False
-        self._is_told = is_told
+        self._is_logged = is_logged
         self.opened = 0
         self.checked_bytes = 0
 
@@ -66,7 +66,7 @@ class Opening:
             self._say("opened all partitions", milliseconds=self._clock.now_ms() - self._began_ms)
 
     def _maybe_say(self, **more: str) -> None:
-        if self._is_told and self._cadence.is_due():
+        if self._is_logged and self._cadence.is_due():
             self._say("opening partitions", **more)
 
     def _say(self, event: str, **more: str | int) -> None:

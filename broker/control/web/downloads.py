@@ -121,7 +121,7 @@ async def _steps(
 
 
 async def _in_thread(state: BrokerState, work: Callable[[], bytes]) -> bytes:
-    return await state.turns.run(in_thread(work))
+    return await state.scheduler.run(in_thread(work))
 
 
 def _bounds(partition: Partition, asked: _Asked) -> tuple[int, int] | None:

@@ -198,7 +198,7 @@ async def rows_of(plane: Plane, topic: str, records: Sequence[SeenRecord], way: 
     if schemas is None or way != AUTO or not rows:
         return rows
     work = partial(_decoded_rows, schemas, rows)
-    return await plane.operations.running.state.turns.run(in_thread(work))
+    return await plane.operations.running.state.scheduler.run(in_thread(work))
 
 
 def _decoded_rows(schemas: TopicSchemas, rows: list[Row]) -> list[Row]:
@@ -314,7 +314,7 @@ async def message(ask: Ask) -> Page:
     decoded: dict[str, Whole | None] = {"key": None, "value": None}
     if schemas is not None and way == AUTO and not record.batch.is_control and record.problem is None:
         for part, of in (("key", key), ("value", value)):
-            decoded[part] = await state.turns.run(in_thread(partial(whole, schemas.parts.get(part), of.head)))
+            decoded[part] = await state.scheduler.run(in_thread(partial(whole, schemas.parts.get(part), of.head)))
     values = {
         "topic": topic,
         "record": record,

@@ -217,7 +217,7 @@ async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen
                 return Seen(list(found.records), found.next_offset, False, found.looked)
             piece = _slice(log, partition.index, found.next_offset)
             before = found.next_offset
-            await state.turns.run(in_thread(partial(_open, piece, replace(wanted, until=until), found)))
+            await state.scheduler.run(in_thread(partial(_open, piece, replace(wanted, until=until), found)))
             if found.next_offset == before:  # nothing but offsets that are gone lies behind
                 found.next_offset = until
             read += len(piece.data)

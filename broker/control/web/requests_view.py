@@ -115,7 +115,7 @@ async def exchange(ask: Ask) -> Page:
         ("response", found.response, side_by_side.response),
     ):
         work = None if data is None else partial(decode, data, found.api_key, found.api_version)
-        decoded[what] = None if work is None else await state.turns.run(in_thread(work))
+        decoded[what] = None if work is None else await state.scheduler.run(in_thread(work))
     names = api_names()
     ring = _ring(ask.plane.operations.running)
     name = api_name(names, found.api_key)

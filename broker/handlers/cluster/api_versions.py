@@ -30,9 +30,9 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    arrival = context.arrival
-    arrival.origin = context.broker.clients.note_asked(
-        arrival.origin,
+    connection_info = context.connection_info
+    connection_info.origin = context.broker.clients.note_asked(
+        connection_info.origin,
         context.client_id,
         context.api_version,
         request.client_software_name,

@@ -48,9 +48,9 @@ async def describe_quorum(request: DescribeQuorumRequest, context: RequestContex
     )
     answer = DescribeQuorumResponse(error_code=0, topics=[Topic(topic_name=TOPIC, partitions=[partition])])
     if context.api_version >= MESSAGES_SINCE:
-        host, port = context.broker.endpoint(context.arrival, leader)
+        host, port = context.broker.endpoint(context.connection_info, leader)
         answer.nodes = [
-            Node(node_id=leader, listeners=[Node.Listener(name=context.arrival.listener, host=host, port=port)])
+            Node(node_id=leader, listeners=[Node.Listener(name=context.connection_info.listener, host=host, port=port)])
         ]
     return answer
 

@@ -40,8 +40,12 @@ async def get_telemetry_subscriptions(
 
 def asker_of(context: RequestContext) -> Asker:
     """Who asks or pushes."""
-    arrival = context.arrival
-    origin = arrival.origin
+    connection_info = context.connection_info
+    origin = connection_info.origin
     return Asker(
-        context.client_id, origin.software_name, origin.software_version, context.client_host, arrival.client_port
+        context.client_id,
+        origin.software_name,
+        origin.software_version,
+        context.client_host,
+        connection_info.client_port,
     )

@@ -21,7 +21,7 @@ async def alter_client_quotas(request: AlterClientQuotasRequest, context: Reques
     broker = context.broker
     try:
         context.check_allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
-        results = await broker.quotas.alter(asked, broker.turns, validate_only=request.validate_only)
+        results = await broker.quotas.alter(asked, broker.scheduler, validate_only=request.validate_only)
     except Refused as refused:
         results = [(one.entity, refused) for one in asked]
     except StorageError as error:

@@ -87,7 +87,7 @@ def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tu
     if error is not ErrorCode.NONE:
         return error, UNAVAILABLE, node_id
     if key_type == GROUP_KEY:
-        broker.lookups.looked_up(context.arrival, context.client_id, key)
+        broker.lookups.looked_up(context.connection_info, context.client_id, key)
     return error, "", node_id
 
 
@@ -107,4 +107,4 @@ def _address(node_id: int, context: RequestContext) -> tuple[int, str, int]:
     """Node, host and port."""
     if node_id == NO_LEADER:
         return -1, "", -1
-    return node_id, *context.broker.endpoint(context.arrival, node_id)
+    return node_id, *context.broker.endpoint(context.connection_info, node_id)

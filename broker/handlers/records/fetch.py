@@ -62,9 +62,11 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     broker = context.broker
     uses_topic_ids = context.api_version >= 13
     if broker.lookups.waiting:  # a consumer of librdkafka that assigns partitions itself looks up a coordinator, too
-        broker.lookups.used(context.arrival, context.client_id)
+        broker.lookups.used(context.connection_info, context.client_id)
     try:
-        planning = broker.fetch_sessions.planning(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
+        planning = broker.fetch_sessions.planning(
+            request, uses_topic_ids, context.now_ms(), context.connection_info.node_id
+        )
         plan = await _in_steps(planning, context)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, responses=[])
@@ -178,7 +180,7 @@ async def _read(
     found = 0
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
-    node_id = context.arrival.node_id
+    node_id = context.connection_info.node_id
     answers: list[tuple[PartitionKey, Answer]] = []
     for key, wanted in plan.partitions.items():
         if context.is_due():
@@ -336,7 +338,7 @@ async def _fit_all(
         if context.is_due():
             await context.next_step()
         if worked and is_old and answer.records:  # the last one took no turn of its own if it was just below a step
-            await context.broker.turns.run(_turn())
+            await context.broker.scheduler.run(_turn())
         worked = worked or bool(answer.records)
         try:
             partition = _partition(key, context.broker, False)
@@ -365,7 +367,7 @@ async def _converted(
     newest = 0 if context.api_version <= 1 else 1
     if behaviour.down_conversion == "none" or partition.log.config.rules.target_magic <= newest:
         return records
-    if behaviour.down_conversion == "scan" and not await broker.turns.run(convert.holds_newer(records, newest)):
+    if behaviour.down_conversion == "scan" and not await broker.scheduler.run(convert.holds_newer(records, newest)):
         return records
     is_follower = request.replica_id >= 0  # they are served whatever the topic says (KIP-283)
     if not is_follower and not down_converts(broker.topics.named(partition.topic).config):
@@ -374,7 +376,7 @@ async def _converted(
         return records
     if next(formats.headers(records), None) is None:
         return records if behaviour.sends_cut else b""
-    converted = await broker.turns.run(convert.down(records, newest, offset))
+    converted = await broker.scheduler.run(convert.down(records, newest, offset))
     if broker.topic_metrics is not None:
         broker.topic_metrics.converted_down(partition.topic, converted)
     if not converted:

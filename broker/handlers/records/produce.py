@@ -76,9 +76,9 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     now_ms = context.now_ms()
     version = context.api_version
     broker = context.broker
-    topics, node_id = broker.topics, context.arrival.node_id
+    topics, node_id = broker.topics, context.connection_info.node_id
     comparing = broker.comparing_producers if version >= LOG_START_FROM else ()
-    needs_replicas = request.acks == -1 and broker.asks_for_replicas
+    needs_replicas = request.acks == -1 and broker.checks_in_sync
     is_restricted = broker.authorizer is not None
     try:
         gate = _gate(request, context) if await check_request(request, context) else None
@@ -120,11 +120,11 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                     continue
                 broker.clients.note_records(
-                    context.arrival.origin, context.client_id, context.api_version, data.records
+                    context.connection_info.origin, context.client_id, context.api_version, data.records
                 )
                 guard = gate.guard(name, data.index) if gate is not None else None
                 compares = bool(comparing) and producer_id_of(data.records) in comparing
-                appended = partition.submit(data.records, now_ms, version, context.turns, guard, compares)
+                appended = partition.submit(data.records, now_ms, version, context.scheduler, guard, compares)
                 if isinstance(appended, asyncio.Future):
                     sent = _sent(counts, partition, data.records)
                     later.append(_Later(answers, len(answers), partition, appended, sent))
@@ -136,7 +136,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
             except Exception as error:
                 failed = True
                 if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
-                    partition.missed.note_records(data.records)
+                    partition.refused_batches.note_records(data.records)
                 answers.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
     # All are submitted before the first is awaited, so that their syncs and checks run at the same time.
@@ -190,7 +190,7 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
                 continue
             partition = None
             if is_taken:
-                leads = topics.leader(name, data.index) == context.arrival.node_id
+                leads = topics.leader(name, data.index) == context.connection_info.node_id
                 partition = topics.partition(name, data.index) if leads else None
             sent.append((partition, data.records))
     gate = Gate(context)

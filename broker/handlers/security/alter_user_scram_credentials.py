@@ -28,7 +28,7 @@ async def alter_user_scram_credentials(
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
         alter = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
-        answers = await broker.turns.run(alter)
+        answers = await broker.scheduler.run(alter)
     except (Refused, StorageError) as error:
         code, message = code_of(error), message_of(error)
         users = sorted({change.name for change in (*request.deletions, *request.upsertions)})

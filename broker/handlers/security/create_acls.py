@@ -41,7 +41,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     valid = [acl for acl, result in zip(acls, results, strict=True) if result is None]
     added = Result(error_code=0, error_message="" if context.broker.profile.behaviour.acl_text else None)
     try:
-        await context.broker.turns.run(context.broker.acls.adding(valid, context.now_ms()))
+        await context.broker.scheduler.run(context.broker.acls.adding(valid, context.now_ms()))
     except Exception as error:
         added = _failed(error)
     return CreateAclsResponse(results=[result or added for result in results])

@@ -59,7 +59,7 @@ async def _remove(filters: list[AclFilter], context: RequestContext) -> list[Res
             raise Refused(ErrorCode.INVALID_REQUEST, f"The filters match more than {MATCHES_MAX} acls.")
         removed = await context.mapped(_removed, matching)
         results.append(Result(error_code=0, error_message=None, matching_acls=removed))
-    await broker.turns.run(broker.acls.removing(chain.from_iterable(found.values()), context.now_ms()))
+    await broker.scheduler.run(broker.acls.removing(chain.from_iterable(found.values()), context.now_ms()))
     return results
 
 

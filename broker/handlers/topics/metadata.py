@@ -44,8 +44,8 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     """Null asks for all topics, as does an empty list in v0. Of all, those that may not be described are left out;
     where they are asked for they come last, as in Kafka."""
     broker = context.broker
-    if request.include_message_format and context.arrival.origin.software_name is not None:
-        context.arrival.origin.asks_formats = True
+    if request.include_message_format and context.connection_info.origin.software_name is not None:
+        context.connection_info.origin.asks_formats = True
     wants_id = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ())
     if wants_id and context.api_version < BY_ID_FROM:
         return await _refused(request, context)

@@ -15,7 +15,7 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...futures import settled
 from ...transactions.codes import known
-from ...transactions.state import Answer
+from ...transactions.state import Response
 
 FENCED_SINCE = 4
 RECOVERS_SINCE = 3  # KIP-360
@@ -30,7 +30,7 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise Refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
-            answer = Answer(ErrorCode.NONE, context.broker.producer_ids.allocate(context.now_ms()), 0)
+            answer = Response(ErrorCode.NONE, context.broker.producer_ids.allocate(context.now_ms()), 0)
         else:
             answer = await settled(
                 context.transactions.init_producer_id(
@@ -43,7 +43,7 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
         if answer.error is ErrorCode.NONE and context.broker.profile.behaviour.unknown_below_log_start:
             context.broker.comparing_producers.note(answer.producer_id, _compares(request, context))
     except Exception as error:
-        answer = Answer(code_of(error))
+        answer = Response(code_of(error))
     return InitProducerIdResponse(
         error_code=known(answer.error, fenced=context.api_version >= FENCED_SINCE),
         producer_id=answer.producer_id,
@@ -58,7 +58,7 @@ def _compares(request: InitProducerIdRequest, context: RequestContext) -> bool:
     KIP-360. Its releases before 2.4 do not name themselves, and send the same versions as clients that do not compare:
     aiokafka and kafkajs end at UNKNOWN_PRODUCER_ID. In a transaction it ends that in others, too.
     """
-    origin = context.arrival.origin
+    origin = context.connection_info.origin
     is_old_java = origin.software_name == JAVA_CLIENT and context.api_version < RECOVERS_SINCE
     return request.transactional_id is None and (origin.asks_formats or is_old_java)
 

@@ -129,7 +129,7 @@ def test_each_entry_is_left_or_refused(chooser: random.Random, scaled: Callable[
         if not message_parts.is_known(request, shape, path):
             continue
         before = copy.deepcopy(request)
-        rest, refused = message_parts.divide(request, shape, path, code, rule.asks_for, Known())
+        rest, refused = message_parts.divide(request, shape, path, code, rule.matches_place, Known())
         assert request == before, route.name
         for part in (rest, refused):
             if part is not None:

@@ -136,7 +136,7 @@ def test_what_a_request_has_to_be() -> None:
 
 def test_what_a_partition_has_to_be() -> None:
     def asks(place: Place, **conditions: Any) -> bool:
-        return Rule(action=actions.stall(), **conditions).asks_for(place)
+        return Rule(action=actions.stall(), **conditions).matches_place(place)
 
     assert asks(Place("t", 0)) and asks(Place(None, None))
     assert asks(Place("t", 0), topic="t") and asks(Place("t", 0), topic="?") and not asks(Place("t.x", 0), topic="t")

@@ -58,13 +58,13 @@ class Wire:
         broker = SimpleNamespace(
             groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
             awaits_topic=lambda name: False,
-            endpoint=lambda arrival, node_id: (f"host-of-{arrival.listener}", 9092), group_records_durable=durable,
+            endpoint=lambda info, node_id: (f"host-of-{info.listener}", 9092), group_records_durable=durable,
             clock=self.harness.clock, authorizer=None, profile=self.profile,
             lookups=Lookups(self.harness.clock),
         )  # fmt: skip
         origin = SimpleNamespace(software_name=None, software_version=None)
-        arrival = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1, origin=origin)
-        context = RequestContext(cast("Any", broker), version, 1, "cl", cast("Any", arrival))
+        connection_info = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1, origin=origin)
+        context = RequestContext(cast("Any", broker), version, 1, "cl", cast("Any", connection_info))
         response = await handler(parse(type(request), version, build(request, version)), context)
         return parse(type(response), version, build(response, version))
 

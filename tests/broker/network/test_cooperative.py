@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.cooperative import AT_ONCE, Turns
+from ottla.broker.cooperative import AT_ONCE, CooperativeScheduler
 from ottla.protocol.records.steps import Steps
 
 
@@ -22,17 +22,17 @@ def counting(steps: int, seen: list[int], name: int = 0) -> Steps[int]:
 
 async def test_others_get_a_turn_at_each_step() -> None:
     loop = asyncio.get_running_loop()
-    turns = 0
+    scheduler = 0
 
     def count() -> None:
-        nonlocal turns
-        turns += 1
+        nonlocal scheduler
+        scheduler += 1
         loop.call_soon(count)
 
     seen: list[int] = []
     loop.call_soon(count)
-    assert await Turns(loop).run(counting(50, seen)) == 50
-    assert turns >= 50
+    assert await CooperativeScheduler(loop).run(counting(50, seen)) == 50
+    assert scheduler >= 50
 
 
 async def test_a_long_call_runs_in_another_thread_and_its_result_comes_back() -> None:
@@ -44,7 +44,7 @@ async def test_a_long_call_runs_in_another_thread_and_its_result_comes_back() ->
             return [here, str(error)]
         raise AssertionError
 
-    other, text = await Turns(asyncio.get_running_loop()).run(work())
+    other, text = await CooperativeScheduler(asyncio.get_running_loop()).run(work())
     assert other != threading.get_ident() and text
 
 
@@ -53,17 +53,17 @@ async def test_errors_and_empty_work() -> None:
         yield None
         raise ValueError("why")
 
-    turns = Turns(asyncio.get_running_loop(), at_once=1)
+    scheduler = CooperativeScheduler(asyncio.get_running_loop(), at_once=1)
     for _ in range(3):  # a failure gives its place back
         with pytest.raises(ValueError, match="why"):
-            await turns.run(failing())
-    assert await turns.run(counting(0, [])) == 0
+            await scheduler.run(failing())
+    assert await scheduler.run(counting(0, [])) == 0
 
 
 async def test_few_works_run_at_once_and_the_first_come_first() -> None:
     seen: list[int] = []
-    turns = Turns(asyncio.get_running_loop())
-    works = [turns.run(counting(10, seen, name)) for name in range(3 * AT_ONCE)]
+    scheduler = CooperativeScheduler(asyncio.get_running_loop())
+    works = [scheduler.run(counting(10, seen, name)) for name in range(3 * AT_ONCE)]
     await asyncio.gather(*works)
     for start in range(0, len(seen), 10 * AT_ONCE):
         assert len(set(seen[start : start + 10 * AT_ONCE])) == AT_ONCE
@@ -78,7 +78,7 @@ def begin(coroutine: Coroutine[Any, Any, Any]) -> Any:
 @pytest.mark.parametrize("when", ["waiting", "called", "running", "in a thread"])
 async def test_abandoned_work_gives_its_place_back(when: str) -> None:
     loop = asyncio.get_running_loop()
-    turns = Turns(loop, at_once=1)
+    scheduler = CooperativeScheduler(loop, at_once=1)
     closed: list[str] = []
     release = threading.Event()
 
@@ -89,14 +89,14 @@ async def test_abandoned_work_gives_its_place_back(when: str) -> None:
         finally:
             closed.append(name)
 
-    first = turns.run(work("first", release.wait if when == "in a thread" else None))
+    first = scheduler.run(work("first", release.wait if when == "in a thread" else None))
     begin(first)
     if when in ("running", "in a thread"):
         first.close()
         release.set()
         assert closed == ["first"]
     else:
-        second = turns.run(work("second", None))
+        second = scheduler.run(work("second", None))
         begin(second)
         if when == "waiting":
             second.close()
@@ -106,4 +106,4 @@ async def test_abandoned_work_gives_its_place_back(when: str) -> None:
             second.close()
         assert closed == ["first"]
     seen: list[int] = []
-    assert await turns.run(counting(2, seen)) == 2
+    assert await scheduler.run(counting(2, seen)) == 2

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.context import STEP_ENTRIES
-from ottla.broker.cooperative import FewerCollections, Turns
+from ottla.broker.cooperative import CooperativeScheduler, FewerCollections
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.handlers.groups.commits import COMMITS_AT_ONCE, commit
 from ottla.broker.metadata.log import STEP_ENTRIES as WRITTEN_AT_ONCE
@@ -102,13 +102,13 @@ LARGE = {
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each cooperative step that was begun."""
     begun: list[int] = []
-    step = Turns.step
+    step = CooperativeScheduler.step
 
-    async def counted(self: Turns) -> None:
+    async def counted(self: CooperativeScheduler) -> None:
         begun.append(len(begun))
         await step(self)
 
-    monkeypatch.setattr(Turns, "step", counted)
+    monkeypatch.setattr(CooperativeScheduler, "step", counted)
     return begun
 
 
@@ -379,14 +379,14 @@ async def test_a_commit_in_steps_ends_when_the_group_refuses_one() -> None:
 
 async def test_steps_of_several_requests_alternate_one_in_each_iteration_of_the_loop() -> None:
     loop = asyncio.get_running_loop()
-    turns = Turns(loop)
+    scheduler = CooperativeScheduler(loop)
     order: list[str] = []
     most = running_now = 0
 
     async def work(name: str) -> None:
         nonlocal most, running_now
         for _ in range(5):
-            await turns.step()
+            await scheduler.step()
             order.append(name)
             running_now += 1
             most = max(most, running_now)

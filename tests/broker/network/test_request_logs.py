@@ -136,7 +136,7 @@ async def test_each_request_is_told_to_whoever_asks(tmp_path: Path, events: list
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
-        assert not levels().tells_requests
+        assert not levels().logs_requests
         await client.call(ping(), 0)
         assert of_requests(events, "request") == []
         levels().set(REQUEST_LOGGER, "DEBUG")
@@ -247,15 +247,15 @@ def test_levels_that_there_are_not(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_levels_go_back_to_those_of_the_start() -> None:
     found = Levels("INFO")
-    assert not found.are_changed and not found.tells_requests
+    assert not found.are_changed and not found.logs_requests
     found.begin(dict(map(level_of, ["request_log=TRACE", "ERROR"])))
-    assert found.are_changed and found.tells_requests
+    assert found.are_changed and found.logs_requests
     assert (found.of("ottla.broker.broker_state"), found.of(REQUEST_LOGGER)) == ("ERROR", "TRACE")
     found.set("root", "DEBUG")
     found.set(REQUEST_LOGGER, "INFO")
-    assert found.lets("ottla.broker.broker_state", "debug") and not found.tells_requests
+    assert found.lets("ottla.broker.broker_state", "debug") and not found.logs_requests
     found.reset()
-    assert (found.of("ottla.broker.broker_state"), found.tells_requests) == ("ERROR", True)
+    assert (found.of("ottla.broker.broker_state"), found.logs_requests) == ("ERROR", True)
     found.begin({})
     assert not found.are_changed
 
@@ -269,7 +269,7 @@ async def test_the_level_of_requests_follows_the_root(tmp_path: Path, events: li
 
 
 def assert_quiet(broker: Broker) -> None:
-    assert broker.running.connections.levels is levels() and not levels().tells_requests
+    assert broker.running.connections.levels is levels() and not levels().logs_requests
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -307,7 +307,7 @@ def test_large_response_is_built_after_the_handler_and_keeps_its_mutes(loop: asy
         return response()
 
     inner = plain(handler())
-    inner.context.broker = cast(Any, SimpleNamespace(turns=SimpleNamespace(run=run)))
+    inner.context.broker = cast(Any, SimpleNamespace(scheduler=SimpleNamespace(run=run)))
     inner.context.begin_steps()
     assert inner.start(RECIPIENT) is None and inner.is_large
     runner = LargeResponseRunner(inner)

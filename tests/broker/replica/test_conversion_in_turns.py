@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from ottla.broker.cooperative import AT_ONCE, Turns
+from ottla.broker.cooperative import AT_ONCE, CooperativeScheduler
 from ottla.broker.logs import get_logger
 from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import formats
@@ -66,7 +66,7 @@ class Watch:
         self._ended = False
         for name in ("read_messages", "read_records"):
             monkeypatch.setattr(bulk, name, self._counted(getattr(bulk, name)))
-        monkeypatch.setattr(Turns, "run", self._counting_runs(Turns.run))
+        monkeypatch.setattr(CooperativeScheduler, "run", self._counting_runs(CooperativeScheduler.run))
 
     def _counted(self, read: Callable[..., tuple[list[Any], int]]) -> Callable[..., tuple[list[Any], int]]:
         def reading(*arguments: Any) -> tuple[list[Any], int]:
@@ -79,7 +79,7 @@ class Watch:
         return reading
 
     def _counting_runs(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        async def counted(turns: Turns, steps: Any) -> Any:
+        async def counted(turns: CooperativeScheduler, steps: Any) -> Any:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
             try:

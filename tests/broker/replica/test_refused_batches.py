@@ -76,7 +76,7 @@ async def test_what_follows_waits_for_the_first(kind: str, code: int, version: i
 
 
 def test_what_is_no_batch_of_such_a_producer_is_not_missed():
-    noted = refused_batches.Missed()
+    noted = refused_batches.RefusedBatches()
     plain = batch.build([batch.Record(0, 0, None, b"a", ())])
     old = legacy.build([batch.Record(0, 0, None, b"a", ())], magic=1)
     for records in (None, b"", b"?" * 100, plain, old, numbered(0)[:20]):
@@ -90,7 +90,7 @@ def test_no_more_than_so_many_are_missed(monkeypatch: pytest.MonkeyPatch):
             return {}
 
     monkeypatch.setattr(refused_batches, "PRODUCERS_MAX", 2)
-    noted = refused_batches.Missed()
+    noted = refused_batches.RefusedBatches()
     for producer_id in (1, 2, 1, 3):
         noted.note_records(numbered(0, producer_id=producer_id))
     for producer_id, is_missed in ((1, True), (2, False), (3, True)):

@@ -173,7 +173,7 @@ def test_a_line_each_second_after_two() -> None:
     }  # fmt: skip
     assert events[-1]["event"] == "opened all partitions" and events[-1]["milliseconds"] == 4500
     with capture_logs() as events:
-        silent = Opening(3, clock, is_told=False)
+        silent = Opening(3, clock, is_logged=False)
         clock.advance(10 * EACH_MS)
         silent.done()
         silent.finish()

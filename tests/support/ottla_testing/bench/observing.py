@@ -221,7 +221,7 @@ def noting() -> Figures:
     answers = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]
     response = ProduceResponse(responses=[topic(name="t", partition_responses=answers)])
     metrics, records = RequestMetrics(), raw.one_record(b"x" * SIZE)
-    shared = SimpleNamespace(metrics=metrics, timer=metrics.timer, levels=SimpleNamespace(tells_requests=False))
+    shared = SimpleNamespace(metrics=metrics, timer=metrics.timer, levels=SimpleNamespace(logs_requests=False))
     runner = SimpleNamespace(route=ROUTES[0], context=SimpleNamespace(api_version=9), response=response)
     rules = SimpleNamespace(target_magic=2, compression=None)
     partition = SimpleNamespace(topic="t", log=SimpleNamespace(config=SimpleNamespace(rules=rules)))
