@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade docs interop image compose-test kafkajs kcat system-packages
+.PHONY: help install run check test test-all test-spark test-rest test-modules clients bench soak demo demo-upgrade docs interop image compose-test release kafkajs kcat system-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +49,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(RUN_STAMP): pyproject.toml | $(BIN)/python
-	$(call install_extra,,the broker and what it needs (10 packages))
+	$(call install_extra,,the broker and what it needs (11 packages))
 
 $(TEST_STAMP): pyproject.toml | $(BIN)/python
 	$(call install_extra,[test],what the tests need (740 MB on disk))
@@ -140,7 +140,7 @@ demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KI
 
 # Broken links and anchors, files outside the navigation, and pages that would load from a network fail the build.
 docs: $(DOCS_STAMP) ## the documentation, as out/site/index.html; ARGS=serve: at http://127.0.0.1:8000, and again after each change
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --quiet) --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict
 
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
 	$(BIN)/python tests/interop/run.py
@@ -150,3 +150,6 @@ image: ## the container image, as ottla:dev, with docker or podman
 
 compose-test: $(STAMP) ## build the image and run it, its compose file and Testcontainers; writes out/compose-test.json
 	@$(CONTAINERS) $(BIN)/python tests/containers/run.py $(ARGS)
+
+release: ## make VERSION=X.Y.Z: version, changelog, packages, SBOM, image, commit and tag; uploads nothing (ARGS=--dry-run)
+	$(PYTHON) docker/release.py $(VERSION) $(ARGS)

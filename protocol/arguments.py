@@ -1,33 +1,36 @@
-"""Command lines of all packages: argparse with errors of one line that name what was probably meant.
+"""Command lines of all packages: argparse with one-line errors that suggest the nearest flag or command.
 
-Owns the words of such a mistake. Knows nothing of Kafka; it stands here since every package may import this one.
+Independent of Kafka; it is in this package because every other package may import this one.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .mistakes import complain
 from .names import did_you_mean, meant
 
 BOOTSTRAP = ("--bootstrap-server", "--bootstrap")
-"""Where a broker is: each command that asks one takes both flags."""
+"""The flags for the broker's address, accepted by each command that connects to one."""
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, **more: Any) -> None:
-    """Adds the flag that says where a broker is, by both of its names; it is `parsed.bootstrap_server`."""
+    """Adds the flag for the broker's address under both names; its value is `parsed.bootstrap_server`."""
     settings: dict[str, Any] = {"metavar": "HOST:PORT", **more}
     parser.add_argument(*BOOTSTRAP, **settings)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line on stderr. Unknown flags and commands are named with the nearest.
+    """An argparse parser with errors of one line on stderr, which suggest the nearest flag or command.
 
-    `meant` are flags that other programs have, with the one that does it here: `{"--port": "--listen HOST:PORT"}`.
+    `meant` maps flags of other programs to the equivalent here: `{"--port": "--listen HOST:PORT"}`. With `complete` the
+    process completes a command line for a shell: it is called with the parser instead of parsing, and exits.
     """
+
+    complete: Callable[[argparse.ArgumentParser], object] | None = None
 
     def __init__(self, *args: Any, meant: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,20 +38,22 @@ class Parser(argparse.ArgumentParser):
         self._typed: list[str] = []
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """As argparse's; what is left over ends the command."""
+        """Parses like argparse, except that unrecognised arguments exit with a suggestion."""
+        if Parser.complete is not None:
+            Parser.complete(self)
         parsed, left = self.parse_known_args(args, namespace)
         if left:
             self.error(self._unknown(left[0]))
         return parsed
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """As argparse's, which calls it for subcommands as well."""
+        """Parses like argparse, which also calls this method for subcommands."""
         self._typed = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._typed, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Ends the command with one line on stderr. A flag that does not exist is named first: where one is required
-        it is often that one, typed wrong."""
+        """Exits with one line on stderr. An unknown flag is reported before any other error, since a missing required
+        flag is often a misspelled one."""
         for word in self._unknown_flags():
             message = self._unknown(word)
             break
@@ -65,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"{value!r} is none of {listed}{did_you_mean(str(value), names)}")
 
     def _chain(self) -> Iterator[argparse.ArgumentParser]:
-        """This parser and those of the subcommands that were typed."""
+        """Yields this parser and those of the subcommands in the command line."""
         yield self
         parser: argparse.ArgumentParser = self
         for word in self._typed:
@@ -100,6 +105,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _subcommands(action: argparse.Action) -> Mapping[str, argparse.ArgumentParser] | None:
-    """The parser of each subcommand that the action chooses among; None for an action that is a flag or an argument."""
+    """Returns the parsers of an action's subcommands; None for a flag or an argument."""
     choices: Any = action.choices
     return choices if isinstance(action, argparse._SubParsersAction) else None  # pyright: ignore[reportPrivateUsage]

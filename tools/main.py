@@ -1,15 +1,15 @@
 """The command `ottla`: finds the chosen subcommand among the installed entry points and runs it.
 
-Owns nothing but the choice. Subcommands are entry points of the group `ottla.commands` (name -> function taking the
-remaining arguments and returning an exit code), and only the chosen one is imported, so that start-up stays lean.
+Subcommands are entry points of the group `ottla.commands`: name -> function that takes the remaining arguments and
+returns an exit code. Only the chosen one is imported, since importing all of them takes longer than most commands.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Sequence
-from importlib.metadata import entry_points, version
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points, version
 
 from ..protocol.mistakes import complain
 from .interrupted import INTERRUPTED
@@ -48,12 +48,19 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Process logs with Spark": {
         "pipeline": "audit, census, compact, export, import, replay, upgrade",
     },
+    "Set up a shell": {
+        "completion": "print the script that completes commands and flags in bash, zsh or fish",
+    },
 }
-"""The commands in the order of the help text: one line for each, by subject."""
+"""The commands of the help text: title -> command -> description."""
+
+
+COMPLETING = "_ARGCOMPLETE"
+"""Set by the script of `ottla completion` where a shell needs completions: argcomplete's own variable."""
 
 
 def usage(names: Collection[str]) -> str:
-    """The help text: a line for each command that is installed. A command that is not ours has its name only."""
+    """Returns the help text: a line for each installed command; a command of another package has no description."""
     lines = ["usage: ottla COMMAND [ARGUMENTS]", "", "A Kafka broker you can pip install."]
     groups = {**COMMANDS, "Others": dict.fromkeys(sorted(set(names).difference(*COMMANDS.values())), "")}
     for title, commands in groups.items():
@@ -66,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `ottla` with `arguments` (default: the process's own) and returns the exit code."""
     try:
         return _run(arguments)
-    except KeyboardInterrupt:  # who pressed Ctrl-C knows why it ended
+    except KeyboardInterrupt:  # a traceback would say nothing to the user who pressed Ctrl-C
         return INTERRUPTED
 
 
@@ -76,9 +83,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"ottla {version('ottla')}")
         return 0
     commands = {entry.name: entry for entry in entry_points(group="ottla.commands")}
+    if COMPLETING in os.environ:
+        return _complete(commands)
     if given and given[0] in commands:
         if os.environ.get("OTTLA_UMASK"):
-            from ..storage.io import permissions  # of use to few, so the others do not wait for it
+            from ..storage.io import permissions  # imported only when the variable is set: it slows the start
 
             try:
                 permissions.apply()
@@ -93,7 +102,44 @@ def _run(arguments: Sequence[str] | None) -> int:
     listed = f"one of: {', '.join(sorted(commands))}"
     if not given:
         return complain("ottla", f"no command given; {listed}")
-    from ..protocol.names import did_you_mean  # only a mistake needs it
+    from ..protocol.names import did_you_mean  # imported only for the error: it slows the start
 
     hint = did_you_mean(given[0], [*commands, "--version", "--help"])
     return complain("ottla", f"unknown command {given[0]}{hint or ';'} {listed}")
+
+
+def completion(arguments: Sequence[str]) -> int:
+    """`ottla completion`: prints the script for a shell, and returns the exit code."""
+    import argcomplete
+
+    from ..protocol.arguments import Parser
+
+    parser = Parser(
+        prog="ottla completion",
+        description="Print the script that completes commands and flags of `ottla` in a shell.",
+        epilog='In ~/.bashrc: eval "$(ottla completion bash)"; likewise zsh. For fish: ottla completion fish | source',
+    )
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+    shell = parser.parse_args(list(arguments)).shell
+    print(argcomplete.shellcode(["ottla"], shell=shell))  # pyright: ignore[reportPrivateImportUsage]
+    return 0
+
+
+def _complete(commands: Mapping[str, EntryPoint]) -> int:
+    """Prints the completions of the line in the environment variables of argcomplete, and exits."""
+    import argcomplete
+    from argcomplete.lexers import split_line
+
+    from ..protocol.arguments import Parser
+
+    line, point = os.environ.get("COMP_LINE", ""), int(os.environ.get("COMP_POINT", "0"))
+    words = split_line(line, point)[3]
+    Parser.complete = argcomplete.autocomplete
+    if len(words) > 1 and words[1] in commands:
+        os.environ[COMPLETING] = "2"  # the words of the line that name the program
+        return commands[words[1]].load()([])
+    parser = Parser(prog="ottla")
+    parser.add_argument("command", choices=sorted(commands))
+    parser.add_argument("--version", action="store_true")
+    parser.parse_args([])
+    return 0
