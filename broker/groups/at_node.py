@@ -1,7 +1,7 @@
-"""The groups of a node: the coordinator, as the node that received the request has it.
+"""The groups that one node coordinates.
 
-Owns the response of a node that does not coordinate a group, NOT_COORDINATOR, in the form of each request; what a node
-does coordinate is the coordinator's. Needed with several nodes, and before `__consumer_offsets` exists.
+Returns NOT_COORDINATOR, in the form of each request, for a group that another node coordinates; all other calls go to
+the `GroupCoordinator`. Needed with several nodes, and before `__consumer_offsets` exists.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .state import Group, JoinReply, JoinRequest, LeaveReply, SyncReply
 
 
 class GroupsAtNode:
-    """What handlers ask of a `GroupCoordinator`, for the groups whose partition of `__consumer_offsets` the node
-    `leads`."""
+    """The interface of a `GroupCoordinator` for handlers, limited to groups whose partition of `__consumer_offsets` the
+    node `leads`.
+    """
 
     def __init__(self, groups: GroupCoordinator, leads: Callable[[int], bool]) -> None:
         self._groups = groups
@@ -26,16 +27,14 @@ class GroupsAtNode:
 
     @property
     def settings(self) -> CoordinatorSettings:
-        """As the coordinator's."""
         return self._groups.settings
 
     @property
     def topics(self) -> TopicLookup:
-        """As the coordinator's."""
         return self._groups.topics
 
     def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
-        """Why the group cannot be served here and now; NONE if it can."""
+        """Returns why the group cannot be served on this node, or NONE."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
         if not self._leads(self._groups.partition_of(group_id)):
@@ -46,29 +45,29 @@ class GroupsAtNode:
         return self.unavailable(group_id, may_be_empty=may_be_empty) is ErrorCode.NOT_COORDINATOR
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinReply:
-        """JoinGroup."""
+        """JoinGroup. See `GroupCoordinator.join`."""
         if self._elsewhere(group_id):
             return JoinReply(ErrorCode.NOT_COORDINATOR, request.member_id)
         return await self._groups.join(group_id, request)
 
     async def sync(self, group_id: str, **more: Any) -> SyncReply:
-        """SyncGroup."""
+        """SyncGroup. See `GroupCoordinator.sync`."""
         if self._elsewhere(group_id):
             return SyncReply(ErrorCode.NOT_COORDINATOR)
         return await self._groups.sync(group_id, **more)
 
     def heartbeat(self, group_id: str, **more: Any) -> ErrorCode:
-        """Heartbeat."""
+        """Heartbeat. See `GroupCoordinator.heartbeat`."""
         return ErrorCode.NOT_COORDINATOR if self._elsewhere(group_id) else self._groups.heartbeat(group_id, **more)
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
-        """LeaveGroup."""
+        """LeaveGroup. See `GroupCoordinator.leave`."""
         if self._elsewhere(group_id):
             return LeaveReply(ErrorCode.NOT_COORDINATOR)
         return self._groups.leave(group_id, members)
 
     def commit(self, group_id: str, *, commits: Sequence[tuple[Partition, CommittedOffset]], **more: Any) -> ErrorCode:
-        """OffsetCommit and TxnOffsetCommit."""
+        """OffsetCommit and TxnOffsetCommit. See `GroupCoordinator.commit`."""
         if self._elsewhere(group_id, may_be_empty=True):
             return ErrorCode.NOT_COORDINATOR
         return self._groups.commit(group_id, commits=commits, **more)
@@ -76,7 +75,7 @@ class GroupsAtNode:
     def fetch(
         self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """OffsetFetch."""
+        """OffsetFetch. See `GroupCoordinator.fetch`."""
         if self._elsewhere(group_id, may_be_empty=True):
             return ErrorCode.NOT_COORDINATOR, []
         return self._groups.fetch(group_id, partitions, require_stable=require_stable)
@@ -84,19 +83,19 @@ class GroupsAtNode:
     def delete_offsets(
         self, group_id: str, partitions: Collection[Partition]
     ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
-        """OffsetDelete."""
+        """OffsetDelete. See `GroupCoordinator.delete_offsets`."""
         if self._elsewhere(group_id):
             return ErrorCode.NOT_COORDINATOR, {}
         return self._groups.delete_offsets(group_id, partitions)
 
     def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        """DescribeGroups."""
+        """DescribeGroups. See `GroupCoordinator.describe`."""
         if self._elsewhere(group_id, may_be_empty=True):
             return ErrorCode.NOT_COORDINATOR, None
         return self._groups.describe(group_id)
 
     def delete(self, group_id: str) -> ErrorCode:
-        """DeleteGroups."""
+        """DeleteGroups. See `GroupCoordinator.delete`."""
         if self._elsewhere(group_id, may_be_empty=True):
             return ErrorCode.NOT_COORDINATOR
         return self._groups.delete(group_id)
@@ -104,6 +103,6 @@ class GroupsAtNode:
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
-        """ListGroups: those of this node."""
+        """ListGroups: the groups that this node coordinates."""
         error, found = self._groups.list_groups(states, types)
         return error, [one for one in found if self._leads(self._groups.partition_of(one.group_id))]

@@ -1,9 +1,9 @@
-"""The group coordinator: the shell around the machine.
+"""The group coordinator: runs the state machine of `machine` with timers, delayed requests and the log.
 
-Owns the groups of this broker, their timers, the requests that wait, and their log in `__consumer_offsets` as records
-handed to `append`. It must not know sockets, topics or files: those come in as arguments. Every method runs on the
-event loop and answers at once, but `join` and `sync`, which may wait on a plain future. What is to be remembered is
-appended first and adopted after.
+Owns the groups of this broker, their timers and delayed requests, and their log in `__consumer_offsets` as records
+passed to `append`. Uses no sockets, topics or files: these are arguments. All methods run on the event loop and return
+without waiting, except `join` and `sync`, which may await a future. State is appended to the log before it takes effect
+in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from .sessions import time_left
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
 from .state import (
     CONSUMER_PROTOCOL_TYPE,
-    Answer,
     CancelTimer,
     Commit,
     Delete,
@@ -48,6 +47,7 @@ from .state import (
     PersistFailed,
     Purpose,
     Reply,
+    Response,
     StartTimer,
     Sync,
     SyncReply,
@@ -63,7 +63,7 @@ class Append(Protocol):
 
 
 class AppendTransactional(Protocol):
-    """The same within a producer's transaction."""
+    """Writes records as part of a producer's transaction; otherwise like `Append`."""
 
     def __call__(
         self, partition_index: int, records: list[records.Record], now_ms: int, producer_id: int, producer_epoch: int, /
@@ -72,8 +72,10 @@ class AppendTransactional(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicLookup:
-    """What handlers of groups look up about topics, whose ids are 16 bytes: whether a partition exists, the name of an
-    id, and the id of a name, each None where there is no such topic."""
+    """Topic lookups for group handlers; topic ids are 16 bytes.
+
+    `name_of` and `id_of` return None for an unknown topic.
+    """
 
     has_partition: Callable[[str, int], bool]
     name_of: Callable[[bytes], str | None]
@@ -81,7 +83,9 @@ class TopicLookup:
 
 
 class Readiness(Enum):
-    """Why the groups of one partition of the log are not served; a partition without one is. What they answer."""
+    """Why a partition of the log is not served. The value is the error code of its groups; a served partition has no
+    entry.
+    """
 
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -90,7 +94,7 @@ class Readiness(Enum):
 
 @dataclass(slots=True)
 class Entry:
-    """A group with what belongs to it but is none of the machine's business."""
+    """A group with its offsets and timers."""
 
     group: Group
     partition_index: int
@@ -113,7 +117,9 @@ class GroupCoordinator:
         append_transactional: AppendTransactional | None = None,
         error_code: Callable[[Exception], ErrorCode] = code_of,
     ) -> None:
-        """`partitions` is the count of `__consumer_offsets`; `error_code` is the code of an exception of `append`."""
+        """`partitions` is the partition count of `__consumer_offsets`; `error_code` maps an exception of `append` to
+        its error code.
+        """
         self.settings = settings or CoordinatorSettings()
         self.partitions = partitions
         self.topics = topics
@@ -129,20 +135,20 @@ class GroupCoordinator:
         self._active = True
         self._tokens = itertools.count(1)
         self._order = itertools.count(1)
-        self._answered: dict[int, Answer] = {}
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._responses: dict[int, Response] = {}
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._sweep: Timer | None = None
-        self._kept_until_ms: int | None = None  # while the clock is moved, and members live through it
+        self._kept_until_ms: int | None = None  # end of a clock move during which members stay alive
 
     # --- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look for expired offsets, every offsets.retention.check.interval.ms."""
+        """Starts the periodic check for expired offsets, every offsets.retention.check.interval.ms."""
         interval_ms = self.settings.offsets_retention_check_interval_ms
         self._sweep = self._clock.call_every(interval_ms, self.expire, self._expires_ms)
 
     def close(self) -> None:
-        """Stop all timers and answer whoever waits that the coordinator is gone."""
+        """Stops all timers and responds to delayed requests with COORDINATOR_NOT_AVAILABLE."""
         self._active = False
         if self._sweep is not None:
             self._sweep.cancel()
@@ -155,27 +161,28 @@ class GroupCoordinator:
         entry.timers.clear()
         for member in entry.group.members.values():
             if member.join_token is not None:
-                self._answer(member.join_token, JoinReply(error, member.member_id))
+                self._respond(member.join_token, JoinReply(error, member.member_id))
             if member.sync_token is not None:
-                self._answer(member.sync_token, SyncReply(error))
+                self._respond(member.sync_token, SyncReply(error))
 
     def resign(self, partition_index: int) -> None:
-        """The partition's log is offline: its groups are forgotten, and somebody else is to be asked for them."""
+        """Removes the groups of a partition whose log went offline; their clients get NOT_COORDINATOR."""
         self._readiness[partition_index] = Readiness.RESIGNED
         for group_id in [name for name, entry in self._entries.items() if entry.partition_index == partition_index]:
             self._dismiss(self._entries.pop(group_id), ErrorCode.NOT_COORDINATOR)
 
     def has_resigned(self, group_id: str) -> bool:
-        """Whether nobody coordinates the group."""
+        """Returns whether this coordinator resigned from the group's partition."""
         return self._readiness.get(self.partition_of(group_id)) is Readiness.RESIGNED
 
     def begin_loading(self, partition_index: int) -> None:
-        """From here until `load` the groups of this partition answer that they are being loaded."""
+        """Makes the groups of this partition respond with COORDINATOR_LOAD_IN_PROGRESS until `load`."""
         self._readiness[partition_index] = Readiness.LOADING
 
     def load(self, partition_index: int, log: Iterable[records.LogEntry]) -> ErrorCode:
-        """Take over what the partition's log says, oldest first: offsets, and groups with their members, whose sessions
-        start now. A log that cannot be read makes the groups of this partition unavailable; the code says why.
+        """Restores offsets and groups from the partition's log, oldest record first; sessions of members start now.
+
+        Returns the error code if the log cannot be read; the groups of the partition are then unavailable.
         """
         for group_id in [name for name, entry in self._entries.items() if entry.partition_index == partition_index]:
             self._forget(group_id)
@@ -194,21 +201,21 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that holds the group."""
+        """Returns the partition of `__consumer_offsets` for the group."""
         return records.partition_for(group_id, self.partitions)
 
     def group(self, group_id: str) -> Group | None:
-        """The group as it is now."""
+        """Returns the current state of the group, or None."""
         entry = self._entries.get(group_id)
         return entry.group if entry is not None else None
 
     def offsets(self, group_id: str) -> dict[Partition, CommittedOffset]:
-        """All committed offsets of the group."""
+        """Returns all committed offsets of the group."""
         entry = self._entries.get(group_id)
         return dict(entry.offsets.as_mapping()) if entry is not None else {}
 
     def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
-        """Why the group cannot be served now; NONE if it can."""
+        """Returns why the group cannot be served now, or NONE."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
         readiness = self._readiness.get(self.partition_of(group_id)) if self._readiness else None
@@ -218,7 +225,7 @@ class GroupCoordinator:
     # --- membership ----------------------------------------------------------------------------------------------
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinReply:
-        """JoinGroup; waits until the rebalance is complete."""
+        """JoinGroup; returns when the rebalance is complete."""
         member_id = request.member_id
         error = self.unavailable(group_id)
         low, high = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
@@ -248,10 +255,10 @@ class GroupCoordinator:
         protocol_name: str | None,
         assignments: Sequence[tuple[str, bytes]],
     ) -> SyncReply:
-        """SyncGroup; waits until the leader has brought the assignments."""
+        """SyncGroup; returns when the leader has sent the assignments."""
         error = self.unavailable(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            error = ErrorCode.REBALANCE_IN_PROGRESS  # clients join again at this one, and give up at the other
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # clients rejoin on this code, and fail on the other
         elif error is ErrorCode.NONE and group_id not in self._entries:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
@@ -271,7 +278,7 @@ class GroupCoordinator:
         return reply
 
     def heartbeat(self, group_id: str, *, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat. While the group is being loaded all is well: its sessions have not begun."""
+        """Heartbeat. Returns NONE while the group is being loaded: its sessions have not started."""
         error = self.unavailable(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
@@ -279,29 +286,31 @@ class GroupCoordinator:
             return error
         if group_id not in self._entries:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._ask(group_id, Heartbeat(next(self._tokens), member_id, instance_id, generation_id)).error
+        return self._request(group_id, Heartbeat(next(self._tokens), member_id, instance_id, generation_id)).error
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
-        """LeaveGroup: (member id, instance id) of each one that goes."""
+        """LeaveGroup; `members` are pairs (member id, instance id)."""
         error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return LeaveReply(error)
         if group_id not in self._entries:
             group = Group(group_id)
             reply = next(
-                effect.answer
+                effect.response
                 for effect in self._advance(group, Leave(0, tuple(members)))[1]
                 if isinstance(effect, Reply)
             )
         else:
-            reply = self._ask(group_id, Leave(next(self._tokens), tuple(members)))
+            reply = self._request(group_id, Leave(next(self._tokens), tuple(members)))
         assert isinstance(reply, LeaveReply)
         return reply
 
     def refresh_members(self, until_ms: int) -> None:
-        """Let the members of now live through a move of the clock to `until_ms`, as if each gave a sign of life then.
-        Who is still to join or sync has time until its time-out behind that. So have those who give a sign of life, or
-        begin to join, on the way: it lasts until `refreshed`."""
+        """Keeps members alive while the clock moves to `until_ms`, as if each sent a heartbeat at that time.
+
+        Members that still have to join or sync get their full timeout after `until_ms`. This also applies to sessions
+        and joins that start during the move, until `refreshed` is called.
+        """
         self._kept_until_ms = until_ms
         for entry in self._entries.values():
             for name, delay_ms in time_left(entry.group, entry.timers, self._group_settings).items():
@@ -309,7 +318,7 @@ class GroupCoordinator:
                 entry.timers[name] = self._clock.call_at(until_ms + delay_ms, self._fire, entry, name)
 
     def refreshed(self) -> None:
-        """The move is over that members were to live through."""
+        """Ends the clock move started by `refresh_members`."""
         self._kept_until_ms = None
 
     # --- offsets -------------------------------------------------------------------------------------------------
@@ -325,9 +334,10 @@ class GroupCoordinator:
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
         producer: tuple[int, int] | None = None,
     ) -> ErrorCode:
-        """OffsetCommit, and TxnOffsetCommit with `producer` (id, epoch): the one answer for all these partitions.
+        """OffsetCommit, and TxnOffsetCommit with `producer` (id, epoch). The returned code applies to all `commits`.
 
-        `unknown_group` is what a member of a group that is not there is told. Empty `commits` make a group as well.
+        `unknown_group` is the code for a member of a group that does not exist. Empty `commits` create the group as
+        well.
         """
         error = self.unavailable(group_id, may_be_empty=producer is None)
         if error is not ErrorCode.NONE:
@@ -336,7 +346,7 @@ class GroupCoordinator:
             return unknown_group
         entry = self._find_or_create(group_id)
         check = Commit(next(self._tokens), member_id, instance_id, generation_id, transactional=producer is not None)
-        error = self._ask(group_id, check).error
+        error = self._request(group_id, check).error
         if error is ErrorCode.NONE and commits:
             error = self._write_commits(entry, commits, producer)
         if is_new and error is not ErrorCode.NONE:
@@ -367,7 +377,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def end_transaction(self, partition_index: int, producer_id: int, *, committed: bool) -> None:
-        """The producer's marker was written to this partition of the log."""
+        """Ends a producer's transaction after its marker was written to this partition of the log."""
         for group_id in self._open.end(partition_index, producer_id):
             if (entry := self._entries.get(group_id)) is not None:
                 entry.offsets.end_transaction(producer_id, committed=committed)
@@ -376,7 +386,9 @@ class GroupCoordinator:
     def fetch(
         self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """OffsetFetch for one group; None is all its partitions. What was never committed is None without an error."""
+        """OffsetFetch for one group; `partitions` None means all. A partition without a commit has neither offset nor
+        error.
+        """
         error = self.unavailable(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error, []
@@ -393,7 +405,7 @@ class GroupCoordinator:
     def delete_offsets(
         self, group_id: str, partitions: Collection[Partition]
     ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
-        """OffsetDelete (KIP-496): a code for the group, and if that is NONE one for each partition."""
+        """OffsetDelete (KIP-496): returns a code for the group and, if that is NONE, one for each partition."""
         error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
@@ -411,14 +423,16 @@ class GroupCoordinator:
         return error, results if error is ErrorCode.NONE else {}
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: its offsets go, with tombstones; before KIP-848 all groups without any do then."""
+        """Removes the offsets of a deleted topic, with tombstones. Before KIP-848 this also removes all groups without
+        offsets.
+        """
         for entry in list(self._entries.values()):
             self._remove_offsets(entry, [partition for partition in entry.offsets.held() if partition[0] == topic])
             if self.settings.old_group_coordinator:
                 self._drop_if_unused(entry)
 
     def _remove_offsets(self, entry: Entry, partitions: Sequence[Partition]) -> ErrorCode:
-        """With what open transactions hold of them: a commit that comes later must not bring them back."""
+        """Removes commits in open transactions as well: when they commit, the offsets must not reappear."""
         gone = list(filter(entry.offsets.held().__contains__, partitions))
         try:
             tombstones = [records.offset_record(entry.group.group_id, partition, None) for partition in gone]
@@ -434,7 +448,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def expire(self) -> None:
-        """Forget offsets that are too old, and groups that have neither members nor offsets (KIP-211)."""
+        """Removes expired offsets, and groups with neither members nor offsets (KIP-211)."""
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         for group_id, entry in list(self._entries.items()):
             if not self.unavailable(group_id, may_be_empty=True):
@@ -446,17 +460,17 @@ class GroupCoordinator:
             self._feed(entry.group.group_id, Delete(None, only_if_unused=True))
 
     def _expires_ms(self) -> int | None:
-        """From when on `expire` has something to do, as things are; None if never."""
+        """Returns the time at which `expire` next has an effect if nothing changes, or None."""
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         found = (entry.offsets.due_ms(entry.group, retention_ms) for entry in self._entries.values())
         return min((due_ms for due_ms in found if due_ms is not None), default=None)
 
-    # --- looking at groups ---------------------------------------------------------------------------------------
+    # --- listing and describing ----------------------------------------------------------------------------------
 
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
-        """ListGroups; the filters are compared without regard to case, an empty one lets all through."""
+        """ListGroups. Filters ignore case; an empty filter accepts all groups."""
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         groups = listed((entry.group for entry in self._entries.values()), states, types)
@@ -464,20 +478,20 @@ class GroupCoordinator:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE, groups
 
     def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        """DescribeGroups for one group: None with no error if there is none."""
+        """DescribeGroups for one group; None without an error if it does not exist."""
         error = self.unavailable(group_id, may_be_empty=True)
         return error, self.group(group_id) if error is ErrorCode.NONE else None
 
     def delete(self, group_id: str) -> ErrorCode:
-        """DeleteGroups for one group: with its offsets, by tombstones."""
+        """DeleteGroups for one group, including its offsets, with tombstones."""
         error = self.unavailable(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error
         if group_id not in self._entries:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        return self._ask(group_id, Delete(next(self._tokens))).error
+        return self._request(group_id, Delete(next(self._tokens))).error
 
-    # --- the machine's shell -------------------------------------------------------------------------------------
+    # --- running the machine -------------------------------------------------------------------------------------
 
     def _find_or_create(self, group_id: str) -> Entry:
         entry = self._entries.get(group_id)
@@ -486,7 +500,7 @@ class GroupCoordinator:
         return entry
 
     def _drop_if_untouched(self, group_id: str) -> None:
-        """A group that a refused request made leaves no trace: strangers cannot fill the memory with names."""
+        """Removes a group that only a refused request created, so clients cannot fill the memory with group ids."""
         entry = self._entries.get(group_id)
         if entry is not None and entry.group == Group(group_id) and entry.offsets.unused and not entry.timers:
             del self._entries[group_id]
@@ -500,30 +514,30 @@ class GroupCoordinator:
             if waiting is not None:
                 waiting.cancel()
 
-    def _ask(self, group_id: str, event: Heartbeat | Leave | Commit | Delete) -> Any:
-        """Feed an event whose answer is known at once."""
+    def _request(self, group_id: str, event: Heartbeat | Leave | Commit | Delete) -> Any:
+        """Feeds an event whose response is immediate, and returns the response."""
         self._feed(group_id, event)
         assert event.token is not None
-        return self._answered.pop(event.token)
+        return self._responses.pop(event.token)
 
-    async def _reply_to(self, token: int) -> Answer:
-        if token in self._answered:
-            return self._answered.pop(token)
+    async def _reply_to(self, token: int) -> Response:
+        if token in self._responses:
+            return self._responses.pop(token)
         future = self._waiting[token] = asyncio.get_running_loop().create_future()
         return await future
 
-    def _answer(self, token: int, answer: Answer) -> None:
+    def _respond(self, token: int, response: Response) -> None:
         future = self._waiting.pop(token, None)
         if future is None:
-            self._answered[token] = answer
-        elif not future.done():  # a client that hung up waits no more
-            future.set_result(answer)
+            self._responses[token] = response
+        elif not future.done():  # the client of a cancelled future has disconnected
+            future.set_result(response)
 
     def _advance(self, group: Group, event: Event) -> tuple[Group, tuple[Effect, ...]]:
         return advance(group, event, now_ms=self._clock.now_ms(), settings=self._group_settings)
 
     def _feed(self, group_id: str, event: Event) -> None:
-        """Move the group and perform the effects; the outcomes of its writes are fed before anything else can be."""
+        """Applies the event and carries out its effects; outcomes of writes are fed before any other event."""
         events = [event]
         while events:
             entry = self._entries[group_id]
@@ -535,7 +549,7 @@ class GroupCoordinator:
 
     def _perform(self, entry: Entry, effect: Effect) -> Persisted | PersistFailed | None:
         if isinstance(effect, Reply):
-            self._answer(effect.token, effect.answer)
+            self._respond(effect.token, effect.response)
         elif isinstance(effect, StartTimer):
             self._cancel_timer(entry, effect.timer)
             from_ms = self._clock.now_ms()
@@ -566,7 +580,7 @@ class GroupCoordinator:
             if write.purpose is Purpose.DELETION:
                 held = entry.offsets.held()
                 written = [records.offset_record(write.group.group_id, partition, None) for partition in held]
-                if write.group.generation_id > 0:  # else there is no record of the group itself
+                if write.group.generation_id > 0:  # otherwise the log has no record of the group
                     written.append(records.group_tombstone(write.group.group_id))
             else:
                 written = [records.group_record(write.group)]

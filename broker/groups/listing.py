@@ -1,4 +1,4 @@
-"""ListGroups: which groups a client asked for, and what it is told of each."""
+"""ListGroups: the filters, and the fields of each listed group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .state import Group
 
 
 class ListedGroup(NamedTuple):
-    """One group of the answer."""
+    """A group in the response to ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -18,8 +18,9 @@ class ListedGroup(NamedTuple):
 
 
 def listed(groups: Iterable[Group], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-    """Those in one of the states, and of one of the types; the filters are compared without regard to case, and an
-    empty one lets all through. All groups here are of the type "classic"."""
+    """Returns the groups in one of `states` and of one of `types`. Filters ignore case; an empty filter accepts all
+    groups. The type of all groups is "classic".
+    """
     wanted_states = {state.lower() for state in states}
     wanted_types = {group_type.lower() for group_type in types}
     if wanted_types and "classic" not in wanted_types:

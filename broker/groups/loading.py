@@ -1,4 +1,4 @@
-"""From the log back to the groups: what a partition of `__consumer_offsets` says when it is read from its beginning."""
+"""Restores groups from a partition of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from .state import Group
 
 
 def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tuple[Group, Offsets]]:
-    """Each group of the log with its offsets; later records win, tombstones remove. `order` numbers the commits.
+    """Returns the groups of the log with their offsets; later records override, tombstones remove. `order` numbers the
+    commits.
 
-    A group with offsets but no record of its own only stores them. Raises MalformedMessage for a record that is none.
+    A group with offsets but without a group record only stores offsets. Raises MalformedMessage for an invalid record.
     """
     groups: dict[str, Group] = {}
     offsets: dict[str, Offsets] = {}
-    open_in = OpenTransactions()  # of this partition, whatever its index
+    open_in = OpenTransactions()  # this log is one partition, so the partition index is a constant
     for entry in log:
         if isinstance(entry, TransactionEnd):
             for group_id in open_in.end(0, entry.producer_id):
@@ -27,21 +28,21 @@ def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tupl
             producer_id, key, value = entry
         else:
             key, value = entry
-        said = decode(key, value)
-        if isinstance(said, GroupEntry):
-            if said.group is None:
-                groups.pop(said.group_id, None)
+        decoded = decode(key, value)
+        if isinstance(decoded, GroupEntry):
+            if decoded.group is None:
+                groups.pop(decoded.group_id, None)
             else:
-                groups[said.group_id] = said.group
-        elif isinstance(said, OffsetEntry):
-            table = offsets.setdefault(said.group_id, Offsets())
-            if said.committed is None:
-                table.remove(said.partition)
+                groups[decoded.group_id] = decoded.group
+        elif isinstance(decoded, OffsetEntry):
+            table = offsets.setdefault(decoded.group_id, Offsets())
+            if decoded.committed is None:
+                table.remove(decoded.partition)
             elif producer_id is None:
-                table.put(said.partition, said.committed, next(order))
+                table.put(decoded.partition, decoded.committed, next(order))
             else:
-                table.put_pending(producer_id, said.partition, said.committed, next(order))
-                open_in.note(0, producer_id, said.group_id)
+                table.put_pending(producer_id, decoded.partition, decoded.committed, next(order))
+                open_in.note(0, producer_id, decoded.group_id)
     names = [*groups, *(name for name in offsets if name not in groups)]
     loaded = {name: (groups.get(name, Group(name)), offsets.get(name, Offsets())) for name in names}
     return {name: (group, table) for name, (group, table) in loaded.items() if name in groups or not table.unused}

@@ -1,9 +1,9 @@
 """The classic group protocol as a table: (state, event) -> (state, effects).
 
-Owns every decision about members, generations and rebalances. It must not know clocks, sockets, logs or random ids:
-they come in with the events and go out as effects. Behaviour is that of Apache Kafka's coordinator (KIP-62, 134, 345,
-394, 559, 814, KAFKA-12890); where that one forgets a request (a second Join or Sync of the same member replaces the
-first), here the first is answered REBALANCE_IN_PROGRESS, so that each parked request has exactly one answer.
+Owns every decision about members, generations and rebalances. Uses no clock, socket, log or random id: they arrive with
+the events and leave as effects. Behaves like Apache Kafka's coordinator (KIP-62, 134, 345, 394, 559, 814, KAFKA-12890),
+except that Kafka drops a delayed request when the same member sends a second Join or Sync; here the first one gets
+REBALANCE_IN_PROGRESS, so every delayed request has exactly one response.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from .state import (
 
 
 def advance(group: Group, event: Event, *, now_ms: int, settings: GroupSettings) -> tuple[Group, tuple[Effect, ...]]:
-    """What becomes of the group at this event, and what is to be done, in order."""
+    """Returns the group after `event`, and the effects to carry out, in order."""
     step = Step(group, now_ms, settings)
     TABLE[group.state, type(event)](step, event)
     return step.group, tuple(step.effects)
@@ -69,7 +69,7 @@ def advance(group: Group, event: Event, *, now_ms: int, settings: GroupSettings)
 
 
 def _accepts(step: Step, event: Join) -> bool:
-    """Room (group.max.size) and a common protocol; answers the join itself if not."""
+    """Checks for room (group.max.size) and a common protocol; sends the error response if a check fails."""
     group, limit = step.group, step.settings.max_size
     known = group.members.get(event.request.member_id)
     if group.state is PREPARING:
@@ -95,7 +95,7 @@ def _accepts(step: Step, event: Join) -> bool:
 
 
 def _newcomer(step: Step, event: Join) -> bool:
-    """Deal with a join that has no member id yet, or one that was given under KIP-394; False if it is a member's."""
+    """Handles a join without a member id, or with one handed out under KIP-394; False for an existing member."""
     if event.request.member_id in step.group.pending and event.request.instance_id is None:
         step.add(event, event.request.member_id)
         return True
@@ -117,8 +117,11 @@ def _newcomer(step: Step, event: Join) -> bool:
 
 
 def _static_return(step: Step, event: Join, old_id: str) -> None:
-    """A static member came back without its id (KIP-345). In a Stable group whose protocol stays there is no rebalance:
-    the new id is written, then the current generation is the answer."""
+    """Handles a static member that returns without its member id (KIP-345).
+
+    In a Stable group whose selected protocol stays the same there is no rebalance: the new member id is written, then
+    the response carries the current generation.
+    """
     before = step.group
     effects_before = len(step.effects)
     member = step.replace_static(old_id, event.new_member_id)
@@ -137,7 +140,8 @@ def _static_return(step: Step, event: Join, old_id: str) -> None:
     if event.request.may_skip_assignment:
         accepted = step.joined_reply(event.new_member_id, skip_assignment=leads)
     else:
-        # An older leader that heard it leads would assign anew, and its answer would go nowhere: it is told the old id.
+        # Before KIP-814 a returning leader that learns it leads would compute an assignment that SyncGroup ignores: the
+        # response names its old id as the leader.
         accepted = step.joined_reply(event.new_member_id)._replace(leader=before.leader or "", members=())
     write = Persist(Purpose.STATIC_RETURN, step.group, event.token, accepted)
     step.group = before
@@ -166,7 +170,7 @@ def _join_preparing(step: Step, event: Join) -> None:
 def _join_completing(step: Step, event: Join) -> None:
     if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
         if member.protocols == event.request.protocols:
-            # It may not have seen the first answer: the same once more.
+            # The member may not have received the first response: send the same one again.
             step.reply(event.token, step.joined_reply(member.member_id))
         else:
             step.rejoin(event, member)
@@ -174,7 +178,7 @@ def _join_completing(step: Step, event: Join) -> None:
 
 def _join_stable(step: Step, event: Join) -> None:
     if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
-        # A leader rejoins because something outside the group changed, such as a topic's partitions.
+        # A leader rejoins because something outside the group changed, for example the partition count of a topic.
         if step.group.leader == member.member_id or member.protocols != event.request.protocols:
             step.rejoin(event, member)
         else:
@@ -245,7 +249,7 @@ def _heartbeat_empty(step: Step, event: Heartbeat) -> None:
 
 
 def _heartbeat_as(healthy: ErrorCode) -> Callable[[Step, Heartbeat], None]:
-    """A valid heartbeat keeps the session and is answered so."""
+    """Returns a transition that restarts the session of a valid member and responds with `healthy`."""
 
     def heartbeat(step: Step, event: Heartbeat) -> None:
         error = generation_error(step, event)
@@ -319,7 +323,7 @@ def _commit_error(step: Step, event: Commit) -> ErrorCode:
 
 
 def _named_error(group: Group, event: Commit) -> ErrorCode:
-    """Checks the member id and the generation of a transactional commit, each where it is given (KIP-447 in 2.5)."""
+    """Checks the member id and the generation of a transactional commit, each if present (KIP-447 in 2.5)."""
     if event.member_id and event.member_id not in group.members:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if event.generation_id >= 0 and event.generation_id != group.generation_id:
@@ -378,7 +382,7 @@ def _session_expired(step: Step, event: SessionExpired) -> None:
         return
     waits = member.join_token is not None or member.sync_token is not None
     if waits and not member.is_new:
-        return  # a parked request is a sign of life; the session starts anew with its answer
+        return  # a delayed request proves that the member is alive; its session restarts with the response
     step.remove_and_rebalance(event.member_id)
 
 
@@ -415,7 +419,7 @@ def _sync_due(step: Step, event: SyncDue) -> None:
 def _persisted_completing(step: Step, event: Persisted) -> None:
     write = event.write
     if write.purpose is not Purpose.ASSIGNMENT or write.group.generation_id != step.group.generation_id:
-        _write_outlived(step, event)
+        _superseded_write(step, event)
         return
     step.enter(STABLE)
     members = {}
@@ -434,7 +438,7 @@ def _persisted_completing(step: Step, event: Persisted) -> None:
 def _persist_failed_completing(step: Step, event: PersistFailed) -> None:
     write = event.write
     if write.purpose is not Purpose.ASSIGNMENT or write.group.generation_id != step.group.generation_id:
-        _write_outlived(step, event)
+        _superseded_write(step, event)
         return
     step.refuse_syncs(event.error)
     step.rebalance()
@@ -443,7 +447,7 @@ def _persist_failed_completing(step: Step, event: PersistFailed) -> None:
 def _persisted_stable(step: Step, event: Persisted) -> None:
     write = event.write
     if write.purpose is not Purpose.STATIC_RETURN or write.group.generation_id != step.group.generation_id:
-        _write_outlived(step, event)
+        _superseded_write(step, event)
         return
     for name in step.group.members:
         if name not in write.group.members:
@@ -458,9 +462,9 @@ def _persisted_stable(step: Step, event: Persisted) -> None:
 def _persist_failed_stable(step: Step, event: PersistFailed) -> None:
     write, group = event.write, step.group
     if write.purpose is not Purpose.STATIC_RETURN:
-        _write_outlived(step, event)
+        _superseded_write(step, event)
         return
-    # Nothing was adopted, so there is nothing to take back: the old id stays the member.
+    # Nothing was adopted before the write, so there is nothing to undo: the old id stays the member.
     step.reply(
         write.token,
         JoinReply(
@@ -471,7 +475,7 @@ def _persist_failed_stable(step: Step, event: PersistFailed) -> None:
 
 def _persisted_empty(step: Step, event: Persisted) -> None:
     if event.write.purpose is not Purpose.DELETION:
-        _write_outlived(step, event)
+        _superseded_write(step, event)
         return
     for member_id in step.group.pending:
         step.effects.append(CancelTimer(PendingExpired(member_id)))
@@ -483,13 +487,13 @@ def _persisted_empty(step: Step, event: Persisted) -> None:
 
 def _persist_failed_empty(step: Step, event: PersistFailed) -> None:
     if event.write.purpose is not Purpose.DELETION:
-        _write_outlived(step, event)
+        _superseded_write(step, event)
         return
     step.reply(event.write.token, ErrorReply(event.error))
 
 
-def _write_outlived(step: Step, event: Persisted | PersistFailed) -> None:
-    """The group moved on while it was written. Whoever waits for the write is told to look again."""
+def _superseded_write(step: Step, event: Persisted | PersistFailed) -> None:
+    """Ends a write whose group changed in the meantime: the waiting request gets a retriable error."""
     write = event.write
     if write.purpose is Purpose.STATIC_RETURN:
         step.reply(write.token, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, ""))
@@ -498,7 +502,7 @@ def _write_outlived(step: Step, event: Persisted | PersistFailed) -> None:
 
 
 def _nothing(step: Step, event: Event) -> None:
-    """The event says nothing to a group in this state."""
+    """Ignores an event that has no meaning in this state."""
 
 
 _heartbeat_healthy = _heartbeat_as(ErrorCode.NONE)
@@ -564,13 +568,13 @@ TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
     (DEAD, SyncDue): _nothing,
     # outcomes of writes
     (EMPTY, Persisted): _persisted_empty,
-    (PREPARING, Persisted): _write_outlived,
+    (PREPARING, Persisted): _superseded_write,
     (COMPLETING, Persisted): _persisted_completing,
     (STABLE, Persisted): _persisted_stable,
-    (DEAD, Persisted): _write_outlived,
+    (DEAD, Persisted): _superseded_write,
     (EMPTY, PersistFailed): _persist_failed_empty,
-    (PREPARING, PersistFailed): _write_outlived,
+    (PREPARING, PersistFailed): _superseded_write,
     (COMPLETING, PersistFailed): _persist_failed_completing,
     (STABLE, PersistFailed): _persist_failed_stable,
-    (DEAD, PersistFailed): _write_outlived,
+    (DEAD, PersistFailed): _superseded_write,
 }

@@ -1,7 +1,7 @@
-"""The vocabulary of the group machine: the moves that its transitions are made of.
+"""Elementary changes of a group, from which `machine` composes its transitions.
 
-Owns how members enter, change and go, and how a rebalance begins and completes. Which event leads to which move is said
-in `machine`; nothing here knows a clock or does I/O.
+Owns how members are added, updated and removed, and how a rebalance begins and completes. `machine` decides which event
+leads to which change; nothing here uses a clock or does I/O.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEAD = GroupState.DEAD
 
 
 class Step:
-    """One move being made: the group as it is so far, and the effects collected. The moves below are its vocabulary."""
+    """A transition in progress: the group so far and the effects collected. Its methods are the elementary changes."""
 
     __slots__ = ("effects", "group", "now_ms", "settings")
 
@@ -54,7 +54,7 @@ class Step:
         self.settings = settings
         self.effects: list[Effect] = []
 
-    # --- small things --------------------------------------------------------------------------------------------
+    # --- basics --------------------------------------------------------------------------------------------------
 
     def change(self, **fields: Any) -> None:
         self.group = replace(self.group, **fields)
@@ -65,15 +65,15 @@ class Step:
     def put(self, member: Member) -> None:
         self.change(members={**self.group.members, member.member_id: member})
 
-    def reply(self, token: int | None, answer: Any) -> None:
+    def reply(self, token: int | None, response: Any) -> None:
         if token is not None:
-            self.effects.append(Reply(token, answer))
+            self.effects.append(Reply(token, response))
 
     def start_session(self, member: Member) -> None:
         self.effects.append(StartTimer(SessionExpired(member.member_id), member.session_timeout_ms))
 
     def joined_reply(self, member_id: str, *, skip_assignment: bool = False) -> JoinReply:
-        """Success: the current generation; the leader is told the members."""
+        """Returns the successful response for the current generation; the leader's includes the members."""
         group = self.group
         members: tuple[JoinedMember, ...] = ()
         if group.leader == member_id:
@@ -95,7 +95,7 @@ class Step:
     # --- members -------------------------------------------------------------------------------------------------
 
     def add(self, event: Join, member_id: str) -> None:
-        """Take in a member that was not there, and rebalance for it."""
+        """Adds a new member and starts a rebalance."""
         group = self.group
         member = Member(
             member_id=member_id,
@@ -114,7 +114,7 @@ class Step:
             protocol_type=group.protocol_type if group.members else event.request.protocol_type,
             leader=group.leader or member_id,
             pending=group.pending - {member_id},
-            # Only a group that never had a generation waits longer for more members.
+            # Only a group without any generation yet extends the initial delay for further members.
             new_member_added=group.new_member_added or (group.state is PREPARING and group.generation_id == 0),
         )
         self.put(member)
@@ -122,7 +122,7 @@ class Step:
         self.rebalance()
 
     def rejoin(self, event: Join, member: Member) -> None:
-        """Park the join of a member that the group has, with what it says now, and rebalance for it."""
+        """Delays the join of an existing member, updates its metadata, and starts a rebalance."""
         self.update(event, member)
         self.rebalance()
 
@@ -139,7 +139,7 @@ class Step:
         )
 
     def remove(self, member_id: str) -> None:
-        """Take the member out, answer what it has parked, stop its session. No rebalance follows from here."""
+        """Removes the member, refuses its delayed requests and cancels its session. Starts no rebalance."""
         group = self.group
         member = group.members[member_id]
         self.reply(member.join_token, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ""))
@@ -163,14 +163,14 @@ class Step:
             self.complete_if_all_joined()
 
     def synced(self, member_id: str) -> None:
-        """The member is no longer waited for in this generation's sync."""
+        """Removes the member from those that still have to sync in this generation."""
         if member_id in self.group.pending_sync:
             self.change(pending_sync=self.group.pending_sync - {member_id})
             if not self.group.pending_sync:
                 self.effects.append(CancelTimer(SyncDue()))
 
     def replace_static(self, old_id: str, new_id: str) -> Member:
-        """Give a static member its new id in the place of the old one; whoever waits under the old id is fenced."""
+        """Replaces the member id of a static member; delayed requests of the old id get FENCED_INSTANCE_ID."""
         group = self.group
         old = group.members[old_id]
         self.reply(old.join_token, JoinReply(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -193,7 +193,7 @@ class Step:
     # --- rebalance -----------------------------------------------------------------------------------------------
 
     def rebalance(self) -> None:
-        """Begin one unless one is being prepared; from Empty with the initial delay."""
+        """Starts a rebalance unless one is being prepared; from Empty, with the initial delay."""
         group = self.group
         if group.state is PREPARING:
             self.complete_if_all_joined()
@@ -218,7 +218,7 @@ class Step:
         self.complete_if_all_joined()
 
     def refuse_syncs(self, error: ErrorCode) -> None:
-        """Answer all parked syncs with the error; the assignments of this generation never were."""
+        """Responds to all delayed syncs with the error and clears the assignments of this generation."""
         for member in self.group.members.values():
             if member.sync_token is not None:
                 self.reply(member.sync_token, SyncReply(error))
@@ -236,7 +236,7 @@ class Step:
             self.complete()
 
     def complete(self) -> None:
-        """The time to join is over, or all have joined: make the next generation."""
+        """Ends the join phase (rebalance timeout, or all members joined) and starts the next generation."""
         for member in tuple(self.group.members.values()):
             if member.join_token is None and member.instance_id is None:
                 self.remove(member.member_id)
@@ -254,9 +254,9 @@ class Step:
             return
         waiting = next((member.member_id for member in group.members.values() if member.join_token is not None), None)
         if waiting is None:
-            # Only static members, none of which came: wait on until their sessions end or one comes back.
+            # Only static members, none of which rejoined: wait until their sessions expire or one returns.
             self.change(initial_delay_ms=0, initial_remaining_ms=None)
-            # Not faster than once a second, whatever rebalance time-out they gave.
+            # At most once a second, whatever rebalance timeout the members use.
             self.effects.append(StartTimer(RebalanceDue(), max(group.rebalance_timeout_ms, 1000)))
             return
         leader = group.leader
@@ -288,8 +288,9 @@ class Step:
 
 
 def select_protocol(members: Mapping[str, Member]) -> str:
-    """The protocol with the most votes: each member votes for its first one that all support. A tie goes to the
-    protocol that was voted for first."""
+    """Returns the protocol with the most votes: each member votes for its first one that all members support. A tie
+    goes to the protocol that received a vote first.
+    """
     candidates = common_protocols(members)
     votes: Counter[str] = Counter()
     for member in members.values():
@@ -303,7 +304,7 @@ def common_protocols(members: Mapping[str, Member]) -> set[str]:
 
 
 def fits(group: Group, event: Join) -> bool:
-    """Is there a protocol that the joining one shares with all members?"""
+    """Returns whether the joining member shares a protocol with all members."""
     if group.state is EMPTY:
         return bool(event.request.protocol_type) and bool(event.request.protocols)
     if group.protocol_type != event.request.protocol_type:

@@ -1,7 +1,7 @@
-"""Committed offsets of one group, and when they are too old to keep.
+"""Committed offsets of one group and their expiry.
 
-Owns the table of committed offsets and those of open transactions (KIP-98, KIP-447), and the rule of expiry (KIP-211).
-It must not know the log or the clock.
+Owns the committed offsets, those of open transactions (KIP-98, KIP-447), and the expiry rule (KIP-211). Uses neither
+the log nor a clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Partition: TypeAlias = tuple[str, int]
 
 
 class CommittedOffset(NamedTuple):
-    """One commit. `leader_epoch` is -1 if unknown; `expire_timestamp_ms` is None unless the client set a retention."""
+    """A committed offset. `leader_epoch` is -1 if unknown; `expire_timestamp_ms` is None unless the client set a
+    retention.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -28,7 +30,7 @@ class CommittedOffset(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One partition's answer to OffsetFetch; `committed` is None when there is none, or when it is unstable."""
+    """The result of OffsetFetch for a partition; `committed` is None if there is no commit, or an unstable one."""
 
     partition: Partition
     committed: CommittedOffset | None
@@ -36,8 +38,9 @@ class FetchedOffset(NamedTuple):
 
 
 class OpenTransactions:
-    """Which groups have commits in a transaction, so that its end need not look at all groups. One that is gone may
-    be named still."""
+    """Groups with commits in open transactions, so that the end of a transaction does not search all groups. A deleted
+    group may still be listed.
+    """
 
     __slots__ = ("_groups",)
 
@@ -45,17 +48,20 @@ class OpenTransactions:
         self._groups: dict[tuple[int, int], dict[str, None]] = {}
 
     def note(self, partition_index: int, producer_id: int, group_id: str) -> None:
-        """A producer has written commits of the group to this partition of the log."""
+        """Records that a producer wrote commits of the group to this partition of the log."""
         self._groups.setdefault((partition_index, producer_id), {})[group_id] = None
 
     def end(self, partition_index: int, producer_id: int) -> dict[str, None]:
-        """The groups of the producer's transaction, which is over there."""
+        """Removes and returns the groups of the producer's transaction in this partition of the log."""
         return self._groups.pop((partition_index, producer_id), {})
 
 
 class Offsets:
-    """The offsets of one group. `order` numbers rise with each write, so that a commit of a transaction that ends late
-    does not hide a later plain commit."""
+    """The offsets of one group.
+
+    `order` numbers rise with each write, so that a transaction that commits late does not override a later plain
+    commit.
+    """
 
     __slots__ = ("_committed", "_pending")
 
@@ -71,7 +77,7 @@ class Offsets:
 
     @property
     def unused(self) -> bool:
-        """Neither committed nor in an open transaction."""
+        """True without any commit, open transactions included."""
         return not self._committed and not self._pending
 
     def get(self, partition: Partition) -> CommittedOffset | None:
@@ -82,14 +88,14 @@ class Offsets:
         self._committed[partition] = (order, committed)
 
     def held(self) -> dict[Partition, None]:
-        """All partitions, those of open transactions too: a set that keeps the order."""
+        """Returns all partitions with commits, open transactions included, as an ordered set."""
         held = dict.fromkeys(self._committed)
         for commits in self._pending.values():
             held |= dict.fromkeys(commits)
         return held
 
     def remove(self, partition: Partition) -> None:
-        """Forgets what is committed for the partition, and what open transactions hold for it."""
+        """Removes the partition's committed offset and its commits in open transactions."""
         self._committed.pop(partition, None)
         for producer_id in list(self._pending):
             self._pending[producer_id].pop(partition, None)
@@ -102,22 +108,22 @@ class Offsets:
     # --- transactions --------------------------------------------------------------------------------------------
 
     def put_pending(self, producer_id: int, partition: Partition, committed: CommittedOffset, order: int) -> None:
-        """A commit that counts once the producer's transaction commits."""
+        """Stores a commit that takes effect when the producer's transaction commits."""
         self._pending.setdefault(producer_id, {})[partition] = (order, committed)
 
     def is_unstable(self, partition: Partition) -> bool:
-        """Is there a commit of an open transaction for the partition?"""
+        """Returns whether an open transaction has a commit for the partition."""
         return any(partition in commits for commits in self._pending.values())
 
     def pending_producers(self) -> list[int]:
-        """The producers that have commits in open transactions."""
+        """Returns the producers with commits in open transactions."""
         return list(self._pending)
 
     def pending_partitions(self) -> set[Partition]:
         return {partition for commits in self._pending.values() for partition in commits}
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Take over what the transaction wrote last for each partition, or drop it all."""
+        """Applies the transaction's last commit for each partition, or drops them all."""
         for partition, (order, commit) in self._pending.pop(producer_id, {}).items():
             if committed and self._committed.get(partition, (-1,))[0] < order:
                 self._committed[partition] = (order, commit)
@@ -125,22 +131,24 @@ class Offsets:
     # --- expiry --------------------------------------------------------------------------------------------------
 
     def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Partition]:
-        """The partitions whose commit may be forgotten now.
+        """Returns the partitions whose commit has expired.
 
-        Without members time runs from when the group became empty; in a Stable consumer group and in one that only
-        stores offsets, from the commit. Subscribed topics and open transactions are kept. An explicit expiry overrides
-        the time, not the conditions.
+        Without members the retention starts when the group became empty; in a Stable consumer group, and in a group
+        that only stores offsets, at the commit. Offsets of subscribed topics and of open transactions do not expire. An
+        explicit expiry replaces the time, not these conditions.
         """
         return [partition for partition, when_ms in self._expiries(group, retention_ms) if when_ms <= now_ms]
 
     def due_ms(self, group: Group, retention_ms: int) -> int | None:
-        """From when on a check for expiry has something to do, as things are: 0 if at once, None if never."""
+        """Returns the time of the next expiry if nothing changes: 0 if the group itself can be removed, None if nothing
+        expires.
+        """
         if group.state is GroupState.EMPTY and self.unused:  # the group itself may go
             return 0
         return min((when_ms for _, when_ms in self._expiries(group, retention_ms)), default=None)
 
     def _expiries(self, group: Group, retention_ms: int) -> Iterator[tuple[Partition, int]]:
-        """The partitions whose commit may be forgotten one day if nothing changes, each with that time."""
+        """Yields each partition whose commit will expire if nothing changes, with the time."""
         keep: frozenset[str] = frozenset()
         emptied_ms: int | None = None
         if group.protocol_type is None:

@@ -1,8 +1,8 @@
 """Groups and offsets as records of `__consumer_offsets`, in Apache Kafka's format.
 
-A key is its type (int16: 0 and 1 an offset, 2 a classic group) and its fields; a value is its version (int16) and its
-fields; no value is a tombstone. Written are OffsetCommitValue v3, or v1 with an explicit expiry, and GroupMetadataValue
-v3: what Apache Kafka 2.3 to 4.0 write. All versions are read.
+A key is its type (int16: 0 and 1 for an offset, 2 for a classic group) and fields; a value is its version (int16) and
+fields; a null value is a tombstone. Writes OffsetCommitValue v3, or v1 with an explicit expiry, and GroupMetadataValue
+v3, like Apache Kafka 2.3 to 4.0. Reads all versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEWEST_VALUE_VERSION = 4
 
 
 class TransactionalRecord(NamedTuple):
-    """A record of the log that counts once its producer's transaction commits."""
+    """A record that takes effect when the transaction of its producer commits."""
 
     producer_id: int
     key: bytes
@@ -40,7 +40,7 @@ class TransactionalRecord(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """The marker that ends a producer's transaction."""
+    """The transaction marker that ends a producer's transaction."""
 
     producer_id: int
     committed: bool
@@ -50,7 +50,7 @@ LogEntry: TypeAlias = Record | TransactionalRecord | TransactionEnd
 
 
 class OffsetEntry(NamedTuple):
-    """What an offset record says; None is a tombstone."""
+    """A decoded offset record; `committed` is None for a tombstone."""
 
     group_id: str
     partition: Partition
@@ -58,16 +58,16 @@ class OffsetEntry(NamedTuple):
 
 
 class GroupEntry(NamedTuple):
-    """What a group record says; None is a tombstone."""
+    """A decoded group record; `group` is None for a tombstone."""
 
     group_id: str
     group: Group | None
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of the log that a group id or a transactional id belongs to.
+    """Returns the partition of the log for a group id or a transactional id.
 
-    It is |hashCode| % partitions of Java's String, over UTF-16 units, where the absolute value of -2^31 is 0.
+    That is |hashCode| % partitions of a Java String, over UTF-16 units, where the absolute value of -2^31 is 0.
     """
     value = string_hash(key)
     if value >= 1 << 31:
@@ -76,7 +76,7 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 def offset_record(group_id: str, partition: Partition, committed: CommittedOffset | None) -> Record:
-    """The record of one committed offset, or of its end. Raises MalformedMessage if a text is too long for it."""
+    """Returns the record of a committed offset, or its tombstone. Raises MalformedMessage if a string is too long."""
     topic, index = partition
     key = b"\x00\x01" + build(OffsetCommitKey(group=group_id, topic=topic, partition=index), 0)
     if committed is None:
@@ -97,7 +97,7 @@ def group_tombstone(group_id: str) -> Record:
 
 
 def group_record(group: Group) -> Record:
-    """The record of a group as it is now. Raises MalformedMessage if a text is too long for it."""
+    """Returns the record of a group. Raises MalformedMessage if a string is too long."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
@@ -122,7 +122,7 @@ def group_record(group: Group) -> Record:
 
 
 def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | None:
-    """What the record says; None for a type that classic groups do not know. Raises MalformedMessage."""
+    """Decodes a record; None for a key type that classic groups do not use. Raises MalformedMessage."""
     key_type = _leading_int16(key, "key")
     if key_type in OFFSET_KEY_TYPES:
         offset_key = parse(OffsetCommitKey, 0, key[2:])
@@ -143,7 +143,7 @@ def _leading_int16(data: bytes, what: str) -> int:
 def _value_version(value: bytes) -> int:
     version = _leading_int16(value, "value")
     if not 0 <= version <= NEWEST_VALUE_VERSION:
-        raise MalformedMessage(f"group record: value version {version} is not known")
+        raise MalformedMessage(f"group record: value version {version}, expected 0 to {NEWEST_VALUE_VERSION}")
     return version
 
 
@@ -180,7 +180,7 @@ def _members(protocol_name: str | None, read: Sequence[MemberMetadata]) -> dict[
             instance_id=member.group_instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            # Version 0 knew no rebalance time-out: the session's served for both.
+            # Version 0 has no rebalance timeout: the session timeout served as both.
             rebalance_timeout_ms=member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
             session_timeout_ms=member.session_timeout,
             protocols=((protocol_name or "", bytes(member.subscription)),),

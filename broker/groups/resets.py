@@ -1,7 +1,7 @@
-"""The offsets to which a reset sets a group: the scenarios of kafka-consumer-groups (KIP-122).
+"""New offsets of a group in an offset reset: the scenarios of kafka-consumer-groups (KIP-122).
 
-Owns the scenarios and the rule that an offset outside of a log becomes the nearest one in it. Where offsets are looked
-up, from a state or over a connection, is the caller's: see `Lookup`.
+Owns the scenarios and the rule that an offset outside its log becomes the nearest one inside it. Callers implement
+`Lookup`: on the broker's own logs, or over a connection.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ EARLIEST, LATEST, CURRENT, OFFSET, SHIFT, TIME = SCENARIOS = (
     "time",
 )
 INACTIVE = frozenset({"Empty", "Dead"})
-"""The states of a group whose offsets may be reset."""
+"""Group states in which offsets may be reset."""
 
 NewOffsets = dict[Partition, int]
 
 
 class CannotReset(Exception):
-    """A reset that is not possible; one line that says why."""
+    """An impossible offset reset; the message is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A scenario. `number` is the offset of OFFSET, the distance of SHIFT, the milliseconds since 1970 of TIME."""
+    """A scenario. `number` is the offset for OFFSET, the distance for SHIFT, and milliseconds since 1970 for TIME."""
 
     to: str
     number: int = 0
 
 
 class Lookup(Protocol):
-    """Looks offsets up, each in the log of its partition."""
+    """Offset lookups in the logs of partitions."""
 
     async def earliest(self, wanted: Collection[Partition]) -> NewOffsets:
-        """Log start offsets."""
+        """Returns log start offsets."""
         ...
 
     async def latest(self, wanted: Collection[Partition]) -> NewOffsets:
-        """Log end offsets as consumers see them."""
+        """Returns log end offsets as consumers see them."""
         ...
 
     async def since(self, wanted: Collection[Partition], timestamp_ms: int) -> NewOffsets:
-        """Offsets of the first records with this timestamp or a later one; -1 where there is none."""
+        """Returns the offset of the first record with this timestamp or a later one, -1 if there is none."""
         ...
 
 
 @dataclass(slots=True)
 class Plan:
-    """The new offsets. `out_of_range` has what was asked for instead, with the log's start and end; `without_records`
-    the partitions without a record since the wanted time, which are set to the end."""
+    """New offsets of a reset. `out_of_range` has (requested offset, log start, log end); `without_records`
+    has the partitions without a record since the requested time, which are set to their log end."""
 
     offsets: NewOffsets
     out_of_range: dict[Partition, tuple[int, int, int]] = field(default_factory=dict[Partition, tuple[int, int, int]])
@@ -65,7 +65,7 @@ class Plan:
 
 
 def check_inactive(group: str, state: str) -> None:
-    """Raises CannotReset while a group has members, in Kafka's words."""
+    """Raises CannotReset, with Kafka's message, while a group has members."""
     if state not in INACTIVE:
         raise CannotReset(
             f"Assignments can only be reset if the group '{group}' is inactive, but the current state is {state}."
@@ -75,8 +75,9 @@ def check_inactive(group: str, state: str) -> None:
 async def planned(
     reset: Reset, wanted: Collection[Partition], committed: Mapping[Partition, int], lookup: Lookup
 ) -> Plan:
-    """The offsets that `reset` leads to. `committed` has what the group has committed, which SHIFT and CURRENT start
-    from. Raises CannotReset and what `lookup` raises."""
+    """Returns the new offsets for `reset`. `committed` are the group's committed offsets, the base of SHIFT and
+    CURRENT. Raises CannotReset, and the errors of `lookup`.
+    """
     if reset.to == OFFSET:
         return await in_range(dict.fromkeys(wanted, reset.number), lookup)
     if reset.to == SHIFT:
@@ -98,7 +99,7 @@ async def planned(
 
 
 async def in_range(offsets: Mapping[Partition, int], lookup: Lookup) -> Plan:
-    """The offsets, each moved to the nearest one that its log has."""
+    """Returns the offsets, each moved to the nearest one within its log."""
     starts, ends = await lookup.earliest(list(offsets)), await lookup.latest(list(offsets))
     plan = Plan({})
     for where, offset in offsets.items():

@@ -1,6 +1,6 @@
-"""How long the members of a group have from a sign of life on: what a clock that is moved past it goes by.
+"""Session and join timeouts of group members, for a clock that is advanced past them.
 
-It must not know the clock; the machine starts the same timers with each request.
+Uses no clock; the machine starts the same timers with each request.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from .state import Group, GroupSettings, PendingExpired, SessionExpired, SyncDue
 
 
 def time_left(group: Group, timers: Iterable[Timer], settings: GroupSettings) -> dict[Timer, int]:
-    """Of these timers of a group those that would end a member, or an id that is to join, each with its whole time in
-    ms. The time to join is not among them where it ends nobody, as when a first rebalance is only put off."""
+    """Returns those of the group's `timers` that would remove a member or a pending member id, each with its full
+    timeout in ms. The join timer is left out when it removes no member, for example while only the initial rebalance is
+    delayed.
+    """
     found: dict[Timer, int] = {}
     for timer in timers:
         if isinstance(timer, SessionExpired):

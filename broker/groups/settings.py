@@ -1,4 +1,4 @@
-"""What the group coordinator needs of the configuration, and which codes a failed write answers."""
+"""Configuration of the group coordinator, and the error codes of failed writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """What the coordinator needs of the configuration, with Kafka's defaults."""
+    """Configuration of the group coordinator, with Kafka's defaults."""
 
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
@@ -31,7 +31,7 @@ class CoordinatorSettings:
 
     @classmethod
     def from_config(cls, config: Any, behaviour: Behaviour) -> CoordinatorSettings:
-        """Reads Kafka's own names out of anything that answers `config[name]`, and the release's behaviours."""
+        """Reads Kafka's config names from `config[name]`, and the switches from the release's behaviours."""
         return cls(
             min_session_timeout_ms=config["group.min.session.timeout.ms"],
             max_session_timeout_ms=config["group.max.session.timeout.ms"],
@@ -60,7 +60,8 @@ class CoordinatorSettings:
         )
 
 
-# What the client hears when the write failed: codes it can act upon (Kafka's own table).
+# Error codes for clients when a write to `__consumer_offsets` failed: retriable ones where possible (Kafka's own
+# table).
 WRITE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -1,7 +1,8 @@
-"""The values of a classic group: its state, the events that move it, and the effects it asks for.
+"""Values of a classic group: its state, the events that change it, and the effects that follow.
 
-Owns no behaviour: `machine` moves a group, `coordinator` performs the effects. All values are immutable; a mapping
-inside one is never changed once the value is made, so a group can be kept, compared and written without a copy.
+Contains no behaviour: `machine` computes the transitions, `coordinator` carries out the effects. All values are
+immutable, and a mapping inside one never changes after construction, so groups can be kept, compared and written
+without copying.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a member that never had an answer may stay parked: it has no id to heartbeat with. Kafka's own constant."""
+"""How long a new member without a response may stay in a delayed join: it has no id to send heartbeats with. Kafka's
+constant.
+"""
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -23,7 +26,7 @@ MemberChecks: TypeAlias = Literal["rebalance_first", "given", "all", "unless_emp
 
 
 class GroupState(Enum):
-    """The five states; the values are Kafka's names as ListGroups and DescribeGroups spell them."""
+    """The five states; values are Kafka's names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -34,9 +37,9 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What the machine needs to know of the configuration. Times in milliseconds, size in members.
+    """Settings of the group state machine. Times in milliseconds, `max_size` in members.
 
-    The switches are behaviours of the release, by the same names.
+    The switches are behaviours of the release, with the same names.
     """
 
     initial_rebalance_delay_ms: int = 3000
@@ -49,16 +52,16 @@ class GroupSettings:
 
     @property
     def ignores_absent_instances(self) -> bool:
-        """Whether a member may name an instance id that the group does not have, before 3.0."""
+        """Whether a request may name a group instance id that the group does not have, as before 3.0."""
         return self.member_checks in ("rebalance_first", "given")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. `protocols` are (name, metadata), the member's favourite first.
+    """A member of a group. `protocols` are pairs (name, metadata) in the member's order of preference.
 
-    `join_token` and `sync_token` name the parked request that waits for an answer, None when there is none. A member is
-    new until its first successful join answer.
+    `join_token` and `sync_token` identify the delayed JoinGroup or SyncGroup request, None if there is none. A member
+    is new until its first successful JoinGroup response.
     """
 
     member_id: str
@@ -74,7 +77,7 @@ class Member:
     sync_token: int | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member said under this protocol; empty when it does not know it."""
+        """The member's metadata for this protocol; empty if the member does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -83,10 +86,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One classic group. `members` keeps the order of arrival. `pending` holds ids given out under KIP-394 that have
-    not joined, `pending_sync` the members that have not synced in this generation. `state_changed_ms` is -1 if unknown.
+    """A classic group. `members` is in order of joining. `pending` has the ids handed out under KIP-394 that have not
+    joined yet, `pending_sync` the members that have not synced in this generation. `state_changed_ms` is -1 if unknown.
 
-    `initial_remaining_ms` is how far the first rebalance may still be put off, None in any other rebalance.
+    `initial_remaining_ms` is how much longer the first rebalance may be delayed, None in any later rebalance.
     """
 
     group_id: str
@@ -104,7 +107,7 @@ class Group:
     new_member_added: bool = False
 
     def member_of_instance(self, instance_id: str) -> str | None:
-        """The member id that a static instance holds now."""
+        """The member id that currently uses a static instance id, or None."""
         for member in self.members.values():
             if member.instance_id == instance_id:
                 return member.member_id
@@ -116,7 +119,7 @@ class Group:
 
     @property
     def joined(self) -> int:
-        """How many members wait for the answer to a join."""
+        """The number of members with a delayed JoinGroup request."""
         return sum(member.join_token is not None for member in self.members.values())
 
     @property
@@ -126,7 +129,7 @@ class Group:
         return tuple(token for token in tokens if token is not None)
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------------------
 
 
 class JoinedMember(NamedTuple):
@@ -136,7 +139,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinReply(NamedTuple):
-    """The answer to JoinGroup; only a leader gets `members`."""
+    """Response to JoinGroup; only the leader gets `members`."""
 
     error: ErrorCode
     member_id: str
@@ -167,19 +170,19 @@ class LeaveReply(NamedTuple):
 
 
 class ErrorReply(NamedTuple):
-    """The answer to Heartbeat, to the check of a commit and to a deletion."""
+    """Response to Heartbeat, to the check of an offset commit, and to a deletion."""
 
     error: ErrorCode
 
 
-Answer: TypeAlias = JoinReply | SyncReply | LeaveReply | ErrorReply
+Response: TypeAlias = JoinReply | SyncReply | LeaveReply | ErrorReply
 
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """JoinGroup. `requires_member_id` is KIP-394 (v4 and up), `may_skip_assignment` is KIP-814 (v9 and up)."""
+    """JoinGroup. `requires_member_id` is KIP-394 (v4 and later), `may_skip_assignment` is KIP-814 (v9 and later)."""
 
     member_id: str
     instance_id: str | None
@@ -195,7 +198,9 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A JoinGroup whose response has a token; `new_member_id` is the id to give if one is needed."""
+    """A JoinGroup request whose response is identified by `token`; `new_member_id` is the id to assign if one is
+    needed.
+    """
 
     token: int
     new_member_id: str
@@ -204,7 +209,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """SyncGroup. A None protocol type or name is not compared (before v5 there is none)."""
+    """SyncGroup. A protocol type or name of None is not compared (v0 to v4 do not send them)."""
 
     token: int
     member_id: str
@@ -225,7 +230,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """LeaveGroup: (member id, instance id) of each one that goes."""
+    """LeaveGroup: pairs (member id, instance id) of the leaving members."""
 
     token: int
     members: tuple[tuple[str, str | None], ...]
@@ -233,7 +238,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """May this member commit offsets now? The offsets themselves are none of the machine's business."""
+    """The check of an offset commit: may this member commit now? The machine does not see the offsets themselves."""
 
     token: int
     member_id: str
@@ -244,7 +249,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """DeleteGroups, or (with `only_if_unused`) the sweep that found the group without offsets."""
+    """DeleteGroups; with `only_if_unused`, the cleanup of a group that has no offsets."""
 
     token: int | None
     only_if_unused: bool = False
@@ -252,39 +257,39 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The group was read from the log: its members are alive again from now on."""
+    """The group was restored from the log: the sessions of its members start now."""
 
 
 class SessionExpired(NamedTuple):
-    """No sign of life from the member for its session time-out."""
+    """The session timeout of the member passed without a heartbeat or another request."""
 
     member_id: str
 
 
 class PendingExpired(NamedTuple):
-    """An id given out under KIP-394 never came back."""
+    """A member id handed out under KIP-394 was not used in time."""
 
     member_id: str
 
 
 class RebalanceDue(NamedTuple):
-    """The time to join is over."""
+    """The rebalance timeout for joining has passed."""
 
     name: str = "rebalance"
 
 
 class SyncDue(NamedTuple):
-    """The time to sync is over (KAFKA-12890)."""
+    """The rebalance timeout for syncing has passed (KAFKA-12890)."""
 
     name: str = "sync"
 
 
 Timer: TypeAlias = SessionExpired | PendingExpired | RebalanceDue | SyncDue
-"""A timer is named by the event that it will be."""
+"""A timer is identified by the event that it produces."""
 
 
 class Purpose(Enum):
-    """Why a group is written."""
+    """Why a group record is written."""
 
     ASSIGNMENT = "assignment"
     STATIC_RETURN = "static return"
@@ -294,9 +299,9 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write `group` as its last known state (for a DELETION: its tombstone), then feed Persisted or PersistFailed.
+    """Effect: write `group` as its current record (a tombstone for DELETION), then feed Persisted or PersistFailed.
 
-    The outcome is fed before any other event of the group, so what the write was decided on still holds.
+    The outcome is fed before any other event of the group, so the state that led to the write is still current.
     """
 
     purpose: Purpose
@@ -338,27 +343,27 @@ EVENTS: tuple[type, ...] = get_args(Event)
 
 
 class Reply(NamedTuple):
-    """Answer the request that the token names."""
+    """Effect: respond to the request identified by `token`."""
 
     token: int
-    answer: Answer
+    response: Response
 
 
 class StartTimer(NamedTuple):
-    """Feed `timer` after the delay; it takes the place of a running timer of the same name."""
+    """Effect: feed `timer` after the delay; replaces a running timer of the same name."""
 
     timer: Timer
     delay_ms: int
 
 
 class CancelTimer(NamedTuple):
-    """Stop the timer if it runs."""
+    """Effect: stop the timer if it is running."""
 
     timer: Timer
 
 
 class Forget(NamedTuple):
-    """The group is dead: no event will be fed to it any more."""
+    """Effect: remove the dead group; it receives no more events."""
 
     group_id: str
 

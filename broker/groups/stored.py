@@ -1,4 +1,4 @@
-"""From a partition of `__consumer_offsets` to what its groups are rebuilt from: records, and how transactions ended."""
+"""Reads the records and transaction ends of a partition of `__consumer_offsets`, to restore groups from."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ READ_BYTES = 1 << 20
 
 
 def stored_entries(log: PartitionLog) -> Iterator[LogEntry]:
-    """Every record of the log and every end of a transaction, oldest first, in whatever format it is stored. Raises
-    StorageError."""
+    """Yields every record and every end of a transaction in the log, oldest first, from any record format. Raises
+    StorageError.
+    """
     try:
         yield from _entries(log)
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:

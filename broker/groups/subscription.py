@@ -1,8 +1,8 @@
-"""The topics a consumer says it subscribes to, out of its join metadata (ConsumerProtocolSubscription), and the
-partitions that it was assigned (ConsumerProtocolAssignment).
+"""Topics in the join metadata of a consumer (ConsumerProtocolSubscription), and partitions in its assignment
+(ConsumerProtocolAssignment).
 
-Owns the one look into bytes that otherwise belong to the clients. Every version begins with version int16 and an
-array of topic names, or of topic names with partitions; what follows is of no interest here.
+The only code that reads these bytes, which otherwise only clients interpret. All versions begin with a version (int16)
+and an array of topic names, or of topic names with partitions; later fields are ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .state import CONSUMER_PROTOCOL_TYPE, Group
 
 
 def topics_of(metadata: bytes) -> frozenset[str] | None:
-    """The topic names, or None if the bytes are not a consumer's subscription."""
+    """Returns the subscribed topic names, or None if `metadata` is not a consumer subscription."""
     count = int.from_bytes(metadata[2:6], "big", signed=True)
     if len(metadata) < 6 or int.from_bytes(metadata[:2], "big", signed=True) < 0 or count < 0:
         return None
@@ -33,7 +33,9 @@ def topics_of(metadata: bytes) -> frozenset[str] | None:
 
 
 def partitions_of(assignment: bytes) -> list[tuple[str, int]] | None:
-    """The (topic, partition)s of an assignment, or None if the bytes are not a consumer's; empty bytes hold none."""
+    """Returns the pairs (topic, partition) of an assignment, or None if it is not a consumer assignment. Empty bytes
+    give [].
+    """
     if not assignment:
         return []
     count = int.from_bytes(assignment[2:6], "big", signed=True)
@@ -59,7 +61,7 @@ def partitions_of(assignment: bytes) -> list[tuple[str, int]] | None:
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """What the members of a consumer group subscribe to together; None if that cannot be known."""
+    """Returns the topics that the members of a consumer group subscribe to; None if a subscription cannot be read."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()

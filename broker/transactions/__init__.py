@@ -1,5 +1,5 @@
-"""Transactions: who owns a transactional id, what its transaction holds, and the log of both.
+"""Transactions: the owner and the open transaction of each transactional id, and their log.
 
-`table` decides and knows nothing but values (`state`); `records` are those values in `__transaction_state`. KIP-98,
+`table` decides, as pure functions over the values in `state`; `records` encodes them for `__transaction_state`. KIP-98,
 360, 588, 679, 890, 915.
 """

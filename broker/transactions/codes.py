@@ -1,6 +1,6 @@
-"""How the coordinator's answers reach clients of older versions: the codes that these know.
+"""Maps the coordinator's error codes to those that older request versions support.
 
-An API's clients learned of PRODUCER_FENCED (KIP-588) and of TRANSACTION_ABORTABLE (KIP-890) with one of its versions.
+Each API supports PRODUCER_FENCED (KIP-588) and TRANSACTION_ABORTABLE (KIP-890) from one of its versions on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from ...protocol.errors import ErrorCode
 
 
 def known(error: ErrorCode, *, fenced: bool = True, abortable: bool = True) -> ErrorCode:
-    """`error` as a client takes it that may not know of being fenced, or of a transaction that can only be aborted."""
+    """Returns `error`, or the older code for a client without PRODUCER_FENCED or TRANSACTION_ABORTABLE."""
     if error is ErrorCode.PRODUCER_FENCED and not fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not abortable:

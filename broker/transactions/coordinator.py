@@ -1,11 +1,13 @@
-"""The transaction coordinator: the shell around the table.
+"""The transaction coordinator: runs the state machine of `table` with timers, markers and the log.
 
-Owns the transactional ids of this broker, the requests that wait, the markers that are still to be written, and the
-log of all that in `__transaction_state` as records handed to `append`. It must not know sockets, topics or files: those
-come in as arguments. Every method runs on the event loop. What needs no sync is done before a method returns: then the
-answer is there, and so are the markers of a transaction that was decided. Where a sync is to be awaited
-(`flush.messages`) the answer is a future, nothing is told or begun before what it rests upon is durable, and other
-requests of the same id are told to come back.
+Owns the transactional ids of this broker, their delayed requests and unwritten markers, and their log in
+`__transaction_state` as records passed to `append`. Uses no sockets, topics or files: these are arguments. All methods
+run on the event loop.
+
+Without syncs to disk (`flush.messages`) a method returns after all its work is done: the response is final and the
+markers of a decided transaction are written. If a sync has to be awaited the response is a future: nothing is reported
+or started before the records that it depends on are durable, and other requests for the same id get
+CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -34,7 +36,6 @@ from .state import (
     AddOffsets,
     AddPartitions,
     Allocate,
-    Answer,
     Append,
     Appended,
     AppendFailed,
@@ -48,6 +49,7 @@ from .state import (
     Partition,
     Reply,
     Request,
+    Response,
     Slot,
     TimeOut,
     Transaction,
@@ -57,16 +59,16 @@ from .state import (
 from .table import advance, due_ms, states_moved_by
 
 RETRY_MS = 1000
-"""After a marker that could not be written; the sweep for time-outs tries it again, too."""
+"""Delay before a marker that failed is written again; the check for timeouts retries it as well."""
 
 LONGEST_RETRY_MS = 3_600_000
-"""Between two tries while the clock is moved on."""
+"""Longest delay between two tries while the clock is advanced."""
 
-SWEPT_AT_ONCE = 200
-"""Of how many ids a sweep thinks in one turn of the loop."""
+SWEEP_SIZE = 200
+"""Number of ids that a periodic check handles before it yields to the event loop."""
 
-# A partition with which there is nothing left to do: it is gone, its format has no markers, or another transaction of
-# the producer has taken the place of this one.
+# Errors after which a partition needs no marker: it is deleted, its format has no markers, or another transaction of
+# the producer has replaced this one.
 _GONE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -81,29 +83,36 @@ Submitted = results.Appended | asyncio.Future[results.Appended]
 
 
 class AppendRecords(Protocol):
-    """Writes records to a partition of `__transaction_state`. A future is of the sync that has to be awaited, and may
-    give another one; an exception, also of a future, means that they may not stay there."""
+    """Writes records to a partition of `__transaction_state`.
+
+    A future completes with the sync that has to be awaited, and may return another future. An exception, also of a
+    future, means that the records may be lost.
+    """
 
     def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Submitted: ...
 
 
 class WriteMarker(Protocol):
-    """Writes the marker of a transaction to one of its partitions; the rest as for `AppendRecords`."""
+    """Writes a transaction marker to one partition; result and errors as for `AppendRecords`."""
 
     def __call__(self, partition: Partition, markers: WriteMarkers, now_ms: int, /) -> Submitted: ...
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerWriter:
-    """How markers reach the partitions of transactions. `on_written` receives each marker that is as durable as its
-    topic asks, or whose partition is gone."""
+    """Writes transaction markers to partitions.
+
+    `on_written` receives each marker that is as durable as its topic requires, or whose partition is deleted.
+    """
 
     write: WriteMarker
     on_written: Callable[[Partition, WriteMarkers], None] | None = None
 
 
 class Readiness(Enum):
-    """Why the ids of one partition of the log are not served; a partition without one is. What they answer."""
+    """Why a partition of the log is not served. The value is the error code of its ids; a served partition has no
+    entry.
+    """
 
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -112,8 +121,11 @@ class Readiness(Enum):
 
 @dataclass(slots=True, eq=False)
 class Marking:
-    """The markers of one decided transaction, since `since_ms`. `left` are the partitions not known to have theirs,
-    `waiting` those of them that wait for a sync. `tried_ms` is when they were tried last."""
+    """The markers of one decided transaction, since `since_ms`.
+
+    `left` are the partitions without a confirmed marker, `waiting` those of them with a sync in progress. `tried_ms` is
+    the time of the last try.
+    """
 
     markers: WriteMarkers
     left: dict[Partition, None]
@@ -121,12 +133,13 @@ class Marking:
     tried_ms: int
     waiting: set[Partition] = field(default_factory=set[Partition])
     timer: Timer | None = None
-    is_told: bool = False
+    is_logged: bool = False
 
     @property
     def due_ms(self) -> int | None:
-        """When a move of the clock is to try again what nothing waits for: at the next sweep, and ever more seldom, as
-        it is not time that makes it good."""
+        """When a clock move should retry failed markers: at the next check, and with growing delays, because the
+        passing of time does not repair a marker.
+        """
         if len(self.waiting) == len(self.left):
             return None
         return self.tried_ms + min(self.tried_ms - self.since_ms, LONGEST_RETRY_MS)
@@ -134,7 +147,7 @@ class Marking:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An id with what belongs to it but is none of the table's business."""
+    """A transactional id with its log partition and its markers in progress."""
 
     slot: Slot
     partition_index: int
@@ -156,9 +169,9 @@ class TransactionCoordinator:
         settings: TransactionSettings | None = None,
         waits: Clock | None = None,
     ) -> None:
-        """`partitions` is the count of `__transaction_state`; `allocate` gives a fresh producer id at a time in ms, and
-        `offsets_partition` says where a group's offsets are. By `waits` a marker that could not be written is tried
-        again: the machine's clock, where `clock` is another.
+        """`partitions` is the partition count of `__transaction_state`; `allocate` returns a new producer id, given the
+        time in ms; `offsets_partition` returns the partition of a group's offsets. Failed markers are retried by
+        `waits`: the machine's clock, if `clock` is a different one.
         """
         self.settings = settings or TransactionSettings()
         self.partitions = partitions
@@ -172,21 +185,22 @@ class TransactionCoordinator:
         self._readiness: dict[int, Readiness] = {}
         self._active = True
         self._tokens = itertools.count(1)
-        self._answered: dict[int, Answer] = {}
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._responses: dict[int, Response] = {}
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
         self._sweeps: dict[type, Timer] = {}
 
     # --- life ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look for transactions that are open for too long, and for ids that nobody uses."""
+        """Starts the periodic checks for timed-out transactions and for expired ids."""
         every = self._clock.call_every
         self._sweeps[TimeOut] = every(self.settings.time_out_interval_ms, self.time_out, partial(self._due_ms, TimeOut))
         self._sweeps[Expire] = every(self.settings.expiration_interval_ms, self.expire, partial(self._due_ms, Expire))
 
     def close(self) -> None:
-        """Stop all timers and answer whoever waits that the coordinator is gone. What is decided and not finished is
-        finished by the next start."""
+        """Stops all timers and responds to delayed requests with COORDINATOR_NOT_AVAILABLE. Decided transactions are
+        completed after the next start.
+        """
         self._active = False
         for timer in self._sweeps.values():
             timer.cancel()
@@ -194,22 +208,23 @@ class TransactionCoordinator:
             self._dismiss(entry, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def resign(self, partition_index: int) -> None:
-        """The partition's log is offline: its ids are forgotten, and somebody else is to be asked for them."""
+        """Removes the ids of a partition whose log went offline; their clients get NOT_COORDINATOR."""
         self._readiness[partition_index] = Readiness.RESIGNED
         for entry in self._of(partition_index):
             self._dismiss(entry, ErrorCode.NOT_COORDINATOR)
 
     def has_resigned(self, transactional_id: str) -> bool:
-        """Whether nobody coordinates the id."""
+        """Returns whether this coordinator resigned from the id's partition."""
         return self._readiness.get(self.partition_of(transactional_id)) is Readiness.RESIGNED
 
     def begin_loading(self, partition_index: int) -> None:
-        """From here until `load` the ids of this partition answer that they are being loaded."""
+        """Makes the ids of this partition respond with COORDINATOR_LOAD_IN_PROGRESS until `load`."""
         self._readiness[partition_index] = Readiness.LOADING
 
     def load(self, partition_index: int, log: Iterable[records.Record]) -> ErrorCode:
-        """Take over what the partition's log says, oldest first, and finish what was decided. A log that cannot be read
-        makes the ids of this partition unavailable; the code says why.
+        """Restores ids from the partition's log, oldest record first, and completes decided transactions.
+
+        Returns the error code if the log cannot be read; the ids of the partition are then unavailable.
         """
         for entry in self._of(partition_index):
             self._dismiss(entry, ErrorCode.NOT_COORDINATOR)
@@ -227,7 +242,9 @@ class TransactionCoordinator:
         return ErrorCode.NONE
 
     def partition_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that holds the id: where it was found, or where it belongs."""
+        """Returns the partition of `__transaction_state` for the id: the one it was loaded from, or the one it belongs
+        to.
+        """
         entry = self._entries.get(transactional_id)
         return entry.partition_index if entry is not None else partition_for(transactional_id, self.partitions)
 
@@ -239,10 +256,10 @@ class TransactionCoordinator:
         self._end_marking(entry)
         writing = entry.slot.writing
         if writing is not None and writing.token is not None:
-            self._answer(writing.token, Answer(error))
+            self._respond(writing.token, Response(error))
 
     def _unavailable(self, transactional_id: str) -> ErrorCode:
-        """Why the id cannot be served now; NONE if it can, and for an empty one: what that is, the table says."""
+        """Returns why the id cannot be served now, or NONE. NONE also for an empty id, which `table` refuses."""
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         readiness = self._readiness.get(self.partition_of(transactional_id)) if self._readiness else None
@@ -257,9 +274,11 @@ class TransactionCoordinator:
         timeout_ms: int,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_EPOCH,
-    ) -> Answer | asyncio.Future[Answer]:
+    ) -> Response | asyncio.Future[Response]:
         """InitProducerId with a transactional id."""
-        return self._ask(transactional_id, lambda token: InitProducerId(token, timeout_ms, producer_id, producer_epoch))
+        return self._request(
+            transactional_id, lambda token: InitProducerId(token, timeout_ms, producer_id, producer_epoch)
+        )
 
     def add_partitions(
         self,
@@ -269,41 +288,47 @@ class TransactionCoordinator:
         partitions: Sequence[Partition],
         *,
         client_version: int,
-    ) -> Answer | asyncio.Future[Answer]:
-        """AddPartitionsToTxn; that the partitions exist is for the caller to know."""
+    ) -> Response | asyncio.Future[Response]:
+        """AddPartitionsToTxn. The caller has checked that the partitions exist."""
         added = tuple(partitions)
-        return self._ask(
+        return self._request(
             transactional_id, lambda token: AddPartitions(token, producer_id, producer_epoch, added, client_version)
         )
 
     def add_offsets(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str, *, client_version: int
-    ) -> Answer | asyncio.Future[Answer]:
-        """AddOffsetsToTxn: the partition of `__consumer_offsets` that holds the group."""
+    ) -> Response | asyncio.Future[Response]:
+        """AddOffsetsToTxn: adds the partition of `__consumer_offsets` for the group."""
         partition = self._offsets_partition(group_id)
-        return self._ask(
+        return self._request(
             transactional_id, lambda token: AddOffsets(token, producer_id, producer_epoch, partition, client_version)
         )
 
     def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, *, committed: bool, client_version: int
-    ) -> Answer | asyncio.Future[Answer]:
-        """EndTxn. The answer comes when the decision is durable; the markers follow it."""
-        return self._ask(
+    ) -> Response | asyncio.Future[Response]:
+        """EndTxn. The response is available when the decision is durable; the markers follow."""
+        return self._request(
             transactional_id, lambda token: EndTxn(token, producer_id, producer_epoch, committed, client_version)
         )
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Partition]
-    ) -> Answer:
-        """Whether the running transaction holds these partitions (KIP-890); `missing` are those it does not."""
+    ) -> Response:
+        """Checks that the open transaction contains these partitions (KIP-890); `missing` are those that it does not
+        contain.
+        """
         held = tuple(partitions)
-        answer = self._ask(transactional_id, lambda token: VerifyPartitions(token, producer_id, producer_epoch, held))
-        assert isinstance(answer, Answer)
-        return answer
+        response = self._request(
+            transactional_id, lambda token: VerifyPartitions(token, producer_id, producer_epoch, held)
+        )
+        assert isinstance(response, Response)
+        return response
 
     def describe(self, transactional_id: str) -> tuple[ErrorCode, Transaction | None]:
-        """DescribeTransactions for one id, as its log says, but that a partition is out of it with its marker."""
+        """DescribeTransactions for one id: the state in the log, without the partitions that already have their
+        marker.
+        """
         error = self._unavailable(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         if error is not ErrorCode.NONE:
             return error, None
@@ -323,9 +348,10 @@ class TransactionCoordinator:
         duration_ms: int = -1,
         pattern: str | None = None,
     ) -> tuple[ErrorCode, list[str], list[Transaction]]:
-        """ListTransactions: a code, the names among `states` that are none, and the transactions. The filters are those
-        of `listing.listed`."""
-        from .listing import listed  # seldom needed, and not at a start
+        """ListTransactions: an error code, the unknown names in `states`, and the transactions that pass the filters of
+        `listing.listed`.
+        """
+        from .listing import listed  # rarely needed, and never at startup
 
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, [], []
@@ -345,10 +371,10 @@ class TransactionCoordinator:
             return refused.code, [], []
         return ErrorCode.NONE, unknown, found
 
-    def _ask(self, transactional_id: str, request: Callable[[int], Request]) -> Answer | asyncio.Future[Answer]:
+    def _request(self, transactional_id: str, request: Callable[[int], Request]) -> Response | asyncio.Future[Response]:
         error = self._unavailable(transactional_id)
         if error is not ErrorCode.NONE:
-            return Answer(error)
+            return Response(error)
         entry = self._entries.get(transactional_id)
         if entry is None:
             entry = Entry(Slot(transactional_id), self.partition_of(transactional_id))
@@ -357,30 +383,30 @@ class TransactionCoordinator:
         try:
             self._feed(entry, request(token))
         finally:
-            # A request that was refused leaves no trace: strangers cannot fill the memory with names.
+            # Removes an id that only a refused request created, so that clients cannot fill the memory with ids.
             if entry.slot.settled is None and not entry.slot.pending and self._is_current(entry):
                 del self._entries[transactional_id]
-        answer = self._answered.pop(token, None)
-        if answer is not None:
-            return answer
+        response = self._responses.pop(token, None)
+        if response is not None:
+            return response
         future = self._waiting[token] = asyncio.get_running_loop().create_future()
         return future
 
-    def _answer(self, token: int, answer: Answer) -> None:
+    def _respond(self, token: int, response: Response) -> None:
         future = self._waiting.pop(token, None)
         if future is None:
-            self._answered[token] = answer
-        elif not future.done():  # a client that hung up waits no more
-            future.set_result(answer)
+            self._responses[token] = response
+        elif not future.done():  # the client of a cancelled future has disconnected
+            future.set_result(response)
 
-    # --- sweeps --------------------------------------------------------------------------------------------------
+    # --- periodic checks -----------------------------------------------------------------------------------------
 
     def time_out(self) -> None:
-        """Abort the transactions that are open for longer than they may be, and try again what could not be written."""
+        """Aborts transactions that exceed their timeout, and retries failed writes."""
         self._sweep(TimeOut())
 
     def expire(self) -> None:
-        """Forget the ids that nobody has used for `transactional.id.expiration.ms`."""
+        """Removes the ids that were unused for `transactional.id.expiration.ms`."""
         self._sweep(Expire())
 
     def _sweep(self, event: TimeOut | Expire) -> None:
@@ -388,30 +414,32 @@ class TransactionCoordinator:
         self._sweep_from(event, [entry for entry in self._entries.values() if entry.slot.state in states], 0)
 
     def _sweep_from(self, event: TimeOut | Expire, entries: Sequence[Entry], first: int) -> None:
-        """So many as keep the loop but for a moment; the others after what else waits for it."""
-        for entry in entries[first : first + SWEPT_AT_ONCE]:
+        """Handles one slice of the ids, then yields to the event loop before the next slice."""
+        for entry in entries[first : first + SWEEP_SIZE]:
             if self._is_current(entry):
                 self._feed(entry, event)
                 self._mark_again(entry)
-        first += SWEPT_AT_ONCE
+        first += SWEEP_SIZE
         if first < len(entries) and self._active:
             self._clock.call_at(self._clock.now_ms(), self._sweep_from, event, entries, first)
 
     def _due_ms(self, which: type[TimeOut] | type[Expire]) -> int | None:
-        """From when on a sweep has something to do, as things are; None if never."""
+        """Returns the time at which the check next has an effect if nothing changes, or None."""
         found = [due_ms(entry.slot, which, self.settings) for entry in self._entries.values()]
         if which is TimeOut:
             found += [entry.marking.due_ms for entry in self._entries.values() if entry.marking is not None]
         return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
-    # --- the table's shell ---------------------------------------------------------------------------------------
+    # --- running the table ---------------------------------------------------------------------------------------
 
     def _is_current(self, entry: Entry) -> bool:
-        """Whether it still stands for its id: an outcome may come when that was forgotten, or loaded anew."""
+        """Returns whether this entry is still the one of its id: an outcome may arrive after the id was removed or
+        reloaded.
+        """
         return self._entries.get(entry.slot.transactional_id) is entry
 
     def _feed(self, entry: Entry, event: Event) -> None:
-        """Move the id and perform the effects; the outcomes that are known at once are fed in their order."""
+        """Applies the event and carries out its effects; immediate outcomes are fed in order."""
         events = deque([event])
         while events:
             entry.slot, effects = advance(
@@ -424,7 +452,7 @@ class TransactionCoordinator:
 
     def _perform(self, entry: Entry, effect: Effect) -> Event | None:
         if isinstance(effect, Reply):
-            self._answer(effect.token, effect.answer)
+            self._respond(effect.token, effect.response)
         elif isinstance(effect, Append):
             return self._append_record(entry, effect)
         elif isinstance(effect, WriteMarkers):
@@ -446,8 +474,8 @@ class TransactionCoordinator:
         try:
             producer_id = self._allocate(self._clock.now_ms())
         except Exception as error:
-            if not isinstance(request, TimeOut):  # the next sweep asks again
-                self._answer(request.token, Answer(self._write_error(error)))
+            if not isinstance(request, TimeOut):  # the next check tries again
+                self._respond(request.token, Response(self._write_error(error)))
             return None
         return replace(request, new_producer_id=producer_id)
 
@@ -479,7 +507,7 @@ class TransactionCoordinator:
     # --- markers -------------------------------------------------------------------------------------------------
 
     def _mark(self, entry: Entry) -> MarkersWritten | None:
-        """Write the markers that are left; those that cannot be written now are tried again."""
+        """Writes the remaining markers; failed ones are retried later."""
         marking = entry.marking
         assert marking is not None
         marking.tried_ms = self._clock.now_ms()
@@ -497,7 +525,7 @@ class TransactionCoordinator:
         return self._marked_all(entry)
 
     def _marked_all(self, entry: Entry) -> MarkersWritten | None:
-        """What to feed when no marker is left; else see to it that those which nothing waits for are tried again."""
+        """Returns the event to feed if no marker is left; otherwise schedules a retry of failed markers."""
         marking = entry.marking
         assert marking is not None
         if not marking.left:
@@ -535,7 +563,7 @@ class TransactionCoordinator:
                 self._feed(entry, written)
 
     def _marker_settled(self, marking: Marking, partition: Partition, error: BaseException | None) -> None:
-        """What writing one marker came to."""
+        """Handles the outcome of writing one marker."""
         code = ErrorCode.NONE
         if error is not None:
             code = code_of(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -546,12 +574,12 @@ class TransactionCoordinator:
             return
         if code in _FENCED:
             marking.left.pop(partition, None)
-        elif marking.is_told:  # it is tried again every second
+        elif marking.is_logged:  # logged once; it is retried every second
             return
         else:
-            marking.is_told = True
+            marking.is_logged = True
         get_logger().warning(
-            "a transaction marker was refused" if code in _FENCED else "a transaction marker cannot be written yet",
+            "transaction marker refused" if code in _FENCED else "transaction marker not written, will be retried",
             transactional_id=marking.markers.transactional_id,
             producer_id=marking.markers.producer_id,
             topic=partition[0],
@@ -561,17 +589,17 @@ class TransactionCoordinator:
 
 
 def _loaded(log: Iterable[records.Record]) -> list[Transaction]:
-    """The ids of a partition, as their last records say. Raises MalformedMessage, and what reading the log raises."""
+    """Returns the last record of each id. Raises MalformedMessage, and the errors of reading the log."""
     newest: dict[bytes, bytes | None] = {}
     for key, value in log:
-        newest.pop(key, None)  # the order is that of the last records
+        newest.pop(key, None)  # keeps the order of the last records
         newest[key] = value
     entries = [records.decode(key, value) for key, value in newest.items()]
     return [entry.transaction for entry in entries if entry is not None and entry.transaction is not None]
 
 
 def _when_settled(submitted: asyncio.Future[results.Appended], done: Callable[[BaseException | None], None]) -> None:
-    """Calls back on the loop with the error of the future, or None, when it is done."""
+    """Calls `done` on the event loop with the error of the future, or with None."""
 
     def ended(future: asyncio.Future[results.Appended]) -> None:
         if future.cancelled():

@@ -1,4 +1,4 @@
-"""Which transactions ListTransactions lists (KIP-664, KIP-994, KIP-1152)."""
+"""The filters of ListTransactions (KIP-664, KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def listed(
     duration_ms: int = -1,
     pattern: str | None = None,
 ) -> tuple[list[str], list[Transaction]]:
-    """The names among `states` that are none, and the transactions that all filters let through; an empty filter lets
-    all through. `duration_ms` asks for those that began longer ago, `pattern` is a regular expression over the whole
-    id. Raises Refused (INVALID_REGULAR_EXPRESSION).
+    """Returns the unknown names in `states`, and the transactions that pass all filters; an empty filter accepts all.
+
+    `duration_ms` selects transactions that have been open for longer; `pattern` is a regular expression that must match
+    the whole id. Raises Refused (INVALID_REGULAR_EXPRESSION).
     """
     unknown = [name for name in states if name not in _STATES]
     wanted = {_STATES[name] for name in states if name in _STATES}

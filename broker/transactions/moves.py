@@ -1,7 +1,7 @@
-"""The vocabulary of the transaction table: the moves that its transitions are made of.
+"""Elementary changes of a transactional id, from which `table` composes its transitions.
 
-Owns how an id is written, how a transaction is decided and completed, and how an owner is fenced. Which event leads to
-which move is said in `table`; nothing here knows a clock or does I/O.
+Owns how a record is written, how a transaction is decided and completed, and how an owner is fenced. `table` decides
+which event leads to which change; nothing here uses a clock or does I/O.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Allocate,
-    Answer,
     Append,
     Effect,
     InitProducerId,
     Phase,
     Reply,
+    Response,
     Slot,
     TimeOut,
     Transaction,
@@ -38,14 +38,14 @@ COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 DEAD = TransactionState.DEAD
 
 STATES = (DEAD, EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT)
-"""Those that an id can be in."""
+"""The states that an id can be in; PREPARE_EPOCH_FENCE is never used."""
 
 LAST_EPOCH = MAX_EPOCH - 1
-"""The last that a client gets: whoever holds it goes on with a new producer id."""
+"""The last epoch returned to clients; its owner continues with a new producer id."""
 
 
 class Step:
-    """One move being made: the slot as it is so far, and the effects collected."""
+    """A transition in progress: the slot so far and the effects collected."""
 
     __slots__ = ("effects", "now_ms", "settings", "slot")
 
@@ -60,12 +60,12 @@ class Step:
         assert self.slot.settled is not None
         return self.slot.settled
 
-    def reply(self, token: int | None, answer: Answer) -> None:
+    def reply(self, token: int | None, response: Response) -> None:
         if token is not None:
-            self.effects.append(Reply(token, answer))
+            self.effects.append(Reply(token, response))
 
     def refuse(self, token: int, error: ErrorCode) -> None:
-        self.reply(token, Answer(error))
+        self.reply(token, Response(error))
 
     def settle(self, settled: Transaction | None, phase: Phase = Phase.STILL) -> None:
         self.slot = Slot(self.slot.transactional_id, settled, phase, None, self.slot.fence_failed)
@@ -74,7 +74,7 @@ class Step:
         self,
         written: Transaction | None,
         token: int | None = None,
-        accepted: Answer | None = None,
+        accepted: Response | None = None,
         fence_epoch: int | None = None,
     ) -> None:
         append = Append(self.slot.transactional_id, written, token, accepted, fence_epoch)
@@ -83,12 +83,12 @@ class Step:
         self.effects.append(append)
 
     def changed(self, **fields: Any) -> Transaction:
-        """The settled transaction, changed now."""
+        """Returns the settled transaction with `fields` replaced and the update time set to now."""
         before = self.settled
         return replace(before, last_update_ms=self.now_ms, previous_producer_id=before.producer_id, **fields)
 
     def finish(self) -> None:
-        """The transaction is decided: have its markers written; or, if it holds no partition, complete it."""
+        """Continues a decided transaction: writes its markers, or completes it if it has no partitions."""
         settled = self.settled
         if not settled.partitions:
             self.complete()
@@ -106,7 +106,9 @@ class Step:
         )
 
     def complete(self) -> None:
-        """Write that the decided transaction is over. If its epochs are used up, the next producer id takes over."""
+        """Writes that the decided transaction is complete. If its epochs are exhausted, the next producer id takes
+        over.
+        """
         before = self.settled
         completed = self.changed(
             state=COMPLETE_COMMIT if before.state is PREPARE_COMMIT else COMPLETE_ABORT,
@@ -118,14 +120,14 @@ class Step:
         self.write(completed)
 
     def fence(self, event: InitProducerId | TimeOut) -> None:
-        """Abort the running transaction against its owner's will, at an epoch that the owner does not have.
+        """Aborts the open transaction of another producer, at an epoch that this producer does not have.
 
-        With transaction.version 2 that is where an abort of the owner's would have led, a new producer id after the
-        last epoch (KAFKA-19367; 4.0.0 raised the epoch twice): if the owner asks for that abort, it is told that it is
-        done.
+        With transaction.version 2 the result is the same as after an abort by the owner, with a new producer id after
+        the last epoch (KAFKA-19367; 4.0.0 bumped the epoch twice). If the owner then requests the abort itself, it gets
+        a success.
         """
         before = self.settled
-        # An epoch that a failed write may have left in the log was never given away: it will do again.
+        # The epoch of a failed write may be in the log but was never handed out, so it can be used again.
         epoch = before.producer_epoch if self.slot.fence_failed else min(before.producer_epoch + 1, MAX_EPOCH)
         bumps = self.settings.server_version >= 2
         next_producer_id = NO_PRODUCER_ID
@@ -143,18 +145,21 @@ class Step:
         if not bumps:
             written = replace(written, producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
         token = event.token if isinstance(event, InitProducerId) else None
-        self.write(written, token, Answer(ErrorCode.CONCURRENT_TRANSACTIONS), fence_epoch=epoch)
+        self.write(written, token, Response(ErrorCode.CONCURRENT_TRANSACTIONS), fence_epoch=epoch)
 
     def decided(
         self, before: Transaction, *, committed: bool, client_version: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> Transaction:
-        """`before`, once it is decided how it ends. From version 2 on its owner goes on with the next epoch (KIP-890),
-        which keeps late writes of this transaction out of the next."""
+        """Returns `before` with its end decided.
+
+        From version 2 on the owner continues with the next epoch (KIP-890), which keeps late writes of this transaction
+        out of the next one.
+        """
         after = replace(
             before,
             state=PREPARE_COMMIT if committed else PREPARE_ABORT,
             last_update_ms=self.now_ms,
-            # One that is aborted before it held anything begins and ends at once.
+            # A transaction aborted without any partition begins and ends now.
             start_ms=before.start_ms if before.state is ONGOING else self.now_ms,
             previous_producer_id=before.producer_id,
             next_producer_id=next_producer_id,

@@ -1,8 +1,8 @@
 """Transactions as records of `__transaction_state`, in Apache Kafka's format.
 
-A key is its type (int16, 0) and the transactional id; a value is its version (int16) and its fields; no value is a
-tombstone. Version 0 is what Kafka writes before 4.0 (`transaction.version` 0), version 1 (KIP-915, KIP-890) from there
-on. Both are read.
+A key is its type (int16, 0) and the transactional id; a value is its version (int16) and fields; a null value is a
+tombstone. Kafka writes version 0 before 4.0 (`transaction.version` 0) and version 1 (KIP-915, KIP-890) from 4.0 on.
+Both are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Record: TypeAlias = tuple[bytes, bytes | None]
 KEY_TYPE = 0
 NEWEST_VALUE_VERSION = 1
 
-# The numbers of the states in a record; the others are never written.
+# State numbers in records; the other states are never written.
 STATE_IDS: dict[TransactionState, int] = {
     TransactionState.EMPTY: 0,
     TransactionState.ONGOING: 1,
@@ -34,14 +34,14 @@ _STATES = {number: state for state, number in STATE_IDS.items()}
 
 
 class TransactionEntry(NamedTuple):
-    """What a record says; None is a tombstone."""
+    """A decoded record; `transaction` is None for a tombstone."""
 
     transactional_id: str
     transaction: Transaction | None
 
 
 def transaction_tombstone(transactional_id: str) -> Record:
-    """The end of a transactional id. Raises MalformedMessage if it is too long for a record."""
+    """Returns the tombstone of a transactional id. Raises MalformedMessage if the id is too long."""
     return _key(transactional_id), None
 
 
@@ -51,9 +51,9 @@ def _key(transactional_id: str) -> bytes:
 
 
 def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VERSION) -> Record:
-    """The record of a transaction as it is now. Raises MalformedMessage if a text is too long for it.
+    """Returns the record of a transaction. Raises MalformedMessage if a string is too long.
 
-    Version 0 has no place for the fields of KIP-890: they are left out.
+    Version 0 omits the fields of KIP-890.
     """
     indexes: dict[str, list[int]] = {}
     for topic, index in transaction.partitions:
@@ -79,7 +79,7 @@ def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VER
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionEntry | None:
-    """What the record says; None for a type of key that is not a transaction's. Raises MalformedMessage."""
+    """Decodes a record; None for a key type other than a transactional id. Raises MalformedMessage."""
     if _leading_int16(key, "key") != KEY_TYPE:
         return None
     transactional_id = parse(TransactionLogKey, 0, key[2:]).transactional_id
@@ -95,12 +95,12 @@ def _leading_int16(data: bytes, what: str) -> int:
 def _transaction(transactional_id: str, value: bytes) -> Transaction:
     version = _leading_int16(value, "value")
     if not 0 <= version <= NEWEST_VALUE_VERSION:
-        raise MalformedMessage(f"transaction record: value version {version} is not known")
+        raise MalformedMessage(f"transaction record: value version {version}, expected 0 to {NEWEST_VALUE_VERSION}")
     read = parse(TransactionLogValue, version, value[2:])
     state = _STATES.get(read.transaction_status)
     if state is None:
-        raise MalformedMessage(f"transaction record: state {read.transaction_status} is never written")
-    partitions: dict[Partition, None] = {}  # a set that keeps the order
+        raise MalformedMessage(f"transaction record: state {read.transaction_status}, expected 0 to {max(_STATES)}")
+    partitions: dict[Partition, None] = {}  # an ordered set
     for group in read.transaction_partitions or ():
         partitions.update(dict.fromkeys((group.topic, index) for index in group.partition_ids))
     return Transaction(

@@ -1,4 +1,4 @@
-"""What the transaction coordinator needs of the configuration."""
+"""Configuration of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Kafka's defaults. Times in milliseconds.
+    """Settings of the coordinator, with Kafka's defaults. Times in milliseconds.
 
-    `server_version` is the finalised feature `transaction.version`: from 1 on records are written in version 1, from 2
-    on the coordinator's own aborts bump the epoch as a client's of that version do (KIP-890). The two intervals are
-    those of the sweeps for transactions that are open for too long and for ids that nobody uses.
+    `server_version` is the finalized feature `transaction.version`: from 1 on, records are written in version 1; from 2
+    on, aborts by the coordinator bump the epoch like those of a version 2 client (KIP-890). The two intervals are those
+    of the checks for timed-out transactions and for expired transactional ids.
     """
 
     max_timeout_ms: int = 900_000
@@ -23,7 +23,7 @@ class TransactionSettings:
 
     @classmethod
     def from_config(cls, config: Any, server_version: int) -> TransactionSettings:
-        """Reads Kafka's own names out of anything that answers `config[name]`."""
+        """Reads Kafka's config names from `config[name]`."""
         return cls(
             max_timeout_ms=config["transaction.max.timeout.ms"],
             expiration_ms=config["transactional.id.expiration.ms"],
@@ -34,5 +34,5 @@ class TransactionSettings:
 
     @property
     def record_version(self) -> int:
-        """The version in which values of `__transaction_state` are written."""
+        """Version of the values written to `__transaction_state`."""
         return min(self.server_version, 1)

@@ -1,7 +1,7 @@
-"""The values of a transactional id: its transaction, the events that move it, and the effects it asks for.
+"""Values of a transactional id: its transaction, the events that change it, and the effects that follow.
 
-Owns no behaviour: `table` moves a slot, a shell performs the effects. All values are immutable, so one can be kept,
-compared and written without a copy.
+Contains no behaviour: `table` computes the transitions, the coordinator carries out the effects. All values are
+immutable, so they can be kept, compared and written without copying.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ...protocol.limits import INT16_MAX, INT32_MAX
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 MAX_EPOCH = INT16_MAX
-"""Kept for fencing the last owner of a producer id; no client is ever given it."""
+"""Reserved for fencing the last owner of a producer id; never returned to a client."""
 
 NO_TIMEOUT_MS = INT32_MAX
-"""The time-out of a transaction that takes part in a two-phase commit (KIP-939): it never ends by itself."""
+"""Timeout of a transaction in a two-phase commit (KIP-939): it never times out."""
 
 Partition: TypeAlias = tuple[str, int]
-"""Topic and index."""
+"""Topic and partition index."""
 
 
 class TransactionState(Enum):
-    """The values are Kafka's names as ListTransactions and DescribeTransactions spell them.
+    """States of a transactional id; values are Kafka's names in ListTransactions and DescribeTransactions.
 
-    DEAD is an id of which nothing is known: never there, or expired. PREPARE_EPOCH_FENCE is a name that clients may ask
-    for; nothing is ever in that state.
+    DEAD is an unknown id: never used, or expired. PREPARE_EPOCH_FENCE is accepted as a filter of ListTransactions; no
+    transaction is ever in this state.
     """
 
     EMPTY = "Empty"
@@ -43,22 +43,22 @@ class TransactionState(Enum):
 
 
 class Phase(Enum):
-    """What is on its way for an id, beside what its log says."""
+    """The write in progress for a transactional id, in addition to the state in its log."""
 
     STILL = "still"
-    WRITING = "writing"  # a record; its outcome is not known
-    MARKING = "marking"  # the markers of a transaction that was decided
-    MARKED = "marked"  # they are written, and the record that says so could not be
+    WRITING = "writing"  # a record, with its outcome unknown
+    MARKING = "marking"  # the markers of a decided transaction
+    MARKED = "marked"  # the markers are written, but the record of completion failed
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What one record of the log says of a transactional id. Times are in ms since the epoch, -1 if there is none.
+    """Content of a record for a transactional id. Times are in ms since the epoch, -1 if unset.
 
-    `last_producer_epoch` is the epoch from which its owner came to the present one, -1 if another owner had it; it is
-    not in the log. `previous_producer_id` is the producer id before the last change, `next_producer_id` the one that
-    the owner goes on with once this transaction is complete, its epochs being used up (KIP-890). `partitions` are in
-    the order in which they were added. `client_version` is 2 for a client whose EndTxn bumps the epoch, else 0.
+    `last_producer_epoch` is the epoch before the last bump by the same owner, -1 if another owner had it; it is not in
+    the log. `previous_producer_id` is the producer id before the last change; `next_producer_id` is the one that the
+    owner uses after this transaction, when the epochs of the present id are exhausted (KIP-890). `partitions` are in
+    the order of addition. `client_version` is 2 for a client whose EndTxn bumps the epoch, else 0.
     """
 
     transactional_id: str
@@ -76,10 +76,10 @@ class Transaction:
     client_version: int = 0
 
 
-class Answer(NamedTuple):
-    """The answer to a request. Producer id and epoch are those to go on with; -1 where the request has none.
+class Response(NamedTuple):
+    """Response to a request. Producer id and epoch are for the next transaction; -1 if the request returns none.
 
-    `missing` are the partitions of a verification that the transaction does not hold: TRANSACTION_ABORTABLE each.
+    `missing` are the partitions of a verification that the transaction does not contain; each is TRANSACTION_ABORTABLE.
     """
 
     error: ErrorCode
@@ -93,9 +93,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """A producer begins to own the id; or, with its present producer id and epoch (KIP-360), recovers from an error.
+    """A producer takes ownership of the id or, if it sends its current producer id and epoch (KIP-360), recovers from
+    an error.
 
-    `new_producer_id` is empty at first; see Allocate.
+    `new_producer_id` is None at first; see Allocate.
     """
 
     token: int
@@ -107,7 +108,7 @@ class InitProducerId:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """AddPartitionsToTxn, or the same done by a Produce of a client of version 2."""
+    """AddPartitionsToTxn, or the implicit addition by a Produce of a version 2 client."""
 
     token: int
     producer_id: int
@@ -118,7 +119,9 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AddOffsets:
-    """AddOffsetsToTxn, or the same done by a TxnOffsetCommit of version 2: the one of the group's offsets."""
+    """AddOffsetsToTxn, or the implicit addition by a TxnOffsetCommit of a version 2 client. `partition` is that of the
+    group's offsets.
+    """
 
     token: int
     producer_id: int
@@ -129,7 +132,7 @@ class AddOffsets:
 
 @dataclass(frozen=True, slots=True)
 class VerifyPartitions:
-    """Does the running transaction hold these partitions? (KIP-890)"""
+    """The check that the open transaction contains these partitions (KIP-890)."""
 
     token: int
     producer_id: int
@@ -139,7 +142,7 @@ class VerifyPartitions:
 
 @dataclass(frozen=True, slots=True)
 class EndTxn:
-    """Commit or abort. `new_producer_id` as in InitProducerId."""
+    """Commit or abort. `new_producer_id` is None at first, as in InitProducerId."""
 
     token: int
     producer_id: int
@@ -151,46 +154,46 @@ class EndTxn:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """The sweep for transactions that are open for too long came by. `new_producer_id` as in InitProducerId."""
+    """The periodic check for timed-out transactions. `new_producer_id` is None at first, as in InitProducerId."""
 
     new_producer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """The sweep for ids that nobody has used for too long came by."""
+    """The periodic check for expired transactional ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The transaction was read from the log: what was decided and not finished is finished now."""
+    """The transaction was restored from the log: if it is decided but incomplete, it is completed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write `written` as the id's last record, None as a tombstone; then feed Appended or AppendFailed.
+    """Effect: write `written` as the id's record, None as a tombstone; then feed Appended or AppendFailed.
 
-    Other events may come before the outcome. `accepted` answers `token` once the record is durable. `fence_epoch` is
-    the epoch that this write raises the producer to in order to fence it, None for all other writes.
+    Other events may arrive before the outcome. `accepted` is the response for `token` once the record is durable.
+    `fence_epoch` is the epoch to which this write bumps the producer in order to fence it, None for all other writes.
     """
 
     transactional_id: str
     written: Transaction | None
     token: int | None = None
-    accepted: Answer | None = None
+    accepted: Response | None = None
     fence_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The record is in the log, and stays there."""
+    """The record is durable in the log."""
 
     write: Append
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFailed:
-    """It could not be written, or nobody knows; `error` is for the client."""
+    """The record was not written, or the outcome is unknown; `error` is the code for the client."""
 
     write: Append
     error: ErrorCode
@@ -198,10 +201,10 @@ class AppendFailed:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarkers:
-    """End the producer's transaction in each of the partitions; then feed MarkersWritten with this.
+    """Effect: write the transaction marker to each of the partitions, then feed MarkersWritten.
 
-    It is asked for again after a restart, so a partition may get its marker twice. One that is not there any more, or
-    cannot hold a marker, counts as done.
+    Repeated after a restart, so a partition may get its marker twice. A partition that no longer exists, or whose
+    format has no markers, counts as written.
     """
 
     transactional_id: str
@@ -214,7 +217,7 @@ class WriteMarkers:
 
 @dataclass(frozen=True, slots=True)
 class MarkersWritten:
-    """All of them."""
+    """All markers of the transaction are written."""
 
     markers: WriteMarkers
 
@@ -240,20 +243,20 @@ EVENTS: tuple[type, ...] = get_args(Event)
 
 
 class Reply(NamedTuple):
-    """Answer the request that the token names."""
+    """Effect: respond to the request identified by `token`."""
 
     token: int
-    answer: Answer
+    response: Response
 
 
 class Allocate(NamedTuple):
-    """What was asked needs a fresh producer id: feed it once more with one, or answer why there is none."""
+    """Effect: allocate a producer id and feed the request again with it, or respond with the allocation's error."""
 
     request: InitProducerId | EndTxn | TimeOut
 
 
 class Forget(NamedTuple):
-    """Nothing is known of the id any more: its slot may go."""
+    """Effect: remove the slot; the id has no state any more."""
 
     transactional_id: str
 
@@ -265,10 +268,10 @@ Effect: TypeAlias = Reply | Append | WriteMarkers | Allocate | Forget
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """All that the coordinator keeps of one transactional id.
+    """State of one transactional id in the coordinator.
 
-    `settled` is its last record, None if there is none; `writing` the record on its way, in phase WRITING only.
-    `fence_failed`: the epoch was raised to fence the producer, and the record of it may or may not be in the log.
+    `settled` is its last record, None if there is none; `writing` is the record being written, in phase WRITING only.
+    `fence_failed`: the epoch was bumped to fence the producer, and the record of it may or may not be in the log.
     """
 
     transactional_id: str
@@ -279,10 +282,10 @@ class Slot:
 
     @property
     def state(self) -> TransactionState:
-        """What the log says."""
+        """The state in the log."""
         return TransactionState.DEAD if self.settled is None else self.settled.state
 
     @property
     def pending(self) -> bool:
-        """A change is under way; clients are told CONCURRENT_TRANSACTIONS, and come back."""
+        """Whether a write is in progress; requests then get CONCURRENT_TRANSACTIONS, on which clients retry."""
         return self.phase is not Phase.STILL

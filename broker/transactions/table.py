@@ -1,12 +1,11 @@
 """The transaction coordinator as a table: (state, event) -> (state, effects).
 
-Owns every decision about who owns a transactional id and how its transaction ends. It must not know clocks, sockets,
-logs or producer id blocks: they come in with the events and go out as effects. Behaviour is that of Apache Kafka's
-coordinator (KIP-98, 360, 588, 890, 1228), but that a record of completion which could not be written is tried again by
-the sweep.
+Owns every decision about the owner of a transactional id and the end of its transaction. Uses no clock, socket, log or
+producer id block: they arrive with the events and leave as effects. Behaves like Apache Kafka's coordinator (KIP-98,
+360, 588, 890, 1228), except that a failed write of the completion record is retried by the periodic check for timeouts.
 
-PRODUCER_FENCED is the answer to all fenced producers: that older versions of an API know it as INVALID_PRODUCER_EPOCH
-is for their handlers to say.
+All fenced producers get PRODUCER_FENCED; the request handlers map it to INVALID_PRODUCER_EPOCH for older versions of
+their API.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from .state import (
     AddOffsets,
     AddPartitions,
     Allocate,
-    Answer,
     Appended,
     AppendFailed,
     Effect,
@@ -53,6 +51,7 @@ from .state import (
     Partition,
     Phase,
     Request,
+    Response,
     Slot,
     TimeOut,
     Transaction,
@@ -62,7 +61,7 @@ from .state import (
 
 
 def advance(slot: Slot, event: Event, *, now_ms: int, settings: TransactionSettings) -> tuple[Slot, tuple[Effect, ...]]:
-    """What becomes of the id at this event, and what is to be done, in order."""
+    """Returns the id's slot after `event`, and the effects to carry out, in order."""
     step = Step(slot, now_ms, settings)
     if not slot.transactional_id and isinstance(event, Request):
         step.refuse(event.token, ErrorCode.INVALID_REQUEST)
@@ -75,7 +74,7 @@ def advance(slot: Slot, event: Event, *, now_ms: int, settings: TransactionSetti
 
 
 def _init_accepted(step: Step, event: InitProducerId) -> bool:
-    """Whether the request is one that the id's present state decides on; answers it itself if not."""
+    """Validates the request; sends the error response and returns False if it is refused."""
     settled = step.slot.settled
     error = ErrorCode.NONE
     if (event.producer_id == NO_PRODUCER_ID) != (event.producer_epoch == NO_EPOCH):
@@ -88,7 +87,7 @@ def _init_accepted(step: Step, event: InitProducerId) -> bool:
         settled is not None
         and event.producer_id not in (NO_PRODUCER_ID, settled.producer_id)
         and settled.producer_epoch != NO_EPOCH
-        # It may not have seen that its last epoch took it to a new producer id.
+        # The producer may have missed the response that moved it from its last epoch to a new producer id.
         and not (event.producer_id == settled.previous_producer_id and event.producer_epoch >= LAST_EPOCH)
     ):
         error = ErrorCode.PRODUCER_FENCED
@@ -98,18 +97,18 @@ def _init_accepted(step: Step, event: InitProducerId) -> bool:
 
 
 def _give(step: Step, event: InitProducerId, owned: Transaction) -> None:
-    """Write the new owner's producer id and epoch, and answer with them."""
+    """Writes the producer id and epoch of the new owner, and returns them to it once they are durable."""
     given = replace(
         owned,
         state=EMPTY,
         partitions=(),
-        # Before 4.0 the time of the last one is still told, as long as the coordinator lives; no record has it.
+        # Before 4.0 the start time of the last transaction remains visible until a restart; it is in no record.
         start_ms=-1 if step.settings.server_version >= 2 else owned.start_ms,
         timeout_ms=event.timeout_ms,
         last_update_ms=step.now_ms,
         next_producer_id=NO_PRODUCER_ID,
     )
-    step.write(given, event.token, Answer(ErrorCode.NONE, given.producer_id, given.producer_epoch))
+    step.write(given, event.token, Response(ErrorCode.NONE, given.producer_id, given.producer_epoch))
 
 
 def _init_dead(step: Step, event: InitProducerId) -> None:
@@ -123,14 +122,14 @@ def _init_dead(step: Step, event: InitProducerId) -> None:
 
 
 def _init_idle(step: Step, event: InitProducerId) -> None:
-    """No transaction runs: the next epoch, or at the last one a new producer id."""
+    """Without an open transaction: the next epoch or, after the last epoch, a new producer id."""
     if not _init_accepted(step, event):
         return
     before = step.settled
     recovers = event.producer_id != NO_PRODUCER_ID and before.producer_epoch != NO_EPOCH
     if recovers and event.producer_epoch != before.producer_epoch:
         if event.producer_epoch == before.last_producer_epoch:
-            _give(step, event, step.changed())  # the answer was lost, or the epoch raised by the end of a transaction
+            _give(step, event, step.changed())  # the response was lost, or EndTxn bumped the epoch
         else:
             step.refuse(event.token, ErrorCode.PRODUCER_FENCED)
         return
@@ -158,13 +157,13 @@ def _init_deciding(step: Step, event: InitProducerId) -> None:
 
 
 def _names_next(settled: Transaction, event: AddPartitions | AddOffsets | VerifyPartitions | EndTxn) -> bool:
-    """Whether the client goes on already with the producer id that it was promised by its last EndTxn."""
+    """Whether the client already uses the next producer id, which its last EndTxn returned."""
     promised = settled.next_producer_id != NO_PRODUCER_ID and event.producer_id == settled.next_producer_id
     return promised and event.producer_epoch == 0
 
 
 def _owner_error(slot: Slot, event: AddPartitions | AddOffsets | VerifyPartitions | EndTxn) -> ErrorCode:
-    """Not the owner of the id, or not any more."""
+    """Returns the error of a request by a producer that does not own the id (any longer)."""
     settled = slot.settled
     if settled is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -180,7 +179,8 @@ def _owner_error(slot: Slot, event: AddPartitions | AddOffsets | VerifyPartition
 def _add_refused(step: Step, event: AddPartitions | AddOffsets) -> bool:
     slot = step.slot
     error = _owner_error(slot, event)
-    # From 4.0 on a client may be ahead of what is settled: whether it is fenced shows once the change is over.
+    # From 4.0 on a client may use the epoch of a pending change, so whether it is fenced is known only after the
+    # change.
     ahead = step.settings.server_version >= 2
     if slot.pending and slot.settled is not None and (ahead or error is ErrorCode.NONE):
         error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -206,7 +206,7 @@ def _add_first(step: Step, event: AddPartitions | AddOffsets) -> None:
         begun = step.changed(
             state=ONGOING, partitions=partitions, start_ms=step.now_ms, client_version=event.client_version
         )
-        step.write(begun, event.token, Answer(ErrorCode.NONE))
+        step.write(begun, event.token, Response(ErrorCode.NONE))
 
 
 def _add_more(step: Step, event: AddPartitions | AddOffsets) -> None:
@@ -218,11 +218,11 @@ def _add_more(step: Step, event: AddPartitions | AddOffsets) -> None:
         step.refuse(event.token, ErrorCode.NONE)
         return
     grown = step.changed(partitions=partitions, client_version=event.client_version)
-    step.write(grown, event.token, Answer(ErrorCode.NONE))
+    step.write(grown, event.token, Response(ErrorCode.NONE))
 
 
 def _verify(step: Step, event: VerifyPartitions) -> None:
-    """A change under way does not matter: the append of the records is checked against the log once more."""
+    """Checks the partitions, even during a pending change: the append of the records checks the log again."""
     error = _owner_error(step.slot, event)
     if error is ErrorCode.NONE and step.slot.state in (PREPARE_COMMIT, PREPARE_ABORT):
         error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -231,16 +231,16 @@ def _verify(step: Step, event: VerifyPartitions) -> None:
         return
     held = set(step.settled.partitions)
     missing = tuple(partition for partition in event.partitions if partition not in held)
-    step.reply(event.token, Answer(ErrorCode.NONE, missing=missing))
+    step.reply(event.token, Response(ErrorCode.NONE, missing=missing))
 
 
 # --- EndTxn ----------------------------------------------------------------------------------------------------------
 
 
 def _repeats(settled: Transaction, event: EndTxn) -> bool:
-    """Whether a client of version 2 asks once more for what raised its epoch, or took it to a new producer id."""
+    """Whether a version 2 client repeats the EndTxn that bumped its epoch or moved it to a new producer id."""
     if event.producer_id == settled.producer_id:
-        # The owner is never at MAX_EPOCH but while its transaction is being completed.
+        # The owner is at MAX_EPOCH only while its transaction is being completed.
         deciding = settled.state in (PREPARE_COMMIT, PREPARE_ABORT)
         reached = settled.producer_epoch < MAX_EPOCH or deciding
         return reached and event.producer_epoch == settled.producer_epoch - 1
@@ -248,9 +248,12 @@ def _repeats(settled: Transaction, event: EndTxn) -> bool:
     return moved and event.producer_epoch == LAST_EPOCH
 
 
-def _end_error(slot: Slot, event: EndTxn, *, may_repeat: bool, may_go_on: bool = True) -> ErrorCode:
-    """Whose epoch it is, and whether a change is under way. `may_repeat`: in this state version 2 knows repetitions;
-    `may_go_on`: and the present epoch."""
+def _end_error(slot: Slot, event: EndTxn, *, may_repeat: bool, may_continue: bool = True) -> ErrorCode:
+    """Checks the producer id, the epoch and pending changes.
+
+    `may_repeat`: in this state a version 2 client may repeat its EndTxn. `may_continue`: it may also use the current
+    epoch.
+    """
     settled = slot.settled
     if settled is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -265,15 +268,15 @@ def _end_error(slot: Slot, event: EndTxn, *, may_repeat: bool, may_go_on: bool =
     if may_repeat and repeats:
         return ErrorCode.NONE
     present = event.producer_id == settled.producer_id and event.producer_epoch == settled.producer_epoch
-    return ErrorCode.NONE if present and may_go_on else ErrorCode.PRODUCER_FENCED
+    return ErrorCode.NONE if present and may_continue else ErrorCode.PRODUCER_FENCED
 
 
 def _decide(step: Step, event: EndTxn) -> None:
-    """Write how the transaction ends; the client hears of it as soon as that is durable."""
+    """Writes the decision; the client gets its response as soon as that is durable."""
     before = step.settled
     if event.client_version < 2:
         written = step.decided(before, committed=event.committed, client_version=0)
-        step.write(written, event.token, Answer(ErrorCode.NONE))
+        step.write(written, event.token, Response(ErrorCode.NONE))
         return
     next_producer_id = NO_PRODUCER_ID
     if before.producer_epoch >= LAST_EPOCH:
@@ -285,9 +288,9 @@ def _decide(step: Step, event: EndTxn) -> None:
         before, committed=event.committed, client_version=event.client_version, next_producer_id=next_producer_id
     )
     if next_producer_id == NO_PRODUCER_ID:
-        accepted = Answer(ErrorCode.NONE, written.producer_id, written.producer_epoch)
+        accepted = Response(ErrorCode.NONE, written.producer_id, written.producer_epoch)
     else:
-        accepted = Answer(ErrorCode.NONE, next_producer_id, 0)
+        accepted = Response(ErrorCode.NONE, next_producer_id, 0)
     step.write(written, event.token, accepted)
 
 
@@ -314,7 +317,7 @@ def _end_ongoing(step: Step, event: EndTxn) -> None:
 
 
 def _end_deciding(step: Step, event: EndTxn) -> None:
-    error = _end_error(step.slot, event, may_repeat=True, may_go_on=False)
+    error = _end_error(step.slot, event, may_repeat=True, may_continue=False)
     if error is ErrorCode.NONE:
         same = event.committed == (step.slot.state is PREPARE_COMMIT)
         error = ErrorCode.CONCURRENT_TRANSACTIONS if same else ErrorCode.INVALID_TXN_STATE
@@ -331,18 +334,18 @@ def _end_complete(step: Step, event: EndTxn) -> None:
     if event.client_version < 2:
         step.refuse(event.token, ErrorCode.NONE if same else ErrorCode.INVALID_TXN_STATE)
     elif not _repeats(settled, event):
-        # The next transaction ends before it began.
+        # An abort before the next transaction began.
         if event.committed:
             step.refuse(event.token, ErrorCode.INVALID_TXN_STATE)
         else:
             _decide(step, event)
     elif same:
-        step.reply(event.token, Answer(ErrorCode.NONE, settled.producer_id, settled.producer_epoch))
+        step.reply(event.token, Response(ErrorCode.NONE, settled.producer_id, settled.producer_epoch))
     else:
         step.refuse(event.token, ErrorCode.INVALID_TXN_STATE)
 
 
-# --- sweeps, Loaded --------------------------------------------------------------------------------------------------
+# --- periodic checks, Loaded -----------------------------------------------------------------------------------------
 
 
 def _time_out(step: Step, event: TimeOut) -> None:
@@ -359,7 +362,7 @@ def _complete_at_last(step: Step, event: TimeOut) -> None:
 
 
 def due_ms(slot: Slot, which: type[TimeOut] | type[Expire], settings: TransactionSettings) -> int | None:
-    """From when on such an event would move the id, as things are: 0 if at once, None if never."""
+    """Returns the time from which this event has an effect if nothing changes: 0 if at once, None if never."""
     settled = slot.settled
     if settled is None or slot.state not in states_moved_by(which):
         return None
@@ -406,7 +409,7 @@ def _append_failed(step: Step, event: AppendFailed) -> None:
         return
     deciding = step.slot.state in (PREPARE_COMMIT, PREPARE_ABORT)
     if write.fence_epoch is not None and settled is not None:
-        # The record may be in the log all the same, so the owner stays fenced.
+        # The record may be in the log in spite of the error, so the owner stays fenced.
         settled = replace(settled, producer_epoch=write.fence_epoch, last_producer_epoch=NO_EPOCH)
         step.slot = replace(step.slot, fence_failed=True)
     step.settle(settled, Phase.MARKED if deciding else Phase.STILL)
@@ -427,7 +430,7 @@ def _markers_written(step: Step, event: MarkersWritten) -> None:
 
 
 def _nothing(step: Step, event: Event) -> None:
-    """The event means nothing to an id in this state."""
+    """Ignores an event that has no meaning in this state."""
 
 
 TABLE: dict[tuple[TransactionState, type], Callable[[Step, Any], None]] = {
@@ -461,7 +464,7 @@ TABLE: dict[tuple[TransactionState, type], Callable[[Step, Any], None]] = {
     (PREPARE_ABORT, EndTxn): _end_deciding,
     (COMPLETE_COMMIT, EndTxn): _end_complete,
     (COMPLETE_ABORT, EndTxn): _end_complete,
-    # sweeps and the start
+    # periodic checks and loading
     (DEAD, TimeOut): _nothing,
     (EMPTY, TimeOut): _nothing,
     (ONGOING, TimeOut): _time_out,
@@ -478,12 +481,12 @@ TABLE: dict[tuple[TransactionState, type], Callable[[Step, Any], None]] = {
     (COMPLETE_ABORT, Expire): _expire,
     (DEAD, Loaded): _nothing,
     (EMPTY, Loaded): _nothing,
-    (ONGOING, Loaded): _nothing,  # its owner may go on; if it does not, the time since its start counts
+    (ONGOING, Loaded): _nothing,  # the owner may continue; otherwise the timeout since its start applies
     (PREPARE_COMMIT, Loaded): _finish_loaded,
     (PREPARE_ABORT, Loaded): _finish_loaded,
     (COMPLETE_COMMIT, Loaded): _nothing,
     (COMPLETE_ABORT, Loaded): _nothing,
-    # outcomes of writes: those of another life of the id are known by their record
+    # outcomes of writes: a write of an earlier incarnation of the id is recognized by its record
     **dict.fromkeys(product(STATES, (Appended,)), _appended),
     **dict.fromkeys(product(STATES, (AppendFailed,)), _append_failed),
     (DEAD, MarkersWritten): _nothing,
@@ -498,5 +501,5 @@ TABLE: dict[tuple[TransactionState, type], Callable[[Step, Any], None]] = {
 
 @cache
 def states_moved_by(kind: type) -> frozenset[TransactionState]:
-    """The states in which an event of this kind may mean something."""
+    """Returns the states in which an event of this kind has an effect."""
     return frozenset(state for (state, of), move in TABLE.items() if of is kind and move is not _nothing)

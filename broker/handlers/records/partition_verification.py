@@ -25,7 +25,7 @@ from ...errors import Refused, code_of
 if TYPE_CHECKING:
     from ...context import RequestContext
     from ...replica.partition import Partition
-    from ...transactions.state import Answer
+    from ...transactions.state import Response
 
 ABORTABLE_FROM = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 ADDS_FROM = 12
@@ -152,7 +152,7 @@ class Gate:
             assert isinstance(guard, Guard)
             self._guards[key] = self._later(answer, guard, partition, header)
 
-    def _take(self, answer: Answer, unknown: dict[Key, tuple[Partition, BatchHeader]]) -> None:
+    def _take(self, answer: Response, unknown: dict[Key, tuple[Partition, BatchHeader]]) -> None:
         for key, (partition, header) in unknown.items():
             refused = self._refusal(answer, key)
             if refused is not None:
@@ -184,7 +184,7 @@ class Gate:
         answer.add_done_callback(answered)
         return verified
 
-    def _refusal(self, answer: Answer, key: Key) -> Unverified | None:
+    def _refusal(self, answer: Response, key: Key) -> Unverified | None:
         if answer.error is not ErrorCode.NONE:
             return self._refused_by(answer.error)
         if key in answer.missing:

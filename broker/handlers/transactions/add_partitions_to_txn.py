@@ -25,7 +25,7 @@ from ...context import RequestContext, handles
 from ...futures import settled
 from ...metadata.topics import INTERNAL_TOPICS
 from ...transactions.codes import known
-from ...transactions.state import Answer, Partition
+from ...transactions.state import Partition, Response
 
 FENCED_SINCE = 2
 SEVERAL_SINCE = 4
@@ -34,7 +34,7 @@ ABORTABLE_SINCE = 5
 
 Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
-Outcome = Answer | asyncio.Future[Answer]
+Outcome = Response | asyncio.Future[Response]
 
 
 @handles(AddPartitionsToTxnRequest)
@@ -54,7 +54,7 @@ async def add_partitions_to_txn(
         if context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
             outcome = await _begin(asked, context)
         else:
-            outcome = Answer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            outcome = Response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         results = await _results(asked.topics, outcome, context)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     context.check_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)

@@ -103,7 +103,7 @@ def said(effects: tuple[Any, ...]) -> list[Any]:
     short = []
     for effect in effects:
         if isinstance(effect, Reply):
-            short.append((effect.token, int(effect.answer.error)))
+            short.append((effect.token, int(effect.response.error)))
         elif isinstance(effect, StartTimer):
             short.append(f"+{'.'.join(effect.timer)} {effect.delay_ms}")
         elif isinstance(effect, CancelTimer):
@@ -240,7 +240,7 @@ def test_the_old_id_of_a_static_member_is_fenced(state: GroupState) -> None:
     _, effects = advance(group, Leave(9, (("old", "i"),)), now_ms=NOW, settings=SETTINGS)
     reply = effects[-1]
     assert isinstance(reply, Reply)
-    assert reply.answer.members[0].error is ErrorCode.FENCED_INSTANCE_ID  # type: ignore[union-attr]
+    assert reply.response.members[0].error is ErrorCode.FENCED_INSTANCE_ID  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class World:
                 if isinstance(effect, Reply):
                     assert effect.token in self.open, "answered twice, or never asked"
                     self.open.remove(effect.token)
-                    name = getattr(effect.answer, "member_id", "")
+                    name = getattr(effect.response, "member_id", "")
                     if name and name not in self.ids:
                         self.ids.append(name)
                 elif isinstance(effect, StartTimer):

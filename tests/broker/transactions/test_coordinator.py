@@ -71,7 +71,7 @@ def test_refused_strangers_leave_nothing_behind() -> None:
         answer = now(world.coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS, producer_id=7))
         assert answer.error is ErrorCode.INVALID_REQUEST
     assert world.coordinator._entries == {}
-    assert world.coordinator._answered == {}
+    assert world.coordinator._responses == {}
 
 
 def test_an_empty_name_is_no_name() -> None:

@@ -15,7 +15,7 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.transactions.coordinator import RETRY_MS
-from ottla.broker.transactions.state import Answer, Partition
+from ottla.broker.transactions.state import Partition, Response
 from ottla.protocol.errors import ErrorCode
 from ottla_testing import GOLDEN
 from ottla_testing.broker.harness import Broker, records, running
@@ -69,13 +69,13 @@ class Producer:
         self.sequences[key] = sequence + 1
 
     def write(self, value: bytes, *partitions: Partition) -> None:
-        assert self.add(*partitions) == Answer(NONE)
+        assert self.add(*partitions) == Response(NONE)
         for topic, index in partitions:
             self.send(value, topic, index)
 
     def commit_offset(self, offset: int, group: str = "g") -> None:
         added = self.coordinator.add_offsets(self.name, *self.owner, group, client_version=self.version)
-        assert added == Answer(NONE)
+        assert added == Response(NONE)
         code = self.broker.state.groups.commit(
             group,
             member_id="",
@@ -318,7 +318,7 @@ async def test_a_full_disk_at_each_append_of_the_coordinator(tmp_path: Path, ste
         asked = {"init": producer.ask_init, "add": lambda: producer.add(A), "prepare": producer.ask_end}[step]
         files.fails = lambda operation, path: code if operation == "write" and TRANSACTION_STATE_TOPIC in path else 0
         for _ in range(2):
-            assert asked() == Answer(ErrorCode.NOT_COORDINATOR)
+            assert asked() == Response(ErrorCode.NOT_COORDINATOR)
         assert is_settled(broker) == (step != "prepare")
         files.repair()
         assert asked().error is NONE
@@ -506,7 +506,7 @@ async def test_transactions_of_kafka_go_on(tmp_path: Path, release: str) -> None
         answer = broker.state.transactions.end(
             "three", three.producer_id, three.producer_epoch, committed=True, client_version=0
         )
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Response)
         assert answer.error is ErrorCode.PRODUCER_FENCED
         await broker.topic("t")
         for name, one in found.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ottla.broker.transactions import records
-from ottla.broker.transactions.coordinator import RETRY_MS, SWEPT_AT_ONCE
+from ottla.broker.transactions.coordinator import RETRY_MS, SWEEP_SIZE
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.errors import ErrorCode
@@ -199,14 +199,14 @@ def test_a_tombstone_that_cannot_be_written_forgets_nothing() -> None:
 
 def test_a_sweep_over_many_ids_lets_others_have_their_turn() -> None:
     world = World(partitions=1)
-    count = 3 * SWEPT_AT_ONCE - 1
+    count = 3 * SWEEP_SIZE - 1
     for n in range(count):
         world.init(f"tx{n}")
     world.clock.advance(7 * DAY_MS - world.clock.now_ms() % world.settings.expiration_interval_ms)
     assert len(world.coordinator.list()[2]) == count
     world.clock._now_ms += DAY_MS  # before the clock's next sweep
     world.coordinator.expire()
-    assert len(world.coordinator.list()[2]) == count - SWEPT_AT_ONCE
+    assert len(world.coordinator.list()[2]) == count - SWEEP_SIZE
     world.init(f"tx{count - 1}")
     world.clock.advance(0)
     assert [one.transactional_id for one in world.coordinator.list()[2]] == [f"tx{count - 1}"]

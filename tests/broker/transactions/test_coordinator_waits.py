@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.errors import Refused
 from ottla.broker.transactions.coordinator import RETRY_MS
-from ottla.broker.transactions.state import Answer
+from ottla.broker.transactions.state import Response
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.errors import FencedProducer, StorageError
 from ottla_testing.broker.coordinating import NONE, TIMEOUT_MS, World, now
@@ -89,7 +89,7 @@ async def test_who_asked_hears_of_a_failed_append_and_may_ask_again(step: str, l
     before = world.state() if step != "init" else ""
     coordinator = world.coordinator
 
-    def ask() -> Answer | asyncio.Future[Answer]:
+    def ask() -> Response | asyncio.Future[Response]:
         if step == "init":
             return coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
         if step == "add":

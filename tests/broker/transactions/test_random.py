@@ -21,7 +21,6 @@ from ottla.broker.transactions.state import (
     AddOffsets,
     AddPartitions,
     Allocate,
-    Answer,
     Append,
     Appended,
     AppendFailed,
@@ -34,6 +33,7 @@ from ottla.broker.transactions.state import (
     MarkersWritten,
     Phase,
     Reply,
+    Response,
     Slot,
     TimeOut,
     Transaction,
@@ -194,7 +194,7 @@ class Lives(RuleBasedStateMachine):
 
     def answered(self, before: Slot, reply: Reply) -> None:
         client, request, lost = self.asked.pop(reply.token)
-        answer = reply.answer
+        answer = reply.response
         if answer.error is not NONE:
             return
         if isinstance(request, InitProducerId):
@@ -219,7 +219,7 @@ class Lives(RuleBasedStateMachine):
             assert set(added) <= set(settled.partitions)
             self.acknowledged.setdefault(settled.start_ms, set()).update(added)
 
-    def granted(self, before: Slot, client: Client, request: InitProducerId, answer: Answer, lost: bool) -> None:
+    def granted(self, before: Slot, client: Client, request: InitProducerId, answer: Response, lost: bool) -> None:
         if request.producer_id == -1 or before.state is TransactionState.DEAD:
             assert (answer.producer_id, answer.producer_epoch) > self.given, "given to two"
             self.owner += 1
@@ -232,7 +232,7 @@ class Lives(RuleBasedStateMachine):
             client.producer_id, client.producer_epoch = answer.producer_id, answer.producer_epoch
             client.lineage, client.ended = lineage, None
 
-    def give(self, answer: Answer) -> None:
+    def give(self, answer: Response) -> None:
         pair = (answer.producer_id, answer.producer_epoch)
         assert pair >= self.given, "an epoch went back"
         assert answer.producer_epoch < MAX_EPOCH, "the last epoch is for fencing"

@@ -13,7 +13,6 @@ from ottla.broker.transactions.state import (
     NO_TIMEOUT_MS,
     AddOffsets,
     AddPartitions,
-    Answer,
     Append,
     Appended,
     AppendFailed,
@@ -23,6 +22,7 @@ from ottla.broker.transactions.state import (
     Loaded,
     MarkersWritten,
     Phase,
+    Response,
     Slot,
     TimeOut,
     Transaction,
@@ -270,7 +270,7 @@ def test_a_change_under_way_is_not_disturbed(state: TransactionState, phase: Pha
 
 
 def test_outcomes_of_another_life_mean_nothing() -> None:
-    other = Append("tx", transaction(EMPTY), 3, Answer(ErrorCode.NONE))
+    other = Append("tx", transaction(EMPTY), 3, Response(ErrorCode.NONE))
     for state in STATES:
         slot = replace(slot_in(state, Phase.WRITING), writing=WRITES[state])
         assert feed(slot, Appended(other)) == (slot, [])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.transactions.state import Answer
+from ottla.broker.transactions.state import Response
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.records import batch, formats
@@ -39,7 +39,7 @@ class Producer:
         self.take(answer)
 
     def take(self, answer: Any) -> None:
-        assert isinstance(answer, Answer) and answer.error is ErrorCode.NONE, answer
+        assert isinstance(answer, Response) and answer.error is ErrorCode.NONE, answer
         if answer.producer_epoch >= 0 and (answer.producer_id, answer.producer_epoch) != (self.id, self.epoch):
             self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
 
@@ -48,7 +48,7 @@ class Producer:
         answer = self.broker.state.transactions.add_partitions(
             self.name, self.id, self.epoch, partitions or [("t", 0)], client_version=version
         )
-        assert isinstance(answer, Answer) and answer.error is ErrorCode.NONE, answer
+        assert isinstance(answer, Response) and answer.error is ErrorCode.NONE, answer
 
     def end(self, committed: bool = True) -> None:
         version = 2 if self.bumps else 0
@@ -165,7 +165,7 @@ async def test_a_transaction_that_is_open_here_is_not_asked_for(
         asked: list[Any] = []
         verify = broker.state.transactions.verify
 
-        def counting(*arguments: Any) -> Answer:
+        def counting(*arguments: Any) -> Response:
             asked.append(arguments)
             return verify(*arguments)
 
@@ -284,8 +284,8 @@ async def test_each_refusal_has_its_code(
         old = await producing(broker)
         new = Producer(broker, old.client, 12)
         new.id, new.epoch = old.id, old.epoch
-        monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: Answer(error))
-        monkeypatch.setattr(broker.state.transactions, "add_partitions", lambda *_, client_version: Answer(error))
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: Response(error))
+        monkeypatch.setattr(broker.state.transactions, "add_partitions", lambda *_, client_version: Response(error))
         assert (await old.send(old.batch(sequence=0))).error_code == to_old
         assert (await new.send(new.batch(sequence=0))).error_code == to_new
         assert stored(broker) == []
@@ -299,11 +299,11 @@ async def test_only_who_may_come_again_is_remembered(tmp_path: Path, monkeypatch
         for number in range(5):
             await producer.send(producer.batch(sequence=0, producer_id=1000 + number))
         assert len(guards) == 0
-        answers = [Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+        answers = [Response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
         monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: answers[0])
         assert (await producer.send(producer.batch(sequence=0))).error_code == 19
         assert len(guards) == 1
-        answers[0] = Answer(ErrorCode.NONE)
+        answers[0] = Response(ErrorCode.NONE)
         # What was sent behind the refused batch must not take its place.
         assert (await producer.send(producer.batch(sequence=1))).error_code == 45
         assert (await producer.send(producer.batch(sequence=0))).error_code == 0
@@ -470,8 +470,8 @@ async def settled_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyn
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        (lambda answer: answer.set_result(Answer(ErrorCode.NONE)), 0),
-        (lambda answer: answer.set_result(Answer(ErrorCode.PRODUCER_FENCED)), 47),
+        (lambda answer: answer.set_result(Response(ErrorCode.NONE)), 0),
+        (lambda answer: answer.set_result(Response(ErrorCode.PRODUCER_FENCED)), 47),
         (lambda answer: answer.set_exception(StorageError("no disk")), 56),
         (lambda answer: answer.cancel(), 19),
     ],
@@ -503,7 +503,7 @@ async def test_a_marker_overtakes_what_waits_for_the_coordinator(
         partition = broker.state.topics.partition("t", 0)
         fields = {"coordinator_epoch": 0, "now_ms": NOW}
         partition.write_marker(producer.id, producer.epoch, committed=False, **fields)
-        answer.set_result(Answer(ErrorCode.NONE))
+        answer.set_result(Response(ErrorCode.NONE))
         assert (await sent).error_code == 48 and stored(broker) == ["abort"]
 
 

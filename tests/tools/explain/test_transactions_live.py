@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.transactions.state import Answer
+from ottla.broker.transactions.state import Response
 from ottla.tools.disk.formats import formats
 from ottla.tools.disk.repair import repair
 from ottla.tools.disk.verify import verify
@@ -25,8 +25,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return runner(explain, capsys)
 
 
-async def settled(asked: Answer | asyncio.Future[Answer]) -> Answer:
-    answer = asked if isinstance(asked, Answer) else await asked
+async def settled(asked: Response | asyncio.Future[Response]) -> Response:
+    answer = asked if isinstance(asked, Response) else await asked
     assert not answer.error
     return answer
 
@@ -162,7 +162,7 @@ async def test_what_ends_while_a_broker_is_asked_does_not_hang(
 
         def ending(**filters: Any) -> Any:
             answer = broker.state.transactions.end("one", *one, committed=True, client_version=0)
-            assert isinstance(answer, Answer) and not answer.error
+            assert isinstance(answer, Response) and not answer.error
             return listed(**filters)
 
         monkeypatch.setattr(broker.state.transactions, "list", ending)

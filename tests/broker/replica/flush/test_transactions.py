@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.broker.transactions.state import Answer
+from ottla.broker.transactions.state import Response
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.broker.harness import Broker
 from ottla_testing.broker.held_syncs import Syncs, begun, holding, still_waits
@@ -129,7 +129,7 @@ async def test_offsets_are_not_written_behind_the_end_of_their_transaction(
         call = begun(owner.commit_offset(5, version=5))
         await syncs.until(1)
         await still_waits(broker, call)
-        monkeypatch.setattr(broker.state.transactions, "verify", lambda *asked: Answer(ErrorCode.PRODUCER_FENCED))
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *asked: Response(ErrorCode.PRODUCER_FENCED))
         syncs.let_all()
         assert await call == ErrorCode.INVALID_PRODUCER_EPOCH
         log = broker.state.topics.partition(GROUP_OFFSETS_TOPIC, 0).log

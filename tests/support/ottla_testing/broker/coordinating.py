@@ -14,7 +14,7 @@ from ottla.broker.errors import Refused
 from ottla.broker.transactions.coordinator import MarkerWriter, TransactionCoordinator
 from ottla.broker.transactions.records import decode
 from ottla.broker.transactions.settings import TransactionSettings
-from ottla.broker.transactions.state import Answer, Partition, Transaction, WriteMarkers
+from ottla.broker.transactions.state import Partition, Response, Transaction, WriteMarkers
 from ottla.protocol.errors import ErrorCode
 
 TIMEOUT_MS = 60_000
@@ -134,13 +134,13 @@ class World:
     def add(self, owner: tuple[int, int], *partitions: Partition, name: str = "tx", version: int = 2) -> None:
         assert now(self.coordinator.add_partitions(name, *owner, partitions, client_version=version)).error is NONE
 
-    def end(self, owner: tuple[int, int], committed: bool = True, *, name: str = "tx", version: int = 2) -> Answer:
+    def end(self, owner: tuple[int, int], committed: bool = True, *, name: str = "tx", version: int = 2) -> Response:
         answer = now(self.coordinator.end(name, *owner, committed=committed, client_version=version))
         assert answer.error is NONE
         return answer
 
 
-def now(answer: Any) -> Answer:
+def now(answer: Any) -> Response:
     """The answer, which needed no wait."""
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     return answer

@@ -8,13 +8,13 @@ from typing import Any
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import (
     Allocate,
-    Answer,
     Append,
     Effect,
     Event,
     Forget,
     Phase,
     Reply,
+    Response,
     Slot,
     Transaction,
     TransactionState,
@@ -56,7 +56,7 @@ def said(effects: tuple[Effect, ...]) -> list[str]:
     short = []
     for effect in effects:
         if isinstance(effect, Reply):
-            error, producer_id, epoch, missing = effect.answer
+            error, producer_id, epoch, missing = effect.response
             whom = "" if producer_id == epoch == -1 else f" {producer_id}/{epoch}"
             short.append(f"answer {int(error)}{whom}{''.join(f' -{t}{n}' for t, n in missing)}")
         elif isinstance(effect, Append):
@@ -77,11 +77,11 @@ def said(effects: tuple[Effect, ...]) -> list[str]:
 
 # What is being written in a state, when an outcome comes.
 WRITES = {
-    DEAD: Append("tx", Transaction("tx", 8, 0, 60_000), 9, Answer(ErrorCode.NONE, 8, 0)),
-    EMPTY: Append("tx", transaction(ONGOING), 9, Answer(ErrorCode.NONE)),
-    ONGOING: Append("tx", transaction(P_COMMIT, producer_epoch=5), 9, Answer(ErrorCode.NONE, 7, 5)),
+    DEAD: Append("tx", Transaction("tx", 8, 0, 60_000), 9, Response(ErrorCode.NONE, 8, 0)),
+    EMPTY: Append("tx", transaction(ONGOING), 9, Response(ErrorCode.NONE)),
+    ONGOING: Append("tx", transaction(P_COMMIT, producer_epoch=5), 9, Response(ErrorCode.NONE, 7, 5)),
     P_COMMIT: Append("tx", transaction(C_COMMIT)),
     P_ABORT: Append("tx", transaction(C_ABORT)),
     C_COMMIT: Append("tx", None),
-    C_ABORT: Append("tx", transaction(EMPTY, producer_epoch=5), 9, Answer(ErrorCode.NONE, 7, 5)),
+    C_ABORT: Append("tx", transaction(EMPTY, producer_epoch=5), 9, Response(ErrorCode.NONE, 7, 5)),
 }

@@ -33,7 +33,7 @@ from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.network import router
 from ottla.broker.replica.flush import Durability
-from ottla.broker.transactions.state import Answer, TransactionState
+from ottla.broker.transactions.state import Response, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
@@ -131,7 +131,7 @@ class Client:
             running.outcome = "aborted"
         self.give(answer.producer_id, answer.producer_epoch)
 
-    async def told(self, ask: Callable[[], Any]) -> Answer:
+    async def told(self, ask: Callable[[], Any]) -> Response:
         """The answer to a request that is sent again while the last transaction is being finished."""
         for _ in range(1000):
             answer = await final(ask())
@@ -230,7 +230,7 @@ class Client:
         self.plain.append((index, value))
 
 
-async def final(answer: Any) -> Answer:
+async def final(answer: Any) -> Response:
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
@@ -436,7 +436,7 @@ def check_owners(state: BrokerState, world: World) -> None:
     for client in world.clients:
         for _ in range(3):
             answer = state.transactions.init_producer_id(client.name, timeout_ms=TIMEOUT_MS)
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, Response)
             if answer.error is not BUSY:
                 break
         demand(answer.error is NONE, "a start leaves an id that answers", client.name, answer.error.name)
@@ -444,7 +444,7 @@ def check_owners(state: BrokerState, world: World) -> None:
         demand(given not in client.given, "an epoch is given again", client.name, *given)
         for owner in client.given[-1:]:
             answer = state.transactions.end(client.name, *owner, committed=True, client_version=client.version)
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, Response)
             demand(answer.error is not NONE, "an owner of old may commit", client.name, *owner)
 
 
@@ -491,10 +491,10 @@ def check_going_on(state: BrokerState, world: World) -> None:
     """A transaction over all partitions goes through."""
     name, value = world.clients[0].name, b"new"
     answer = state.transactions.init_producer_id(name, timeout_ms=TIMEOUT_MS)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     owner = answer.producer_id, answer.producer_epoch
     held = [("t", index) for index in range(PARTITIONS)]
-    assert state.transactions.add_partitions(name, *owner, held, client_version=2) == Answer(NONE)
+    assert state.transactions.add_partitions(name, *owner, held, client_version=2) == Response(NONE)
     for index in range(PARTITIONS):
         data = batch.build(
             [batch.Record(0, NOW_MS, None, value)],
@@ -502,7 +502,7 @@ def check_going_on(state: BrokerState, world: World) -> None:
         )
         state.topics.partition("t", index).append(data, NOW_MS, 9)
     answer = state.transactions.end(name, *owner, committed=True, client_version=2)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     demand(answer.error is NONE, "no new transaction can be committed", answer)
     for partition in state.topics.named("t").partitions:
         demand(committed_values(partition.log)[-1:] == [value], "what is committed anew cannot be read")
