@@ -14,7 +14,10 @@ from mkdocs.exceptions import PluginError
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ROOT / "out" / "docs-packages" / "ottla"
-_LOADED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\srel=["']?(?:stylesheet|preconnect)[^>]*//""")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//"""
+    r"""|<link[^>]*\srel=["']?(?:stylesheet|preconnect)[^>]*//"""
+)
 
 
 def on_config(config: Any) -> Any:
@@ -28,7 +31,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Fails the build if a page loads a script, a style or an image from another host, or needs Mermaid to be loaded."""
+    """Fails the build if a page loads a script, a style or an image from another host; Mermaid would be one."""
     if (found := _LOADED.search(output)) or 'class="mermaid"' in output:
         raise PluginError(f"{page.file.src_uri} loads from another host: {found[0] if found else 'Mermaid'}")
     return output

@@ -1,6 +1,6 @@
-"""What `ottla releases` tells: all releases, one of them, or how two differ; as text or as JSON.
+"""The reports of `ottla releases`: all release profiles, one of them, or the differences of two; as text or JSON.
 
-Owns the choice of what is worth telling and its layout. The facts are `profiles.py`'s and the table of configs'.
+Owns the selection and the layout. The facts come from `profiles.py` and the table of configs.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 def behaviour_of(played: Profile) -> dict[str, Any]:
-    """Name -> value of all behaviours."""
+    """Returns name -> value of all behaviours of a profile."""
     return dataclasses.asdict(played.behaviour)
 
 
 def formats_of(played: Profile) -> list[str]:
-    """The message formats that producers may send."""
+    """Returns the message formats that the profile accepts from producers."""
     newest = played.behaviour.newest_magic
     return [f"v{magic}" for magic in range(newest + 1) if played.behaviour.old_formats or magic == newest]
 
 
 def overview() -> list[dict[str, Any]]:
-    """One entry a profile, oldest first: what it serves of Produce and Fetch, formats, and which behaviours moved."""
+    """Returns an entry for each profile, oldest first: versions of Produce and Fetch, formats, changed behaviours."""
     entries: list[dict[str, Any]] = []
     before: dict[str, Any] = {}
     for name in PROFILE_NAMES:
@@ -61,7 +61,7 @@ def overview() -> list[dict[str, Any]]:
 
 
 def one(played: Profile) -> dict[str, Any]:
-    """All about one profile. Of the APIs that Ottla does not have, there is only the reason."""
+    """Returns one profile in full. An API that Ottla does not serve has only the reason."""
     names, here = api_names(), own_profile().apis
     return {
         "release": played.name,
@@ -78,22 +78,22 @@ def one(played: Profile) -> dict[str, Any]:
 
 
 def difference(old: Profile, new: Profile) -> dict[str, Any]:
-    """What moved between two profiles: APIs, behaviours, and the broker's and topics' configs with their defaults."""
+    """Returns what differs between two profiles: API versions, behaviours, and configs with their defaults."""
     names = api_names()
     behaviours = behaviour_of(old), behaviour_of(new)
-    told: dict[str, Any] = {"from": old.name, "to": new.name}
-    told["apis"] = {
+    report: dict[str, Any] = {"from": old.name, "to": new.name}
+    report["apis"] = {
         names[key]: {"from": _ends(old.served.get(key)), "to": _ends(new.served.get(key))}
         for key in sorted({*old.served, *new.served})
         if old.served.get(key) != new.served.get(key)
     }
-    told["behaviour"] = {
+    report["behaviour"] = {
         name: {"from": behaviours[0][name], "to": behaviours[1][name]}
         for name in behaviours[0]
         if behaviours[0][name] != behaviours[1][name]
     }
-    told["configs"] = {scope: _configs(scope, old, new) for scope in ("broker", "topic")}
-    return told
+    report["configs"] = {scope: _configs(scope, old, new) for scope in ("broker", "topic")}
+    return report
 
 
 def _configs(scope: str, old: Profile, new: Profile) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _ends(versions: Versions | None) -> list[int] | None:
 
 def overview_text() -> list[str]:
     """The table of all profiles, a line each."""
-    rows = [("release", "Produce", "Fetch", "formats", "what it does otherwise than the one before")]
+    rows = [("release", "Produce", "Fetch", "formats", "changes from the release before")]
     for entry in overview():
         moved = ", ".join(f"{name}={_text(value)}" for name, value in entry["moved"].items())
         formats = "-".join(dict.fromkeys((entry["formats"][0], entry["formats"][-1])))
@@ -130,45 +130,45 @@ def overview_text() -> list[str]:
 
 
 def one_text(played: Profile) -> list[str]:
-    """One profile in full."""
-    told = one(played)
-    what = "Ottla's own ways" if played.is_own else f"as Kafka {played.name}"
+    """Returns the lines of one profile in full."""
+    report = one(played)
+    what = "Ottla's own profile" if played.is_own else f"as Kafka {played.name}"
     lines = [
         f"{played.name}: {what}",
-        f"formats from producers: {', '.join(told['formats'])}",
-        f"inter.broker.protocol.version: {told['protocol_version'] or 'none'}",
+        f"formats from producers: {', '.join(report['formats'])}",
+        f"inter.broker.protocol.version: {report['protocol_version'] or 'none'}",
         "",
     ]
     rows = [("API", "key", "versions", "")]
-    for name, api in told["apis"].items():
+    for name, api in report["apis"].items():
         note = f"advertised {_range(api['advertised'])}" if api["advertised"] != api["served"] else ""
         rows.append((name, str(api["key"]), _range(api["served"]), note))
     lines += _aligned(rows)
-    if told["not_here"]:
-        lines.append("not served here, though that release did:")
-        lines += _aligned([(f"  {name}", why) for name, why in told["not_here"].items()])
-    rows = [("behaviour", "")] + [(name, _text(value)) for name, value in told["behaviour"].items()]
+    if report["not_here"]:
+        lines.append("not served by Ottla, though that release serves it:")
+        lines += _aligned([(f"  {name}", why) for name, why in report["not_here"].items()])
+    rows = [("behaviour", "")] + [(name, _text(value)) for name, value in report["behaviour"].items()]
     return [*lines, "", *_aligned(rows)]
 
 
 def difference_text(old: Profile, new: Profile) -> list[str]:
-    """How two profiles differ; only what does."""
-    told = difference(old, new)
+    """Returns the lines of the differences between two profiles."""
+    report = difference(old, new)
     head = ("", old.name, new.name)
     lines: list[str] = []
-    apis = [(f"  {name}", _range(ends["from"]), _range(ends["to"])) for name, ends in told["apis"].items()]
-    moved = [(f"  {name}", _text(ends["from"]), _text(ends["to"])) for name, ends in told["behaviour"].items()]
+    apis = [(f"  {name}", _range(ends["from"]), _range(ends["to"])) for name, ends in report["apis"].items()]
+    moved = [(f"  {name}", _text(ends["from"]), _text(ends["to"])) for name, ends in report["behaviour"].items()]
     for title, rows in (("versions", apis), ("behaviour", moved)):
         if rows:
             lines += _aligned([(title, *head[1:]), *rows])
-    for scope, found in told["configs"].items():
+    for scope, found in report["configs"].items():
         defaults = [(f"  {name}", _text(ends["from"]), _text(ends["to"])) for name, ends in found["defaults"].items()]
         if defaults:
             lines += _aligned([(f"{scope} configs, defaults", *head[1:]), *defaults])
         for title, release, key in (("only in", old.name, "gone"), ("only in", new.name, "new")):
             if found[key]:
                 lines.append(f"{scope} configs {title} {release}: {', '.join(found[key])}")
-    return lines or [f"{old.name} and {new.name} do not differ in anything that Ottla knows"]
+    return lines or [f"no difference between {old.name} and {new.name} that Ottla knows"]
 
 
 def _range(ends: list[int] | None) -> str:
@@ -188,14 +188,14 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def markdown() -> str:
-    """The table of all profiles for README.md."""
+    """The table of all profiles as Markdown."""
     rows = [
-        "| release | Produce | Fetch | formats | what it does otherwise than the one before |",
+        "| release | Produce | Fetch | formats | changes from the release before |",
         "|---|---|---|---|---|",
     ]
     for number, entry in enumerate(overview()):
-        told = entry["moved"] if number else behaviour_of(profile(entry["release"]))
-        moved = ", ".join(f"`{name}={_text(value)}`" for name, value in told.items())
+        changes = entry["moved"] if number else behaviour_of(profile(entry["release"]))
+        moved = ", ".join(f"`{name}={_text(value)}`" for name, value in changes.items())
         name = f"`{OWN}`" if profile(entry["release"]).is_own else entry["release"]
         formats = ", ".join(entry["formats"])
         rows.append(f"| {name} | {_range(entry['produce'])} | {_range(entry['fetch'])} | {formats} | {moved} |")
@@ -203,7 +203,7 @@ def markdown() -> str:
 
 
 def apis_markdown(served: Mapping[int, Versions]) -> str:
-    """The table of APIs for README.md: what releases advertise, and the versions that are `served`, or why none is."""
+    """The table of APIs as Markdown: what releases advertise, and the versions that are `served`, or why none is."""
     rows = ["| API | key | Kafka advertises, from that release on | served here |", "|---|---|---|---|"]
     for key, name in sorted(api_names().items()):
         runs = ", ".join(f"{release}: {_range(_ends(versions))}" for release, versions in advertised_by_releases(key))

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 # The configs that Ottla acts on. Every other known one is taken, shown and checked; set explicitly, it is logged once
-# as accepted but not acted on. `README.md` lists both kinds; `tests/test_readme.py` holds this list to what the
+# as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/test_docs.py` holds this list to what the
 # modules read.
 ACTED_ON = frozenset(
     """

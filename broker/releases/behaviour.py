@@ -1,7 +1,7 @@
 """What moved between Kafka's releases beside versions and configs: the switches of a profile, and when each moved.
 
 Owns the declarations and, release by release, their values; `profiles.py` makes profiles of them. Each switch can be
-set alone by `--override ottla.behaviour.<name>=<value>`. README.md has the table, made from the sentences below.
+set alone by `--override ottla.behaviour.<name>=<value>`. docs/reference/behaviours.md has the table, made from the sentences below.
 """
 
 from __future__ import annotations

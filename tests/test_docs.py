@@ -1,11 +1,10 @@
-"""README.md against the code: the served APIs, the configs, and that a config called acted on is read somewhere."""
+"""The documentation against the code: generated pages, and that a config with an effect is read somewhere."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import re
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -20,24 +19,28 @@ HERE = (
     *(f"releases/{name}.py" for name in ("behaviour", "profiles")),
 )
 
+PAGES = ("cli", "configs", "http-api", "metrics", "apis", "releases", "behaviours")  # those that the script writes
 OLD = "2.8"  # which has configs that were taken away later
 # Handed to a partition's log, which does not use them yet; each with the field that would be read if it did.
 CARRIED = {"retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
 
 
-def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_readme", Path(__file__).with_name("make_readme.py"))
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "docs" / "generate.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.mark.parametrize("part", ["routes", "metrics", "releases", "behaviours", "served", "acted-on", "not-acted-on"])
-def test_the_generated_parts_are_up_to_date(part: str) -> None:
-    made = maker()
-    found = made.part_of((ROOT / "README.md").read_text(), part)
-    assert found == made.PARTS[part](), "run .venv/bin/python tests/make_readme.py"
+@pytest.mark.parametrize("page", PAGES)
+def test_a_reference_page_is_what_the_code_makes(page: str) -> None:
+    made = generator()
+    assert (made.REFERENCE / f"{page}.md").read_text() == made.page(page), "run .venv/bin/python docs/generate.py"
+
+
+def test_every_reference_page_is_compared() -> None:
+    assert sorted(PAGES) == sorted(generator().PAGES)
 
 
 def names_in_code() -> set[str]:
