@@ -1,8 +1,7 @@
-"""The broker's state: what every handler may look at and change.
+"""The broker's state, which every handler may read and change.
 
-Owns the order in which the parts are opened and closed, and the few rules that span them: automatic creation of
-topics, the coordinators' logs and the markers of transactions, the address that clients are told. Knows neither sockets
-nor the router.
+Owns the order in which the parts are opened and closed, and the rules that span several parts: automatic creation of
+topics, the coordinators' logs, transaction markers, and the advertised addresses. Does not use sockets or the router.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from .logs import get_logger, levels
 from .metadata.adoption import adopt, mark_others
 from .metadata.features import Features, Update
 from .metadata.log import MetadataLog, read_all
-from .metadata.named_configs import NamedConfigs
+from .metadata.named_configs import NamedConfigs, is_broker
 from .metadata.nodes import Nodes
 from .metadata.producer_ids import ComparingProducers, ProducerIds
 from .metadata.topics import (
@@ -89,12 +88,12 @@ if TYPE_CHECKING:
     from .metrics.counters import TopicMetrics
     from .security.authorizer import Authorizer
 
-SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then what says so; each may wait for a thread
-SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
+SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then their completion; each may wait for a thread
+SETTLING_ITERATIONS = 5  # of the event loop: from an event to its waiters and to theirs
 
 
 def _announce(config: Config) -> None:
-    """The first lines of the log: as what the broker starts, and which configs change nothing."""
+    """Logs the first lines of a start: the release profile, the behaviours that were set, and configs without effect."""
     logger = get_logger()
     logger.info("starting", profile=config.profile.name, **behaviours_set(config))
     for warning in config.warnings:
@@ -103,7 +102,7 @@ def _announce(config: Config) -> None:
 
 
 class BrokerState:
-    """Everything one broker has. Made by `open`, ended by `begin_stop` and `close`."""
+    """The state of one broker. Made by `open`, ended by `begin_stop` and `close`."""
 
     def __init__(
         self,
@@ -121,18 +120,20 @@ class BrokerState:
         self.apis = apis
         self.readers = apis.readers
         self.clock = clock
-        """The time by which records, sessions, transactions and whatever expires live."""
+        """The clock of records, sessions, transactions and everything else that expires."""
         is_for_both = isinstance(clock, SystemClock | ManualClock)
         self.waits: Clock = waits or (clock if is_for_both else SystemClock(loop))
-        """The time by which clients, disks and whoever looks on wait: the machine's, also where `clock` is virtual."""
+        """The clock of waits by clients, disks and observers: the machine's clock, also where `clock` is virtual."""
         self.loop = loop
         self.logs = logs
         self.node_id: int = logs.node_id
         self.nodes = Nodes(logs.node_id, options.node_ids)
         self.checks_in_sync = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
-        """Whether too few replicas may be in sync at all: alone a node has all that there are."""
+        """Whether fewer replicas than min.insync.replicas can be in sync. A lone node without
+        `in_sync_at_most_replicas` always has all of them.
+        """
         self.cluster_id: str = logs.cluster_id
-        # A lone node has the id of its directory, which was not known when its ports were bound.
+        # A lone node takes the id of its directory, which was unknown when its ports were bound.
         self._ports: Mapping[tuple[int, str], int] = ports
         if options.brokers == 1:
             self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
@@ -141,17 +142,19 @@ class BrokerState:
         self.lookups = Lookups(self.waits)
         """Clients that looked up the coordinator of a group and have not used it since."""
         self.faults: Faults | None = None
-        """What goes wrong on command; None where nothing can be made to."""
+        """The rules of fault injection, or None where they are not available."""
         self.failed: asyncio.Future[str] = loop.create_future()
-        """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
+        """Done, with the reason, when the broker cannot continue: its last directory failed, or the one with the
+        metadata.
+        """
         self.durability = Durability(loop, self.waits)
         self.on_reconfigured: Callable[[], object] = lambda: None
-        """Called when dynamic configs of the broker have changed."""
+        """Called after dynamic configs of the broker have changed."""
         self.authorizer: Authorizer | None = None
-        """Decides who may do what; None where everybody may do everything."""
+        """Decides which operations are allowed, or None: then all are."""
         self.quotas = ClientQuotas(self.config, clock, loop)
         self.topic_metrics: TopicMetrics | None = None
-        """Where handlers count what goes into topics and out of them; None where nobody asks for it."""
+        """Counts bytes and records by topic, or None while metrics are off."""
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
         self.comparing_producers = ComparingProducers()
@@ -171,16 +174,17 @@ class BrokerState:
         waits: Clock | None = None,
         note: TopologyNote = NOTHING_NOTED,
     ) -> BrokerState:
-        """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again.
+        """Opens the data directories and rebuilds the state from them. Raises StorageError after closing everything
+        again.
 
-        `ports` are those of each node's listeners, by (node id, name). `note` is what an earlier
-        topology on the same data has noted.
+        `ports` are those of each node's listeners, by (node id, name). `note` is the state of the topology that an
+        earlier broker on the same data has recorded.
         """
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
         levels().reset()
         logs = LogDirs.open(files, options.data_dirs, node_id, options.allowed_ids)
-        _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
+        _announce(options.config)  # after the directories are locked: a failure to lock them is to print one line
         try:
             state = cls(options, ports, apis, clock, loop, logs, waits)
             state._load(files, note)
@@ -195,7 +199,7 @@ class BrokerState:
         self.logs.cordoned = lambda: self.config.get("cordoned.log.dirs") or ()
         for log_dir in self.logs.unusable:
             get_logger().error(
-                "a log directory cannot be used, its partitions are offline",
+                "log directory unusable, its partitions are offline",
                 log_dir=log_dir.path,
                 reason=log_dir.failure,
             )
@@ -209,7 +213,7 @@ class BrokerState:
         )
         self.topics.changes.attach(self.loop, self.scheduler)
         self.named_configs = NamedConfigs(self.metadata_log)
-        max_bytes = self.config.get("telemetry.max.bytes", 0)  # where there is none, clients cannot ask either
+        max_bytes = self.config.get("telemetry.max.bytes", 0)  # a release without this config has no API for it either
         self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
         self.scram = ScramCredentials(self.metadata_log)
         level = self.profile.behaviour.transaction_version
@@ -220,7 +224,7 @@ class BrokerState:
                 self.producer_ids.replay(record)
             elif isinstance(record, ACL_RECORDS):
                 self.acls.replay(record)
-            elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER:
+            elif isinstance(record, ConfigRecord) and self._is_broker_config(record):
                 self._replay_broker_config(record)
             elif isinstance(record, ConfigRecord):
                 self.named_configs.replay(record)
@@ -254,7 +258,7 @@ class BrokerState:
         )
         self.moves = Moves(files, self.logs, self.topics, self.config, self.clock, self.waits, self.durability)
         if self.config["log.cleaner.enable"]:
-            # Not before it is due: what it needs to import would delay the start.
+            # Not at once: the cleaner's imports would delay the start.
             first_ms = now_ms + self.config["log.cleaner.backoff.ms"]
             self._cleaner_timer = self.clock.call_at(first_ms, self._begin_cleaning, files)
         for log_dir in self.logs.directories:
@@ -298,7 +302,7 @@ class BrokerState:
         self.groups.start()
 
     def _load_transactions(self) -> None:
-        """After the groups: a transaction that is finished now may end commits of theirs."""
+        """Loads the transactions after the groups: completing a transaction may end offset commits of a group."""
         log_topic = self.topics.get(TRANSACTION_STATE_TOPIC)
         count = self.config[f"{internal_prefix(TRANSACTION_STATE_TOPIC)}.num.partitions"]
         self.transactions = TransactionCoordinator(
@@ -316,7 +320,7 @@ class BrokerState:
         self.transactions.start()
 
     def _load_coordinator(self, partition: Partition) -> None:
-        """Has the coordinator of a partition of one of Kafka's own topics take over what its log says."""
+        """Loads a partition of `__consumer_offsets` or `__transaction_state` into its coordinator."""
         is_groups = partition.topic == GROUP_OFFSETS_TOPIC
         coordinator = self.groups if is_groups else self.transactions
         if partition.offline is not None or partition.leader == NO_LEADER:
@@ -328,74 +332,81 @@ class BrokerState:
             entries = ((record.key or b"", record.value) for record in read_all(partition.log))
             code = self.transactions.load(partition.index, entries)
         if code:
-            # Kafka too serves the others, and answers for these that their coordinator is not available.
+            # As in Kafka: the other partitions are served, these return COORDINATOR_NOT_AVAILABLE.
             get_logger().error(
-                f"{'groups' if is_groups else 'transactions'} cannot be read",
+                f"{'groups' if is_groups else 'transactions'} not readable",
                 topic=partition.topic,
                 partition=partition.index,
                 code=code.name,
             )
 
     def _leader_changed(self, partition: Partition) -> None:
-        """The old leader's coordinator of what lies in a partition gives up, and the new one's reads it."""
+        """Resigns the old leader's coordinator of an internal partition and loads the new one's."""
         if partition.topic in INTERNAL_TOPICS:
             coordinator = self.groups if partition.topic == GROUP_OFFSETS_TOPIC else self.transactions
             coordinator.resign(partition.index)
             self._load_coordinator(partition)
 
     def awaits_topic(self, name: str) -> bool:
-        """Whether there is no coordinator yet, since the topic that it keeps its state in does not exist."""
+        """Whether a coordinator does not exist yet because its topic does not."""
         return self.profile.behaviour.coordinator_awaits_topic and self.topics.get(name) is None
 
     def groups_at(self, node_id: int) -> GroupsAtNode:
-        """The groups that a node coordinates: those of the partitions of `__consumer_offsets` that it leads."""
+        """Returns the groups that a node coordinates: those of the partitions of `__consumer_offsets` that it leads."""
         return GroupsAtNode(self.groups, self.topics.led_by(node_id, GROUP_OFFSETS_TOPIC))
 
     def transactions_at(self, node_id: int) -> TransactionsAtNode:
-        """The transactions that a node coordinates."""
+        """Returns the transactions that a node coordinates."""
         return TransactionsAtNode(self.transactions, self.topics.led_by(node_id, TRANSACTION_STATE_TOPIC))
+
+    def _is_broker_config(self, record: ConfigRecord) -> bool:
+        """Whether a record sets a config of this broker, or of all."""
+        is_applied = is_broker(record.resource_name) or not self.profile.behaviour.kraft_configs
+        return is_applied and record.resource_type == RESOURCE_BROKER
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:
         source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
         try:
             self.config.set_dynamic(record.name, record.value, source)
-        except ConfigError as error:  # of a newer or older Kafka
-            get_logger().warning("config of the broker ignored", reason=str(error))
+        except ConfigError as error:  # a record of a newer or older release
+            get_logger().warning("broker config ignored", reason=str(error))
 
     # Rules that span the parts
 
     def _address(self, node_id: int) -> tuple[str, int]:
-        """Where a node's first listener is; on every interface, for clients on this machine."""
+        """Returns the address of a node's first listener; a listener on all interfaces has 127.0.0.1."""
         name = self.options.listeners[0].name
         return self.options.advertised_address(name, self._ports.get((node_id, name), -1), "127.0.0.1", node_id)
 
     def endpoint(self, connection_info: ConnectionInfo, node_id: int | None = None) -> tuple[str, int]:
-        """The host and port at which a client which arrived so is told to find a node; the one it asks, without it."""
+        """Returns the advertised host and port of a node for a client of this connection; without `node_id`, of the
+        connection's own node.
+        """
         if node_id is None:
             node_id = connection_info.node_id
         port = self._ports[node_id, connection_info.listener]
         return self.options.advertised_address(connection_info.listener, port, connection_info.local_host, node_id)
 
     def auto_create(self, name: str, now_ms: int) -> Topic:
-        """Creates a topic because somebody named it. Raises what `Topics.create` raises."""
+        """Creates a topic that a request named. Raises what `Topics.create` raises."""
         if name in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
             return self.internal_topic(name, now_ms)
         return self.topics.create(name, self.config["num.partitions"], {}, now_ms)
 
     async def auto_create_in_steps(self, name: str, now_ms: int) -> Topic:
-        """`auto_create` in cooperative steps."""
+        """Creates a topic as `auto_create` does, in cooperative steps."""
         partitions, configs = self.partitions_of_new(name), {}
         if name in INTERNAL_TOPICS:
             configs = internal_configs(name, self.config)
         return await self.topics.changes.make(name, self.topics.creating(name, partitions, configs, now_ms))
 
     def partitions_of_new(self, name: str) -> int:
-        """How many partitions `auto_create` gives a topic of that name."""
+        """Returns the number of partitions that `auto_create` gives a topic."""
         key = f"{internal_prefix(name)}.num.partitions" if name in INTERNAL_TOPICS else "num.partitions"
         return self.config[key]
 
     def internal_topic(self, name: str, now_ms: int) -> Topic:
-        """One of Kafka's own topics, made when it is first needed, with the configs that Kafka gives it."""
+        """Returns one of Kafka's internal topics; creates it at first use, with Kafka's configs."""
         topic = self.topics.get(name)
         if topic is not None:
             return topic
@@ -403,7 +414,7 @@ class BrokerState:
         return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
 
     def finalize(self, updates: Sequence[Update], now_ms: int) -> None:
-        """Finalises features at the levels of updates that were found right. Raises StorageError."""
+        """Finalises features at the levels of checked updates. Raises StorageError."""
         if self.features.change(updates, now_ms):
             self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
 
@@ -416,10 +427,11 @@ class BrokerState:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> Appended | asyncio.Future[Appended]:
-        """A coordinator's way to its log, with a producer as a part of its transaction. Raises what appending raises;
-        the future is of a sync."""
+        """Appends a coordinator's records to its log, as part of a transaction if a producer is given. Raises what
+        appending raises; a future is done after the sync.
+        """
         topic = self.internal_topic(name, now_ms)
-        if index >= len(topic.partitions):  # somebody made it anew, with fewer
+        if index >= len(topic.partitions):  # the topic was created again with fewer partitions
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         entries = [batch.Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)]
         partition = topic.partitions[index]
@@ -429,7 +441,7 @@ class BrokerState:
         return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
 
     def check_in_sync(self, partition: Partition) -> None:
-        """Refuses what waits for replicas where too few are in sync."""
+        """Raises NOT_ENOUGH_REPLICAS if fewer replicas than min.insync.replicas are in sync."""
         if self.checks_in_sync:
             least = self.topics.named(partition.topic).config["min.insync.replicas"]
             at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
@@ -438,14 +450,14 @@ class BrokerState:
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
     ) -> Appended | asyncio.Future[Appended]:
-        """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
-        # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
+        """Writes a transaction marker to one partition. Raises what appending raises; a future is done after the sync."""
+        # The coordinator's epoch is the leader epoch of its log, which can be read: the due markers come from it.
         log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)
         ended = self.topics.partition(*partition)
         if ended.leader == NO_LEADER:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
         self.check_in_sync(ended)
-        is_there = self.topics.has_partition(*log)  # else somebody has deleted it since
+        is_there = self.topics.has_partition(*log)  # else a client has deleted it since
         coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
         return ended.write_marker(
             markers.producer_id,
@@ -457,17 +469,20 @@ class BrokerState:
         )
 
     def _marked(self, partition: tuple[str, int], markers: WriteMarkers) -> None:
-        """The commits of offsets that a transaction held count, or never will."""
+        """Completes or drops the offset commits that a transaction held in a partition."""
         topic, index = partition
         if topic == GROUP_OFFSETS_TOPIC:
             self.groups.end_transaction(index, markers.producer_id, committed=markers.committed)
 
     async def group_records_durable(self, group_id: str) -> ErrorCode:
-        """NONE when what the coordinator knows of a group is as durable as `flush.messages` of its log asks for; else
-        why it will not be. Waits for a sync that is under way: nobody is told what a power loss could take back."""
+        """Returns NONE when the coordinator's records of a group are as durable as `flush.messages` of its log
+        requires, else the error.
+
+        Waits for a sync that is under way, so that no response reports a state that a power loss could take back.
+        """
         topic = self.topics.get(GROUP_OFFSETS_TOPIC)
         index = self.groups.partition_of(group_id)
-        if topic is None or index >= len(topic.partitions):  # somebody made it anew, with fewer: nothing is kept there
+        if topic is None or index >= len(topic.partitions):  # created again with fewer: nothing of the group is stored
             return ErrorCode.NONE
         try:
             covered = topic.partitions[index].syncs.covered()
@@ -479,8 +494,9 @@ class BrokerState:
         return ErrorCode.NONE
 
     async def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
-        """Makes log starts durable that are about to be adopted, in one write for each directory and beside other work.
-        Where that fails nothing is said: the adoption tries it again."""
+        """Makes new log start offsets durable before they are adopted: one write for each directory, in a thread.
+        Errors are ignored, since the adoption writes them again.
+        """
         for log_dir in self.logs.online:
             of_it = {log: offset for log, offset in moves.items() if log_dir.holds(log)}
             if of_it:
@@ -488,18 +504,20 @@ class BrokerState:
                     await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
 
     def go_on_from(self, earlier: BrokerState) -> None:
-        """Takes the place of a state whose clients are still there: what each has for itself alone, a producer's
-        id, is nobody else's, and epochs of leaders and of features do not go back. Raises StorageError."""
+        """Continues from an earlier state whose clients are still connected: skips its producer ids, which must stay
+        unique, and keeps leader epochs and feature epochs from going back. Raises StorageError.
+        """
         self.producer_ids.skip(earlier.producer_ids)
         self.topology.go_on_from(earlier.topology)
         self.features.go_on_from(earlier.features)
 
     async def settle(self) -> None:
-        """Returns when nothing is under way that the broker has begun: appends, syncs and other work in threads, a pass
-        of the cleaner, and what follows from them. Requests that wait, as fetches do, are not waited for; and where
-        clients always bring something new, not that."""
+        """Returns when the work that the broker has begun is done: appends, syncs and other work in threads, a pass of
+        the cleaner, and its consequences. Waiting requests such as fetches are not awaited. The number of rounds is
+        limited, since clients may send new requests all the time.
+        """
         for _ in range(SETTLING_ROUNDS):
-            for _ in range(SETTLING_TURNS):
+            for _ in range(SETTLING_ITERATIONS):
                 await asyncio.sleep(0)
             under_way: list[asyncio.Future[Any]] = [
                 p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None
@@ -515,15 +533,15 @@ class BrokerState:
             else:
                 await self.durability.caught_up()
 
-    # Directories that fail
+    # Failed directories
 
     def _soon_offline(self, log_dir: LogDir) -> None:
-        """From any thread, and from the midst of anything: what follows from it has to wait for its turn."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: so is the broker
+        """Schedules `_check_directory`. May be called from any thread and in the middle of any operation."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the broker too
             self.loop.call_soon_threadsafe(self._check_directory, log_dir)
 
     def _check_directory(self, log_dir: LogDir) -> None:
-        """Does what follows from a directory's failure, if it has failed."""
+        """Takes the partitions of a failed directory offline."""
         if log_dir.failure is None:
             return
         for partition in self.topics.take_offline(log_dir):
@@ -538,7 +556,7 @@ class BrokerState:
     # Stopping
 
     def begin_stop(self) -> None:
-        """Ends every wait, so that requests in flight are answered, and makes what was begun of topics whole."""
+        """Ends every wait, so that pending requests get a response, and completes changes of topics that were begun."""
         self.topics.changes.finish()
         for topic in self.topics:
             for partition in topic.partitions:
@@ -549,8 +567,11 @@ class BrokerState:
         self.topology.close()
 
     async def finish_appends(self, seconds: float) -> None:
-        """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.
-        Cleaning and syncs that are under way then end first: the logs are theirs."""
+        """Returns when all submitted appends are done or the time is over; their clients may not have received a
+        response.
+
+        Then ends cleaning and syncs that are under way, since they use the logs.
+        """
         tasks = [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
@@ -562,14 +583,15 @@ class BrokerState:
         await self.durability.close()
 
     def close(self) -> None:
-        """Flushes and closes all data. Raises StorageError when something could not be written."""
+        """Flushes and closes all data. Raises StorageError if a write failed."""
         self._maintenance.close()
         self.clients.close()
         self.logs.close()
 
     def abandon(self) -> None:
-        """Gives everything back and writes nothing more, as for a state that another one is to replace. What was under
-        way is to have ended, see `begin_stop` and `finish_appends`."""
+        """Releases the data directories without writing, for a state that is about to be replaced. `begin_stop` and
+        `finish_appends` come first.
+        """
         self._maintenance.close()
         self.clients.close()
         self.logs.release()

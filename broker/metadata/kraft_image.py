@@ -39,7 +39,7 @@ from ...storage.io.files import File, Files
 from ..config.resource_types import BROKER, TOPIC
 from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, DelegationTokenRecord, EndTransactionRecord
 from .log import frame_of
-from .named_configs import KINDS
+from .named_configs import KINDS, is_broker
 from .record_values import METADATA_CLASSES
 
 QUORUM_STATE = "quorum-state"
@@ -129,7 +129,7 @@ class Image:
     def broker_configs(self, node_id: int) -> Iterator[ConfigRecord]:
         """The configs of this broker, those of all, and those of client metrics and groups."""
         for (kind, name), configs in self.configs.items():
-            if (kind == BROKER and name in ("", str(node_id))) or kind in KINDS:
+            if kind in KINDS and (kind != BROKER or name == str(node_id) or name == "" or not is_broker(name)):
                 for key, value in configs.items():
                     yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
 

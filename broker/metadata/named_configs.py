@@ -1,4 +1,5 @@
-"""Configs that are kept for what has a name but no state of its own here: client metrics and groups (KIP-714, KIP-848).
+"""Configs of resources without a state of their own here: client metrics, groups (KIP-714, KIP-848), broker names such
+as 01.
 
 Owns what is stored, by kind of resource and name, as Kafka's ConfigRecords in the metadata log: a change is durable
 before it shows. What the configs mean, and which are allowed, is not known here.
@@ -9,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...protocol.internal_records.metadata_records import ConfigRecord
-from ..config.resource_types import CLIENT_METRICS, GROUP
+from ..config.resource_types import BROKER, CLIENT_METRICS, GROUP
 from .log import MetadataLog
 
-KINDS = (CLIENT_METRICS, GROUP)
+KINDS = (BROKER, CLIENT_METRICS, GROUP)
+
+
+def is_broker(name: str) -> bool:
+    """Whether a resource of kind BROKER is a broker ("" is all of them). KRaft compares names with the decimal form of
+    an id: it accepts and stores the configs of "01", and no broker applies them."""
+    return not name or (name.isdecimal() and str(int(name)) == name)
 
 
 class NamedConfigs:

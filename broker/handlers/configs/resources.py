@@ -24,6 +24,7 @@ from ...config.values import ConfigSource, TopicConfig
 from ...errors import ConfigError, Refused
 from ...logs import levels
 from ...metadata.log import TOPIC as METADATA_TOPIC
+from ...metadata.named_configs import is_broker
 from ...metadata.topics import check_name
 
 if TYPE_CHECKING:
@@ -193,9 +194,14 @@ def _present(broker: BrokerState, kind: int, name: str) -> Mapping[str, str]:
     if kind == TOPIC:
         topic = broker.topics.get(name)
         return topic.config.overrides if topic is not None else {}
-    if kind == BROKER:
+    if kind == BROKER and not _is_stored_alone(broker, name):
         return broker.config.dynamic(_level(name))
     return broker.named_configs.configs(kind, name)
+
+
+def _is_stored_alone(broker: BrokerState, name: str) -> bool:
+    """Whether the configs of this broker name are stored and not applied."""
+    return broker.profile.behaviour.kraft_configs and not is_broker(name)
 
 
 def _level(name: str) -> ConfigSource:
@@ -305,6 +311,10 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
     if broker.profile.behaviour.eligible_leaders:
         _check_in_sync(name, changes)
+    if _is_stored_alone(broker, name):
+        if not validate_only:
+            broker.named_configs.set(BROKER, name, configs, context.now_ms())
+        return
     present = broker.config.dynamic(source)
     changed: dict[str, str | None] = {key: None for key in present if key not in configs}
     changed |= {key: value for key, value in configs.items() if present.get(key) != value}

@@ -425,6 +425,35 @@ async def test_groups_and_client_metrics_keep_their_configs(tmp_path: Path) -> N
         assert await listed(await broker.client(), GROUP, CLIENT_METRICS) == (0, [])
 
 
+@pytest.mark.parametrize("release", ["2.8", "4.3"])
+async def test_broker_named_with_a_leading_zero_keeps_configs_that_kraft_does_not_apply(
+    release: str, tmp_path: Path
+) -> None:
+    """KRaft stores the configs of broker 01 under that name, and broker 1 does not read them; with ZooKeeper they are
+    those of broker 1. Seen with Apache Kafka 2.8.2 and 3.9.1."""
+    key, default, changed = "log.segment.bytes", ("1073741824", 5), ("104857600", 2)
+    expected = changed if release == "2.8" else default
+
+    async def segment_bytes(client: Any) -> list[tuple[str | None, int]]:
+        return [(await shown(client, BROKER, name, key))[key] for name in ("1", "01")]
+
+    for restart in range(2):
+        async with running(tmp_path / "data", release=release, overrides={"broker.id": "1"}) as broker:
+            client = await broker.client()
+            if not restart:
+                assert (await replace(client, BROKER, "01", log_segment_bytes="x"))[0] != 0
+                assert await replace(client, BROKER, "01", log_segment_bytes="104857600") == OK
+            assert await segment_bytes(client) == [expected, expected]
+    async with running(tmp_path / "data", release=release, overrides={"broker.id": "1"}) as broker:
+        client = await broker.client()
+        assert await replace(client, BROKER, "1", log_flush_interval_ms="7") == OK
+        assert await segment_bytes(client) == [default, default]
+        assert (await shown(client, BROKER, "1", "log.flush.interval.ms"))["log.flush.interval.ms"] == ("7", 2)
+        assert await replace(client, BROKER, "01") == OK
+        flushed = ("7", 2) if release == "4.3" else (None, 5)
+        assert (await shown(client, BROKER, "1", "log.flush.interval.ms"))["log.flush.interval.ms"] == flushed
+
+
 async def test_what_has_configs_is_listed_by_kind(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
