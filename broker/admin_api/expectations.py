@@ -48,7 +48,7 @@ class Words(TypedDict, total=False):
 
     How each of them has to be: its `version`, `min_version` and `max_version`; of Produce requests `acks`, the `codec`
     of all batches ("none" for none), whether it is `idempotent` and `transactional`, and the `magic` of their format;
-    the `error` that its answer has somewhere ("NONE": no error at all); its `ending` ("answered", "silent", "closed",
+    the `error` that its answer has somewhere ("NONE": no error at all); its `ending` ("responded", "silent", "closed",
     "pending"); and `fields` by their paths, such as {"topics.name": "orders", "response.throttle_time_ms": 0}, where in
     lists one entry that fits is enough, and in Python a value may be a function that says whether one fits.
 

@@ -104,7 +104,7 @@ class SeenRequest:
 
     @property
     def ending(self) -> str:
-        """ "answered", "silent" (acks=0), "closed" or "pending"."""
+        """ "responded", "silent" (acks=0), "closed" or "pending"."""
         return str(self.exchange.ending)
 
     @property

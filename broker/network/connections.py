@@ -70,7 +70,7 @@ class Connections:
     def unlisten(self, sink: Sink) -> None:
         """Tells them no more."""
         self.own_tap.remove(sink)
-        if not self.own_tap.is_heard:
+        if not self.own_tap.has_subscribers:
             self.tap = None
 
     def attach(self, broker: BrokerState) -> None:
@@ -588,7 +588,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._lost(exchange, self._reason(None))
         else:
             exchange.peer.origin = self._info.origin
-            self.shared.own_tap.answered(exchange, parts)
+            self.shared.own_tap.responded(exchange, parts)
 
     def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
         exchange.peer.origin = self._info.origin

@@ -39,7 +39,7 @@ def _writer_of(options: RecordOptions) -> Writer:
 
 
 class Output:
-    """The file, or the two files of a ring. Raises OSError, and Full at the limit. Takes over the descriptor."""
+    """The file, or the two files of a ring. Raises OSError, and Full at the size limit. Takes over the descriptor."""
 
     def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any]) -> None:
         self._fd = fd
@@ -65,7 +65,8 @@ class Output:
         self._add(head)
 
     def put(self, peer: Peer, data: bytes, time_ms: int) -> bool:
-        """Writes the newest event of a connection, after the connection's introduction. False if no file has room."""
+        """Writes the newest event of a connection, after the connection's introduction. Returns False if no file has
+        room."""
         for is_new in (False, True):
             intro = b"" if peer.number in self._introduced else self.writer.introduction(peer, time_ms)
             if self._size + len(intro) + len(data) <= self._limit:
@@ -98,7 +99,7 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is gathered: all of it, or nothing."""
+        """Writes the gathered bytes: all of them, or none."""
         pieces, self._pieces = self._pieces, []
         size, self._waiting_bytes = self._waiting_bytes, 0
         try:
@@ -145,7 +146,7 @@ class Conversion:
         """Exchanges that a ring removed before they were decoded, or that do not fit into its files."""
 
     def take(self, event: bytes) -> None:
-        """Converts one event. Raises Full, OSError."""
+        """Decodes one event. Raises Full, OSError."""
         kind = event[0]
         if kind == raw.BEGUN:
             self._begun(raw.read_begun(event, self._peers))
@@ -196,7 +197,8 @@ class Conversion:
             self._lose(1)
 
     def _since_1970_ns(self, exchange: Exchange) -> int:
-        """When it began: within its millisecond of the broker's clock, at the true distance from other exchanges."""
+        """Returns when the exchange began: within its millisecond of the broker's clock, at the true distance from
+        other exchanges."""
         least = exchange.time_ms * 1_000_000
         begun_ns = exchange.begun_ns + self._offset_ns
         if not least <= begun_ns < least + 1_000_000:
@@ -227,7 +229,7 @@ class Conversion:
 
 
 def options_of(path: str, raw_path: str) -> RecordOptions | None:
-    """The options of the recording whose raw events are in a file; None for a file that has none."""
+    """Returns the options of the recording whose raw events are in a file; None for a file without raw events."""
     try:
         with open(raw_path, "rb") as file:
             event = RawReader(file.fileno()).read()
@@ -239,8 +241,8 @@ def options_of(path: str, raw_path: str) -> RecordOptions | None:
 
 
 def finish(path: str) -> None:
-    """Converts the raw files that a killed broker left beside its recording, and removes them. Does nothing where there
-    are none, where they hold no raw events, or where a broker still records. Raises OSError."""
+    """Decodes the raw files that a killed broker left beside its recording, and removes them. Does nothing if there are
+    none, if they hold no raw events, or if a broker still records. Raises OSError."""
     raw_paths = [one for one in (path + RAW + FORMER, path + RAW) if os.path.isfile(one)]
     options = options_of(path, raw_paths[0]) if raw_paths else None
     if options is None:
@@ -262,7 +264,7 @@ def finish(path: str) -> None:
 
 
 def _converted(conversion: Conversion, readers: Iterable[RawReader]) -> str:
-    """Converts all events, and returns why there are no more. Raises OSError."""
+    """Decodes all events, and returns why there are no more. Raises OSError."""
     try:
         for reader in readers:
             while (event := reader.read()) is not None:
@@ -270,5 +272,5 @@ def _converted(conversion: Conversion, readers: Iterable[RawReader]) -> str:
     except Full:
         return "full"
     except (ValueError, LookupError, TypeError, struct.error):  # as after a power loss, which may leave zeros
-        return "the broker is gone, and its raw file is damaged"
-    return "the broker is gone"
+        return "the broker was killed, and its raw file is damaged"
+    return "the broker was killed"

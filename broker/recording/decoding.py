@@ -1,12 +1,12 @@
 """Decodes frames into messages and JSON-able dicts, and encodes the dicts into frames again.
 
-`encoded(plain)` is the very frame of which `request_plain` or `response_plain` was made, also where that frame is
+`encoded(plain)` is the exact frame of which `request_plain` or `response_plain` was made, also if that frame is
 damaged; only unknown tagged fields and tagged fields of a header are lost. A frame that cannot be decoded is described
-in its place, never raised.
+by a dict, and raises nothing.
 
-Numbers, texts and booleans stand as they are; bytes as `json_bytes` has them, text where they are UTF-8, else
-`{"base64": ...}`; ids as Kafka writes them, in 22 letters. Of records the bytes stand in base64 beside their values,
-and only the bytes are encoded again.
+Numbers, texts and booleans keep their values. Bytes are text if they are UTF-8, else `{"base64": ...}`, see
+`json_bytes`; ids have Kafka's form of 22 characters. Records have their bytes in base64 beside the decoded values, and
+only the bytes are encoded again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
 from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Record
@@ -46,7 +47,7 @@ WORDS = frozenset(
     "is_transactional is_control count partition_leader_epoch max_timestamp records records_left_out offset timestamp "
     "key value headers name key_size value_size headers_size".split()
 )
-"""The names in these values."""
+"""The names of fields in the dicts that describe records."""
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 PROBLEMS = (MalformedMessage, ProtocolViolation)
 
@@ -64,14 +65,15 @@ class Read(NamedTuple):
 
 
 def request_value(exchange: Exchange) -> Any | None:
-    """The request as its message; None where its bytes were not kept or cannot be decoded."""
+    """Returns the request's message; None if its bytes were not kept or cannot be decoded."""
     with contextlib.suppress(*PROBLEMS):
         return None if exchange.request is None else read_request(exchange.request).message
     return None
 
 
 def response_value(exchange: Exchange) -> Any | None:
-    """The response as its message; None where there is none, its bytes were not kept, or they cannot be decoded."""
+    """Returns the response's message; None if there is no response, its bytes were not kept, or they cannot be
+    decoded."""
     with contextlib.suppress(*PROBLEMS):
         response = exchange.response
         return None if response is None else read_response(response, exchange.api_key, exchange.api_version).message
@@ -114,7 +116,7 @@ def _declared(api: Api, cls: type, version: int) -> Spec:
 
 
 def produced_by(frame: bytes | memoryview) -> Produced | None:
-    """What a Produce request's frame shows of its producer; None if it cannot be decoded."""
+    """Returns the facts about the producer in a Produce request's frame; None if it cannot be decoded."""
     with contextlib.suppress(*PROBLEMS):
         return produced_of(read_request(frame).message)
     return None
@@ -124,16 +126,16 @@ def produced_by(frame: bytes | memoryview) -> Produced | None:
 
 
 def request_plain(exchange: Exchange, *, contents: bool = True, room: Room | None = None) -> dict[str, Any] | None:
-    """The request as a JSON-able dict with the fields of its version, None where its bytes were not kept.
+    """Returns the request as a JSON-able dict with the fields of its version, or None if its bytes were not kept.
 
-    A frame that cannot be decoded is `{"undecodable": why, "size": bytes, "base64": the whole frame}`. Bytes after the
-    message, which Kafka ignores, are `left_over_base64`. See `plain` for the rest.
+    A frame that cannot be decoded becomes `{"undecodable": reason, "size": bytes, "base64": the whole frame}`. Bytes
+    after the message, which Kafka ignores, become `left_over_base64`. See `plain` for the rest.
     """
     return _frame_plain(exchange.request, read_request, contents, room)
 
 
 def response_plain(exchange: Exchange, *, contents: bool = True, room: Room | None = None) -> dict[str, Any] | None:
-    """The response like `request_plain`, None also where there is none."""
+    """Returns the response in the form of `request_plain`; None also if there is no response."""
 
     def read(frame: bytes) -> Read:
         return read_response(frame, exchange.api_key, exchange.api_version)
@@ -164,9 +166,10 @@ def _base64(data: Buffer) -> str:
 def plain(
     message: Any, *, contents: bool = True, version: int | None = None, room: Room | None = None
 ) -> dict[str, Any]:
-    """A message as a JSON-able dict: its fields by their declared names, with a version only those that it has.
+    """Returns a message as a JSON-able dict: its fields by their declared names; with a version, only the fields of
+    that version.
 
-    Without `contents` the sizes of keys, values and headers of records stand for them. `room` limits the records.
+    Without `contents`, keys, values and headers of records are replaced by their sizes. `room` limits the records.
     """
     return _group_plain(message, _Options(version, contents, room or Room()))
 
@@ -209,7 +212,7 @@ def _parts(cls: Any) -> tuple[_Part, ...]:
 def _group_plain(value: Any, options: _Options) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     version = options.version
-    for name, kind, first, last, is_extension in _parts(type(value)):
+    for name, kind, first, last, is_extension in _parts(value.__class__):
         if version is not None and not first <= version <= last:
             continue
         item = getattr(value, name)
@@ -227,7 +230,11 @@ def _kind(hint: Any) -> _Kind:
         return _leaf(get_args(hint)[1])
     if get_origin(hint) is list:
         return _list(_kind(get_args(hint)[0]))
-    return _Kind(_group_plain, lambda value, version, where: _group_made(hint, value, version, where))
+
+    def group_made(value: Any, version: int, where: str) -> Any:
+        return _group_made(hint, value, version, where)
+
+    return _Kind(_group_plain, group_made)
 
 
 def _leaf(marker: Any) -> _Kind:
@@ -243,9 +250,10 @@ def _leaf(marker: Any) -> _Kind:
 
 
 def _nullable(kind: _Kind) -> _Kind:
-    return _Kind(
-        kind.to_plain, lambda value, version, where: None if value is None else kind.from_plain(value, version, where)
-    )
+    def from_plain(value: Any, version: int, where: str) -> Any:
+        return None if value is None else kind.from_plain(value, version, where)
+
+    return _Kind(kind.to_plain, from_plain)
 
 
 def _list(kind: _Kind) -> _Kind:
@@ -254,8 +262,8 @@ def _list(kind: _Kind) -> _Kind:
         return list(values) if one is None else [one(value, options) for value in values]
 
     def from_plain(values: Any, version: int, where: str) -> list[Any]:
-        if not isinstance(values, list):
-            raise ValueError(f"{where}: no list")
+        if not is_list(values):
+            raise ValueError(f"{where}: not a list")
         return [kind.from_plain(value, version, f"{where}[{index}]") for index, value in enumerate(values)]
 
     return _Kind(to_plain, from_plain)
@@ -268,6 +276,22 @@ def _checked(kind: type, name: str) -> _Kind:
         return value
 
     return _Kind(None, from_plain)
+
+
+def _float_plain(value: float, options: _Options) -> float | str:
+    return value if math.isfinite(value) else str(value)  # JSON has no inf
+
+
+def _id_plain(value: bytes, options: _Options) -> str:
+    return encode_id(value)
+
+
+def _bytes_plain(value: bytes, options: _Options) -> Any:
+    return to_json(value)
+
+
+def _records_plain(value: Buffer, options: _Options) -> dict[str, Any]:
+    return plain_records(value, options.room, contents=options.contents)
 
 
 def _float_made(value: Any, version: int, where: str) -> float:
@@ -294,24 +318,25 @@ def _bytes_made(value: Any, version: int, where: str) -> bytes:
 
 
 def _records_made(value: Any, version: int, where: str) -> bytes:
-    return _decoded(value.get("base64") if isinstance(value, dict) else None, f"{where}: the records")
+
+    return _decoded(value.get("base64") if is_dict(value) else None, f"{where}: the records")
 
 
 _NUMBER = _checked(int, "whole number")
 _FLAG = _checked(bool, "boolean")
 _TEXT = _checked(str, "text")
-_FLOAT = _Kind(lambda value, options: value if math.isfinite(value) else str(value), _float_made)  # JSON has no inf
-_ID = _Kind(lambda value, options: encode_id(value), _id_made)
-_BYTES = _Kind(lambda value, options: to_json(value), _bytes_made)
-_RECORDS = _Kind(lambda value, options: plain_records(value, options.room, contents=options.contents), _records_made)
+_FLOAT = _Kind(_float_plain, _float_made)
+_ID = _Kind(_id_plain, _id_made)
+_BYTES = _Kind(_bytes_plain, _bytes_made)
+_RECORDS = _Kind(_records_plain, _records_made)
 
 
 # Records
 
 
 class Room:
-    """The records of one message that may still be shown: their number, and the bytes of keys, values and headers; None
-    for no limit. A few bytes on the wire may be very many once they are decompressed."""
+    """The number of records of one message that may still be shown, and the bytes of their keys, values and headers;
+    None for no limit. A few bytes on the wire may be very many once they are decompressed."""
 
     def __init__(self, records: int | None = None, size_bytes: int | None = None) -> None:
         self.left = records
@@ -320,7 +345,7 @@ class Room:
         """Of the records that were offered, with the first that was refused."""
 
     def take(self, record: Record, contents: bool) -> bool:
-        """Whether one more record may be shown; after a refusal, none."""
+        """Returns whether one more record may be shown; after a refusal, none."""
         if self.left is not None and self.left <= 0:
             return False
         if contents and self._bytes_max is not None:
@@ -335,10 +360,10 @@ class Room:
 
 
 def plain_records(data: Buffer, room: Room, *, contents: bool = True) -> dict[str, Any]:
-    """`{"size": bytes, "base64": them, "batches": [...]}`, with `"damaged": why` at damage, and
-    `"left_over": bytes` of a last batch that is cut, as Kafka cuts it.
+    """Returns `{"size": bytes, "base64": the records, "batches": [...]}`, with `"damaged": reason` at damage, and
+    `"left_over": bytes` for a last batch that is cut, as Kafka cuts it in Fetch responses.
 
-    Without `contents` there is no base64, and the sizes of keys, values and headers stand for them.
+    Without `contents` there is no base64, and keys, values and headers are replaced by their sizes.
     """
     shown: dict[str, Any] = {"size": len(data)}
     if contents:
@@ -383,7 +408,7 @@ def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, content
     except (CorruptRecords, InvalidRecords) as error:
         shown["damaged"] = str(error)
     records = shown["records"]
-    if header.record_count < 0:  # a wrapper of an old format says nothing of its messages
+    if header.record_count < 0:  # the header of a wrapper (v0, v1) has no count of its messages
         shown["count"] = len(records)
     if room.left == 0 and len(records) < header.record_count:
         shown["records_left_out"] = header.record_count - len(records)
@@ -417,7 +442,7 @@ def _size(data: bytes | None) -> int | None:
 
 
 def produced_of(request: ProduceRequest) -> Produced:
-    """What a Produce request shows of its producer's configuration. Partitions with damaged records do not count."""
+    """Returns the facts about the producer in a Produce request. Partitions with damaged records do not count."""
     headers: list[BatchHeader] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -443,8 +468,8 @@ def _codec_name(header: BatchHeader) -> str:
 
 
 def message_of(api_key: int, version: int, values: dict[str, Any], request: bool) -> Any:
-    """The message of which `plain` made these values; fields that are missing get their defaults, names that the
-    version lacks are ignored. Raises ValueError, one line that names the place."""
+    """Returns the message of which `plain` made these values. Missing fields get their defaults; names that the version
+    lacks are ignored. Raises ValueError, one line that names the field."""
     api = apis().get(api_key)
     if api is None:
         raise ValueError(f"API key {api_key} is not known")
@@ -473,18 +498,20 @@ def encoded(
     correlation_id: int,
     client_id: str | None = None,
 ) -> bytes:
-    """The frame, header first and without its size, of which `request_plain` or `response_plain` made these values.
+    """Returns the frame, header first and without its size, of which `request_plain` or `response_plain` made these
+    values.
 
-    A frame that could not be decoded comes back as it was, with its own header. Raises ValueError, one line.
+    A frame that could not be decoded is returned unchanged, with its own header. Raises ValueError, one line.
     """
     if UNDECODABLE in values:
         return _decoded(values.get("base64"), "a frame that cannot be read: its bytes")
     message = message_of(api_key, version, values, request)
-    declared = spec(type(message))
+    cls = message.__class__
+    declared = spec(cls)
     if not request and api_key == ApiKey.API_VERSIONS and message.error_code == ErrorCode.UNSUPPORTED_VERSION:
         version = 0
     if not declared.versions.first <= version <= min(declared.versions.last, VERSION_MAX):
-        raise ValueError(f"{type(message).__name__} v{version} is not known")
+        raise ValueError(f"{cls.__name__} v{version} is not known")
     flexible = version in declared.flexible
     if request:
         name = None if client_id is None else client_id.encode()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol
 
+from ...protocol.narrowing import is_dict
 from ..metrics.client_ledger import Origin
 
 
@@ -36,11 +37,11 @@ class Ending(StrEnum):
     """How an exchange ended."""
 
     PENDING = "pending"
-    ANSWERED = "answered"
+    RESPONDED = "responded"
     SILENT = "silent"
     """No response is due: Produce with acks=0."""
     CLOSED = "closed"
-    """The connection was closed instead, or while the request waited; `reason` says why."""
+    """The connection was closed instead, or while the request waited; `reason` has the cause."""
 
 
 @dataclass(slots=True)
@@ -65,18 +66,18 @@ _FACTS = {field.name: {"int": int, "str": str}[str(field.type)] for field in fie
 
 
 def peer_facts(peer: Peer) -> dict[str, Any]:
-    """A connection as a JSON-able dict."""
+    """Returns a connection as a JSON-able dict."""
     facts: dict[str, Any] = {name: getattr(peer, name) for name in _FACTS}
     return facts | {"software_name": peer.origin.software_name, "software_version": peer.origin.software_version}
 
 
 def peer_of(facts: Any) -> Peer:
-    """The connection of which `peer_facts` made these facts. Raises ValueError."""
-    if not isinstance(facts, dict):
-        raise ValueError("a connection that is no object")
+    """Returns the connection that `peer_facts` described. Raises ValueError."""
+    if not is_dict(facts):
+        raise ValueError("a connection is not a JSON object")
     for name, kind in _FACTS.items():
         if type(facts.get(name)) is not kind:
-            raise ValueError(f"a connection without {name}")
+            raise ValueError(f"a connection without a valid {name}")
     origin = origin_of(facts["listener"], facts.get("software_name"), facts.get("software_version"))
     return Peer(**{name: facts[name] for name in _FACTS}, origin=origin)
 
@@ -92,13 +93,13 @@ _TEXT = 32  # the first byte that is text
 
 
 def is_header(key: int, version: int) -> bool:
-    """Whether these may be an API key and a version. A password that came instead of a request (SASL without a
-    handshake) is text, and makes large numbers."""
+    """Returns whether these can be an API key and a version. The password of a client that uses SASL without a
+    handshake arrives in place of a request; text makes larger numbers."""
     return 0 <= version < _TEXT or 0 <= key < _TEXT
 
 
 def client_id_of(frame: bytes | memoryview, key: int, version: int, length: int) -> str | None:
-    """The client id of a request; None where there is none, or the frame is no request."""
+    """Returns the client id of a request; None if it has none, or if the frame is not a request."""
     if 0 <= length <= len(frame) - HEAD_BYTES and is_header(key, version):
         return str(frame[HEAD_BYTES : HEAD_BYTES + length], "utf8", "replace")
     return None
@@ -108,12 +109,12 @@ def client_id_of(frame: bytes | memoryview, key: int, version: int, length: int)
 class Exchange:
     """A request and its response.
 
-    `number` counts from 1, in the order in which requests were begun. `time_ms` is the broker's clock, `begun_ns`
-    time.perf_counter_ns, when that was; in a recording it is nanoseconds since 1970. A request too short for a header
-    has -1 as its key, version and correlation id. `request` and `response` are whole frames, headers first; None where
-    they were not kept, and `response` also where there is none. The sizes are those on the wire, kept or not.
-    `duration_ns` is the time until the response left, -1 before. `fault` names the fault rules that fired. `produced`
-    stands for Produce requests that were not kept.
+    `number` counts from 1, in the order in which requests were begun. `time_ms` is the broker's clock when the request
+    was begun, `begun_ns` time.perf_counter_ns at that moment; in a recording `begun_ns` is in nanoseconds since 1970. A
+    request too short for a header has -1 as its key, version and correlation id. `request` and `response` are whole
+    frames, headers first. Both are None if they were not kept; `response` is also None if there is none. The sizes are
+    those on the wire, whether or not the frame was kept. `duration_ns` is the time until the response was sent, -1
+    before. `fault` names the fault rules that fired. `produced` describes a Produce request whose frame was not kept.
     """
 
     number: int
@@ -146,7 +147,7 @@ class Exchange:
 
 
 def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: bytes | memoryview | None) -> Exchange:
-    """An exchange that begins with this request, without a copy of the frame if that is a memoryview."""
+    """Returns an exchange that begins with this request. A memoryview is not copied: `request` is then None."""
     key, version, correlation_id, client_id = -1, -1, -1, None
     size = 0 if frame is None else len(frame)
     if frame is not None and size >= HEAD_BYTES:
@@ -163,19 +164,19 @@ class Sink(Protocol):
     """
 
     def opened(self, peer: Peer) -> None:
-        """A connection was opened; for one that is older than the subscription, before its first request."""
+        """Receives a new connection; for a connection that is older than the subscription, before its first request."""
         ...
 
     def begun(self, exchange: Exchange) -> None:
-        """A request was received."""
+        """Receives a request."""
         ...
 
     def ended(self, exchange: Exchange) -> None:
-        """The response was sent, or will not be."""
+        """Receives the end of an exchange: its response was sent, or none will be."""
         ...
 
     def closed(self, peer: Peer) -> None:
-        """A connection was closed; all its exchanges have ended."""
+        """Receives a connection that was closed; all its exchanges have ended."""
         ...
 
 
@@ -190,7 +191,7 @@ class Recording:
     """
 
     meta: dict[str, Any]
-    peers: dict[int, Peer] = field(default_factory=dict)
-    exchanges: list[Exchange] = field(default_factory=list)
-    damage: list[str] = field(default_factory=list)
+    peers: dict[int, Peer] = field(default_factory=dict[int, Peer])
+    exchanges: list[Exchange] = field(default_factory=list["Exchange"])
+    damage: list[str] = field(default_factory=list[str])
     dropped: int = 0

@@ -23,19 +23,19 @@ _HEAD_BYTES = 1 << 20  # of which the first line or block is a part
 
 
 class NoRecording(ValueError):
-    """A file is no recording that can be read; one line that names it."""
+    """A file is not a recording, or cannot be read; the error is one line and names the file."""
 
 
 def claim(options: RecordOptions) -> int:
-    """The descriptor of the file, created if it is missing, unchanged and locked for this recording.
+    """Opens the file of a recording, creates it if it is missing, locks it, and returns its descriptor.
 
-    A file that is there already has to be empty or a recording: nothing else is ever overwritten. Raises RecordError.
+    An existing file must be empty or a recording: no other file is ever overwritten. Raises RecordError.
     """
     path = options.path
     try:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other end
-                raise RecordError(f"{path} is no file that can be recorded to")
+                raise RecordError(f"{path} is not a regular file: it cannot be recorded to")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, permissions.file_mode())
     except RecordError:
         raise
@@ -50,7 +50,7 @@ def claim(options: RecordOptions) -> int:
 
 
 def _check(options: RecordOptions, fd: int) -> None:
-    """Locks the file, and checks that it and those beside it may be overwritten. Raises RecordError."""
+    """Locks the file, and checks that it and the files beside it may be overwritten. Raises RecordError."""
     path, former = options.path, options.path + FORMER
     others: list[str] = []
     try:
@@ -65,7 +65,7 @@ def _check(options: RecordOptions, fd: int) -> None:
         raw_paths = path + RAW, path + RAW + FORMER
         others += [raw for raw in raw_paths if os.path.exists(raw) and not _holds_raw_events(path, raw)]
     if others:
-        raise RecordError(f"{others[0]} is there already, and no recording: it is left as it is")
+        raise RecordError(f"{others[0]} exists and is not a recording: it is not overwritten; choose another name")
 
 
 def _holds_raw_events(path: str, raw: str) -> bool:
@@ -76,7 +76,7 @@ def _holds_raw_events(path: str, raw: str) -> bool:
 
 
 def let_go(options: RecordOptions, fd: int) -> None:
-    """Gives up a claimed file to which nothing was recorded, and removes it if it is new."""
+    """Closes a claimed file to which nothing was recorded, and removes it if it is new."""
     if os.fstat(fd).st_size == 0:
         with contextlib.suppress(OSError):
             os.remove(options.path)
@@ -92,7 +92,8 @@ def _meta(head: bytes, format: Format) -> dict[str, Any] | None:
 
 
 def _meta_of_file(path: str, format: Format) -> dict[str, Any] | None:
-    """The first line of a recording; an empty dict for an empty file, None for one that is no recording."""
+    """Returns the first line of a recording; an empty dict for an empty file, None for a file that is not a
+    recording."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -102,8 +103,8 @@ def _meta_of_file(path: str, format: Format) -> dict[str, Any] | None:
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
-    """A whole recording, of either kind, with the raw files that a killed broker left. Damage is noted in `damage`.
-    Raises NoRecording, one line, for a file that is none at all, and OSError as the system gives it."""
+    """Reads a whole recording of either format, including the raw files that a killed broker left. Damage is noted in
+    `damage`. Raises NoRecording for a file that is not a recording, and OSError from the file system."""
     name = os.fspath(path)
     damage: list[str] = []
     try:
@@ -117,7 +118,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     with open(name, "rb") as file:
         meta = _meta(file.read(_HEAD_BYTES), format)
     if meta is None:
-        raise NoRecording(f"{name} is no recording")
+        raise NoRecording(f"{name} is not a recording")
     parts = [name]
     former = name + FORMER
     if meta.get("part", 1) > 1 and (before := _meta_of_file(former, format)) and _is_former(before, meta):

@@ -1,8 +1,8 @@
 """Writes and reads recordings as JSON lines: one object to a line, decoded, for people, `jq` and programs.
 
 The first line is the recording's (`"type": "recording"`). A connection has a line when it opens and one when it closes,
-an exchange one when it ended, with both messages as in `decoding.py`. `dropped` counts exchanges that are missing
-there, `end` says why nothing follows. A reader ignores unknown types.
+an exchange has one when it ended, with both messages as in `decoding.py`. `dropped` counts exchanges that are missing
+at that place, `end` has the reason why the recording ends there. A reader ignores unknown types.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...protocol.apis import apis
+from ...protocol.narrowing import is_dict
 from .decoding import encoded, request_plain, response_plain
 from .exchange import Ending, Exchange, Peer, Recording, origin_of, peer_facts, peer_of
 
@@ -23,27 +24,27 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 class JsonWriter:
-    """Makes lines of events."""
+    """Makes JSON lines of events."""
 
     def __init__(self, contents: bool) -> None:
         self._contents = contents
         self._start_ns = 0
 
     def head(self, meta: Mapping[str, Any]) -> bytes:
-        """The beginning of a file."""
+        """Returns the beginning of a file."""
         self._start_ns = meta["time_ms"] * 1_000_000
         return _line(meta)
 
     def introduction(self, peer: Peer, time_ms: int) -> bytes:
-        """The line of a connection; in each file it precedes the connection's other lines."""
+        """Returns the line of a connection; in each file it precedes the connection's other lines."""
         return _line({"type": "connection", **peer_facts(peer)})
 
     def begun(self, exchange: Exchange) -> bytes:
-        """Nothing: a request is written with its response."""
+        """Returns nothing: a request is written with its response."""
         return b""
 
     def ended(self, exchange: Exchange) -> bytes:
-        """The line of an exchange, also of one that has not ended when the recording does."""
+        """Returns the line of an exchange, also of one that has not ended when the recording does."""
         api = apis().get(exchange.api_key)
         line: dict[str, Any] = {
             "type": "exchange",
@@ -71,24 +72,24 @@ class JsonWriter:
         return _line(line)
 
     def closed(self, peer: Peer, time_ms: int) -> bytes:
-        """The end of a connection."""
+        """Returns the line of a closed connection."""
         return _line({"type": "closed", "connection": peer.number, "time_ms": time_ms})
 
     def forget(self, peer: Peer) -> None:
-        """Nothing: lines have no state of a connection."""
+        """Does nothing: lines have no state of a connection."""
 
     def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
-        """Counts."""
+        """Returns the line of a count."""
         return _line({**count, "time_ms": time_ms})
 
 
 def meta_of(first_line: bytes) -> dict[str, Any] | None:
-    """The recording's first line; None for a file that is no recording."""
+    """Returns the recording's first line; None for a file that is not a recording."""
     try:
         meta = json.loads(first_line)
     except (ValueError, RecursionError):
         return None
-    return meta if isinstance(meta, dict) and meta.get("type") == "recording" else None
+    return meta if is_dict(meta) and meta.get("type") == "recording" else None
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -129,8 +130,8 @@ class JsonReader:
                 self.recording.damage.append(f"{name}: line {number}: {why}")
 
     def _take(self, value: Any) -> None:
-        if not isinstance(value, dict):
-            raise ValueError("no object")
+        if not is_dict(value):
+            raise ValueError("it is not a JSON object")
         kind = value.get("type")
         if kind == "connection":
             peer = peer_of(value)
@@ -139,13 +140,13 @@ class JsonReader:
             self._exchange(value)
         elif kind == "dropped":
             if type(value.get("dropped")) is not int:
-                raise ValueError("dropped is no number")
+                raise ValueError("dropped is not a whole number")
             self.recording.dropped += value["dropped"]
 
     def _exchange(self, value: dict[str, Any]) -> None:
         for name, kinds in _TYPES.items():
             if type(value.get(name, ...)) not in kinds:
-                raise ValueError(f"{name} is missing, or not what it should be")
+                raise ValueError(f"{name} is missing, or has the wrong type")
         peer = self.recording.peers.get(value["connection"])
         if peer is None:
             raise ValueError(f"connection {value['connection']} has no line before this one")
@@ -171,8 +172,8 @@ class JsonReader:
         self.recording.exchanges.append(exchange)
 
     def _frame(self, value: dict[str, Any], *, is_request: bool) -> bytes | None:
-        """The frame of a request or a response; None where it was not kept, or its contents were left out. Raises
-        ValueError."""
+        """Returns the frame of a request or a response; None if it was not kept, or if its contents were left out.
+        Raises ValueError."""
         message = value["request" if is_request else "response"]
         if message is None:
             return None
@@ -185,7 +186,7 @@ class JsonReader:
             return None
 
     def _begun_ns(self, value: dict[str, Any]) -> int:
-        """The recording's beginning and the time since then."""
+        """Returns when the exchange began: the recording's beginning plus the time since then."""
         start_ms, since_ns = self.recording.meta.get("time_ms"), value.get("since_ns")
         if type(start_ms) is not int or type(since_ns) is not int:
             return value["time_ms"] * 1_000_000

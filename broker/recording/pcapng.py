@@ -14,32 +14,29 @@ from __future__ import annotations
 import ipaddress
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import dpkt
-from dpkt.ethernet import ETH_TYPE_IP, ETH_TYPE_IP6, Ethernet
-from dpkt.ip import IP, IP_PROTO_TCP
-from dpkt.ip6 import IP6
-from dpkt.pcapng import (
-    BYTE_ORDER_MAGIC,
-    PCAPNG_BT_EPB,
-    PCAPNG_BT_SHB,
-    PCAPNG_OPT_COMMENT,
-    PCAPNG_OPT_IF_NAME,
-    PCAPNG_OPT_IF_TSRESOL,
-    PCAPNG_OPT_SHB_USERAPPL,
-    EnhancedPacketBlockLE,
-    InterfaceDescriptionBlockLE,
-    PcapngOptionLE,
-    SectionHeaderBlockLE,
-)
-from dpkt.tcp import TCP, TH_ACK, TH_FIN, TH_PUSH, TH_SYN
+import dpkt  # type: ignore[reportMissingTypeStubs]  # it has no types: everything of it is Any
 
 from ...protocol.api_key import ApiKey
+from ...protocol.narrowing import is_dict
 from .decoding import request_value
 from .exchange import Ending, Exchange, Peer, Recording, exchange_of, origin_of, peer_facts, peer_of
+
+_dpkt: Any = dpkt
+ETH_TYPE_IP, ETH_TYPE_IP6, Ethernet = _dpkt.ethernet.ETH_TYPE_IP, _dpkt.ethernet.ETH_TYPE_IP6, _dpkt.ethernet.Ethernet
+IP, IP6, TCP, IP_PROTO_TCP = _dpkt.ip.IP, _dpkt.ip6.IP6, _dpkt.tcp.TCP, _dpkt.ip.IP_PROTO_TCP
+TH_ACK, TH_FIN, TH_PUSH, TH_SYN = _dpkt.tcp.TH_ACK, _dpkt.tcp.TH_FIN, _dpkt.tcp.TH_PUSH, _dpkt.tcp.TH_SYN
+BYTE_ORDER_MAGIC = _dpkt.pcapng.BYTE_ORDER_MAGIC
+PCAPNG_BT_EPB, PCAPNG_BT_SHB = _dpkt.pcapng.PCAPNG_BT_EPB, _dpkt.pcapng.PCAPNG_BT_SHB
+PCAPNG_OPT_COMMENT, PCAPNG_OPT_IF_NAME = _dpkt.pcapng.PCAPNG_OPT_COMMENT, _dpkt.pcapng.PCAPNG_OPT_IF_NAME
+PCAPNG_OPT_IF_TSRESOL = _dpkt.pcapng.PCAPNG_OPT_IF_TSRESOL
+PCAPNG_OPT_SHB_USERAPPL = _dpkt.pcapng.PCAPNG_OPT_SHB_USERAPPL
+EnhancedPacketBlockLE = _dpkt.pcapng.EnhancedPacketBlockLE
+InterfaceDescriptionBlockLE = _dpkt.pcapng.InterfaceDescriptionBlockLE
+PcapngOptionLE, SectionHeaderBlockLE = _dpkt.pcapng.PcapngOptionLE, _dpkt.pcapng.SectionHeaderBlockLE
 
 SEGMENT_BYTES = 60_000  # of a frame in one packet
 COMMENT_BYTES_MAX = 65_000  # an option's length has 16 bits
@@ -52,9 +49,9 @@ _WORD = 0xFFFFFFFF
 _SIZE = struct.Struct(">i")
 
 
-def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> list[PcapngOptionLE]:
-    """The options of a block; an empty list without any."""
-    options = [PcapngOptionLE(code=code, data=data) for code, data in others]
+def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> list[Any]:
+    """Returns the options of a block; an empty list if it has none."""
+    options: list[Any] = [PcapngOptionLE(code=code, data=data) for code, data in others]
     if comment is not None:
         text = json.dumps(comment, separators=(",", ":")).encode()[:COMMENT_BYTES_MAX]
         options.insert(0, PcapngOptionLE(code=PCAPNG_OPT_COMMENT, data=text))
@@ -62,7 +59,8 @@ def _options(comment: Mapping[str, Any] | None, *others: tuple[int, bytes]) -> l
 
 
 def section(meta: Mapping[str, Any]) -> bytes:
-    """The first blocks of a file: the section, and an interface for each listener of each node in `meta["nodes"]`."""
+    """Returns the first blocks of a file: the section, and an interface for each listener of each node in
+    `meta["nodes"]`."""
     options = _options(meta, (PCAPNG_OPT_SHB_USERAPPL, f"Ottla {meta.get('ottla', '')}".encode()))
     blocks = [bytes(SectionHeaderBlockLE(opts=options))]
     for node in meta.get("nodes") or [{"node_id": -1, "listener": "?"}]:
@@ -73,7 +71,7 @@ def section(meta: Mapping[str, Any]) -> bytes:
 
 
 def _address(host: str) -> bytes:
-    """Four bytes or sixteen; 0.0.0.0 for a host that is no address."""
+    """Returns four bytes or sixteen; 0.0.0.0 for a host that is not an address."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:
@@ -104,8 +102,8 @@ class _Stream:
     def block(
         self, side: int, time_ns: int, flags: int, data: bytes = b"", comment: Mapping[str, Any] | None = None
     ) -> bytes:
-        """The next packet of a side, with correct checksums; it acknowledges all that the other side sent. A SYN has
-        the options that let its stream have large segments."""
+        """Returns the next packet of a side, with correct checksums; it acknowledges everything that the other side
+        sent. A SYN has the options that allow large segments in its stream."""
         (mac, source, sport), (target_mac, target, dport) = self.ends[side], self.ends[1 - side]
         ack = self.next[1 - side] if flags & TH_ACK else 0
         opts = _SYN_OPTIONS if flags & TH_SYN else b""
@@ -127,20 +125,20 @@ class _Stream:
 
 
 class PcapngWriter:
-    """Makes blocks of events."""
+    """Makes pcapng blocks of events."""
 
     def __init__(self) -> None:
         self._streams: dict[int, _Stream] = {}
         self._interfaces: dict[tuple[int, str], int] = {}
 
     def head(self, meta: Mapping[str, Any]) -> bytes:
-        """The beginning of a file."""
+        """Returns the beginning of a file."""
         nodes = meta.get("nodes") or ()
         self._interfaces = {(node["node_id"], node["listener"]): number for number, node in enumerate(nodes)}
         return section(meta)
 
     def introduction(self, peer: Peer, time_ms: int) -> bytes:
-        """The handshake of a connection; in each file it precedes the connection's other events."""
+        """Returns the handshake of a connection; in each file it precedes the connection's other events."""
         stream = self._stream(peer)
         after, time_ns = stream.next, time_ms * 1_000_000
         stream.next = [(start - 1) & _WORD for start in stream.mark]
@@ -153,18 +151,18 @@ class PcapngWriter:
         return b"".join(blocks)
 
     def begun(self, exchange: Exchange) -> bytes:
-        """The segments of a request."""
+        """Returns the segments of a request."""
         return self._frame(exchange, CLIENT, exchange.begun_ns, exchange.request or b"", {"exchange": exchange.number})
 
     def ended(self, exchange: Exchange) -> bytes:
-        """The segments of a response; a bare acknowledgement where there is none. The header of a response that was cut
-        claims one byte more than there is. A response that was not kept leaves a gap in the stream."""
+        """Returns the segments of a response, or a bare acknowledgement if there is none. The size field of a response
+        that was cut announces one byte more than was sent. A response that was not kept leaves a gap in the stream."""
         comment: dict[str, Any] = {}
         if exchange.fault is not None:
             comment["fault"] = exchange.fault
         if exchange.reason:
             comment["reason"] = exchange.reason
-        if exchange.ending is not Ending.ANSWERED or exchange.response is None:
+        if exchange.ending is not Ending.RESPONDED or exchange.response is None:
             comment |= {"exchange": exchange.number, "ending": exchange.ending.value}
         if exchange.ending is Ending.CLOSED if exchange.response is not None else exchange.response_bytes:
             comment["response_bytes"] = exchange.response_bytes
@@ -178,7 +176,7 @@ class PcapngWriter:
         return acknowledgement
 
     def closed(self, peer: Peer, time_ms: int) -> bytes:
-        """The end of a connection."""
+        """Returns the packets that end a connection."""
         stream, time_ns = self._marked(peer), time_ms * 1_000_000
         packets = (CLIENT, TH_FIN | TH_ACK), (BROKER, TH_FIN | TH_ACK), (CLIENT, TH_ACK)
         return b"".join(stream.block(side, time_ns, flags) for side, flags in packets)
@@ -188,7 +186,7 @@ class PcapngWriter:
         self._streams.pop(peer.number, None)
 
     def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
-        """Counts, as statistics of the first interface."""
+        """Returns counts as statistics of the first interface."""
         time_ns = time_ms * 1_000_000
         dropped = PcapngOptionLE(code=_DROPPED, data=struct.pack("<Q", count.get("dropped", 0)))
         options = b"".join(map(bytes, (dropped, *_options(count))))
@@ -204,7 +202,7 @@ class PcapngWriter:
         return found
 
     def _marked(self, peer: Peer) -> _Stream:
-        """The stream of a connection, for its next event."""
+        """Returns the stream of a connection, for its next event."""
         stream = self._stream(peer)
         stream.mark = tuple(stream.next)
         return stream
@@ -219,7 +217,7 @@ class PcapngWriter:
 
 
 def blocks(data: memoryview) -> Iterator[tuple[int, int, bytes]]:
-    """(position, type, the whole block) of each block. Raises ValueError where one is cut or damaged."""
+    """Yields (position, type, the whole block) of each block. Raises ValueError if one is cut or damaged."""
     position, end = 0, len(data)
     while position < end:
         if end - position < 12:
@@ -231,19 +229,20 @@ def blocks(data: memoryview) -> Iterator[tuple[int, int, bytes]]:
         position += size
 
 
-def _comment(options: list[Any]) -> dict[str, Any]:
-    """The comment of a block. Raises ValueError."""
+def _comment(options: Sequence[Any]) -> dict[str, Any]:
+    """Returns the comment of a block. Raises ValueError."""
     for option in options:
         if option.code == PCAPNG_OPT_COMMENT:
             found = json.loads(option.text)
-            if not isinstance(found, dict):
-                raise ValueError("a comment that is no object")
+            if not is_dict(found):
+                raise ValueError("a comment is not a JSON object")
             return found
     return {}
 
 
-def _statistics_options(block: bytes) -> list[PcapngOptionLE]:
-    options, position = [], 20
+def _statistics_options(block: bytes) -> list[Any]:
+    options: list[Any] = []
+    position = 20
     while position < len(block) - 4:
         options.append(PcapngOptionLE(block[position:-4]))
         position += len(options[-1])
@@ -251,13 +250,13 @@ def _statistics_options(block: bytes) -> list[PcapngOptionLE]:
 
 
 def meta_of(data: memoryview) -> dict[str, Any] | None:
-    """The recording's first line, from the beginning of a file; None for a file that is no recording."""
+    """Returns the recording's first line, from the beginning of a file; None for a file that is not a recording."""
     try:
         _, kind, block = next(blocks(data))
         if kind != PCAPNG_BT_SHB or struct.unpack_from("<I", block, 8)[0] != BYTE_ORDER_MAGIC:
             return None
         meta = _comment(SectionHeaderBlockLE(block).opts)
-    except (ValueError, StopIteration, RecursionError, struct.error, dpkt.Error):
+    except (ValueError, StopIteration, RecursionError, struct.error, _dpkt.Error):
         return None
     return meta if meta.get("type") == "recording" else None
 
@@ -272,7 +271,7 @@ class _Flow:
     waiting: dict[int, Exchange]
     data: bytearray = field(default_factory=bytearray)
     time_ns: int = 0
-    comment: Mapping[str, Any] = field(default_factory=dict)
+    comment: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class PcapngReader:
@@ -292,8 +291,8 @@ class PcapngReader:
                     self._packet(EnhancedPacketBlockLE(block))
                 elif kind == _STATISTICS:
                     self.recording.dropped += int(_comment(_statistics_options(block)).get("dropped", 0))
-        except (ValueError, struct.error, RecursionError, dpkt.Error) as error:
-            text = str(error) or "a packet that is cut"
+        except (ValueError, struct.error, RecursionError, _dpkt.Error) as error:
+            text = str(error) or "a packet is cut"
             self.recording.damage.append(f"{name}: {text if text.startswith('byte') else f'byte {position}: {text}'}")
 
     def _packet(self, block: Any) -> None:
@@ -302,7 +301,7 @@ class PcapngReader:
         try:
             tcp = ip.tcp
         except AttributeError:
-            raise ValueError("a packet that is no TCP, or cut") from None
+            raise ValueError("a packet is not TCP, or is cut") from None
         source, target = (ip.src, tcp.sport), (ip.dst, tcp.dport)
         comment = _comment(block.opts)
         if "connection" in comment:
@@ -321,7 +320,7 @@ class PcapngReader:
                 return
             data, flow.data = flow.data, bytearray()
             if len(data) > end:
-                raise ValueError("a packet that is longer than its frame")
+                raise ValueError("a packet is longer than its frame")
             frame = bytes(data[4:])
         if flow.side == CLIENT:
             self._request(flow, frame)
@@ -357,7 +356,7 @@ class PcapngReader:
         exchange.response = frame
         exchange.response_bytes = int(flow.comment.get("response_bytes", 0)) if frame is None else len(frame)
         exchange.duration_ns = flow.time_ns - exchange.begun_ns
-        exchange.ending = Ending(flow.comment.get("ending", Ending.ANSWERED))
+        exchange.ending = Ending(flow.comment.get("ending", Ending.RESPONDED))
         exchange.reason = str(flow.comment.get("reason", ""))
         exchange.fault = flow.comment.get("fault")
         self._note_software(exchange)

@@ -50,7 +50,8 @@ def append(fd: int, data: bytes) -> None:
 
 
 def event_head(kind: int, value: Any, frame: bytes | None = None) -> bytes:
-    """An event up to its frame, which has to follow. `value` is the exchange of a BEGUN or ENDED event, else JSON."""
+    """Returns an event up to its frame, which must follow. `value` is the exchange of a BEGUN or ENDED event, else
+    JSON."""
     if kind == BEGUN:
         head = _BEGUN.pack(kind, value.number, value.peer.number, value.time_ms, value.begun_ns)
     elif kind == ENDED:
@@ -69,18 +70,18 @@ def _text(text: str | None) -> bytes:
 
 
 def read_json(event: bytes) -> Any:
-    """The body of an event that is JSON. Raises ValueError."""
+    """Returns the body of an event that is JSON. Raises ValueError."""
     return json.loads(event[1:])
 
 
 def read_begun(event: bytes, peers: Mapping[int, Peer]) -> Exchange:
-    """The request of a BEGUN event. Raises KeyError for a connection that is not among `peers`."""
+    """Returns the request of a BEGUN event. Raises KeyError for a connection that is not among `peers`."""
     _, number, connection, time_ms, begun_ns = _BEGUN.unpack_from(event)
     return exchange_of(number, peers[connection], time_ms, begun_ns, event[_BEGUN.size :])
 
 
 def read_ended(event: bytes, pending: dict[int, Exchange]) -> Exchange | None:
-    """Takes the exchange of an ENDED event out of `pending`, and completes it; None if it is not there."""
+    """Takes the exchange of an ENDED event out of `pending`, and completes it; returns None if it is not there."""
     _, number, duration_ns, size, has_frame, ending, reason_bytes, fault_bytes = _ENDED.unpack_from(event)
     exchange = pending.pop(number, None)
     if exchange is not None:
@@ -94,7 +95,8 @@ def read_ended(event: bytes, pending: dict[int, Exchange]) -> Exchange | None:
 
 
 class RawReader:
-    """Reads the events of a raw file in their order, also while the file grows. The descriptor stays the caller's."""
+    """Reads the events of a raw file in order, also while the file grows. The caller keeps and closes the
+    descriptor."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -105,7 +107,7 @@ class RawReader:
         """The bytes of all events that were read."""
 
     def read(self) -> bytes | None:
-        """The next event without its length; None where the file has no whole one."""
+        """Returns the next event without its length; None while the file has no whole one."""
         if not self._has(_LENGTH.size):
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, self._at)
@@ -127,7 +129,7 @@ class RawReader:
 class RawFiles:
     """The raw files beside a recording: one, or two for a ring, oldest first. Raises OSError.
 
-    They have no name where the recording leaves out contents, so that none outlive the broker.
+    A recording without contents has unnamed raw files, so that no contents outlive the broker.
     """
 
     def __init__(self, options: RecordOptions, meta: Mapping[str, Any], mode: int) -> None:
@@ -143,7 +145,7 @@ class RawFiles:
         self._begin()
 
     def put(self, kind: int, value: Any, frame: bytes | None = None) -> None:
-        """Appends an event; `flush` writes it. Raises Full at the size limit, where this is no ring."""
+        """Appends an event; `flush` writes it. Raises Full at the size limit, unless this is a ring."""
         head = event_head(kind, value, frame)
         size = len(head) + len(frame or b"")
         if self._size + size > self._options.file_bytes_max:
@@ -164,7 +166,7 @@ class RawFiles:
             del self._peers[value[0]]
 
     def _begin(self) -> None:
-        """Begins another file with the facts of all open connections; of two earlier files the older is removed."""
+        """Begins another file with the facts of all open connections, and removes the older of two earlier files."""
         self.flush()
         while len(self._files) > 1:
             self._drop_oldest()
@@ -194,7 +196,7 @@ class RawFiles:
         append(self._files[-1].fd, data)
 
     def read(self) -> bytes | None:
-        """The next event that is to be converted; None where none is written."""
+        """Returns the next event to decode; None if no whole event is written."""
         while True:
             reader = self._files[0]
             before = reader.position

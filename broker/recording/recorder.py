@@ -43,7 +43,7 @@ PAUSE_S = 0.25
 STOP_S = 60.0  # without any progress: a disk that hangs does not keep the broker from stopping
 CLOSING_STEPS = 3
 FULL = "it has reached its size"
-FAILED = "it failed, as the log says"
+FAILED = "it failed; the broker's log has the error"
 
 
 class _Connections(Protocol):
@@ -63,8 +63,8 @@ class RecordedBroker(Protocol):
 
 
 class RecordingState(NamedTuple):
-    """The recording that runs, or the last one. Sizes in bytes. `exchanges` were recorded, `waiting_bytes` are still to
-    be decoded; `ended` is the reason of its end, None while it runs."""
+    """The recording that runs, or the last one. Sizes in bytes. `exchanges` were recorded, `waiting_bytes` are not
+    decoded yet; `ended` is the reason of its end, None while it runs."""
 
     options: RecordOptions
     since_ms: int
@@ -76,7 +76,7 @@ class RecordingState(NamedTuple):
 
 
 class Recorder:
-    """At most one recording at a time of a broker's requests and responses. All methods are for the broker's loop."""
+    """At most one recording at a time of a broker's requests and responses. All methods run on the broker's loop."""
 
     def __init__(self) -> None:
         self._last: _Recording | None = None
@@ -106,10 +106,10 @@ class Recorder:
 
 
 def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
-    """The first line of a recording: its broker."""
+    """Returns the first line of a recording, which describes the broker."""
     state = running.state
     hosts = {listener.name: listener.host for listener in state.options.listeners}
-    nodes = []
+    nodes: list[dict[str, Any]] = []
     for (node_id, name), port in running.ports.items():
         host, port = state.options.advertised_address(name, port, hosts[name], node_id)
         nodes.append({"node_id": node_id, "listener": name, "host": "" if host in WILDCARDS else host, "port": port})
@@ -127,8 +127,8 @@ def meta_of(running: RecordedBroker, options: RecordOptions) -> dict[str, Any]:
 
 
 class _Writer(threading.Thread):
-    """Writes queued events to the raw files and converts these. Calls `left` in its thread when it takes no more, and
-    `ended` with the reason of the end when all is written. Raises OSError for a file that cannot be written."""
+    """Writes queued events to the raw files and decodes these. Calls `left` in its thread when it accepts no more
+    events, and `ended` with the reason when everything is written. Raises OSError for a file that cannot be written."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Writer(threading.Thread):
 
     @property
     def queued_bytes(self) -> int:
-        """The memory that events take which are not written."""
+        """The memory of the events that are not written yet."""
         return self._put_bytes - self._taken_bytes
 
     @property
@@ -168,7 +168,7 @@ class _Writer(threading.Thread):
         return self._raw.written_bytes, self._raw.converted_bytes
 
     def stop(self, reason: str) -> None:
-        """Ends it after the events that are queued now."""
+        """Ends the recording after the events that are queued now."""
         self._stop_reason = self._stop_reason or reason
         self._stop.set()
 
@@ -186,7 +186,7 @@ class _Writer(threading.Thread):
                 self._ended(reason)
 
     def _record(self) -> str:
-        """Writes and converts until the end, and returns the reason."""
+        """Writes and decodes until the end, and returns the reason."""
         try:
             failure = self._write_until_stop()
             with contextlib.suppress(RuntimeError):
@@ -204,12 +204,12 @@ class _Writer(threading.Thread):
         return reason
 
     def _write_until_stop(self) -> Full | OSError | None:
-        """Writes events, and converts them in pauses; returns why they cannot be written. Raises Full, OSError where
-        they cannot be converted."""
+        """Writes events, and decodes them in pauses. Returns the error that ended the writing, if any. Raises Full,
+        OSError if they cannot be decoded."""
         busy_at = time.monotonic()
-        is_behind = False
+        has_backlog = False
         while True:
-            self._stop.wait(0 if is_behind else POLL_S)
+            self._stop.wait(0 if has_backlog else POLL_S)
             is_last = self._stop.is_set()
             before = self._taken_bytes
             try:
@@ -221,7 +221,7 @@ class _Writer(threading.Thread):
             now = time.monotonic()
             if self._taken_bytes - before > QUIET_BYTES:
                 busy_at = now
-            is_behind = now - busy_at >= PAUSE_S and self._convert(now + POLL_S)
+            has_backlog = now - busy_at >= PAUSE_S and self._convert(now + POLL_S)
 
     def _write(self) -> None:
         """Writes all events of the queue to the raw files."""
@@ -237,7 +237,7 @@ class _Writer(threading.Thread):
                 self._taken_bytes += size
 
     def _convert(self, deadline: float | None) -> bool:
-        """Converts raw events: all, or until a time or until the pause ends. Returns whether there are more."""
+        """Decodes raw events: all, or until a deadline or the end of the pause. Returns whether there are more."""
         while (event := self._raw.read()) is not None:
             self.conversion.take(event)
             if deadline is not None and (time.monotonic() > deadline or self.queued_bytes > QUIET_BYTES):
@@ -275,7 +275,7 @@ class _Recording:
 
     @property
     def state(self) -> RecordingState:
-        """Its state now."""
+        """The state of the recording now."""
         size = 0
         for path in (self.options.path, self.options.path + FORMER)[: 1 + self.options.ring]:
             with contextlib.suppress(OSError):
@@ -331,7 +331,7 @@ class _Recording:
         return self._running.state.clock.now_ms()
 
     def _offer(self, kind: int, value: Any, frame: bytes | None = None) -> bool:
-        """Queues an event; False if there is no room for it, in the queue or in a file of a ring."""
+        """Queues an event. Returns False if the queue, or a file of a ring, has no room for it."""
         size = EVENT_BYTES + len(frame or b"")
         if size > self._event_bytes_max or self._writer.queued_bytes + size > QUEUE_BYTES:
             return False
@@ -341,7 +341,7 @@ class _Recording:
         return True
 
     def _note_dropped(self) -> None:
-        """Records how many exchanges are missing here."""
+        """Records how many exchanges are missing at this place."""
         dropped, self._dropped_now = self._dropped_now, 0
         self._writer.put(DROPPED, (dropped, self._now_ms()))
 
@@ -367,7 +367,7 @@ class _Recording:
             get_logger().warning("recording lacks exchanges", file=self.options.path, dropped=self._dropped_in_all)
 
     async def stop(self) -> None:
-        """Ends it, and returns when all is written."""
+        """Ends the recording, and returns when everything is written."""
         if self.outcome is not None:
             return
         if self._dropped_now:
@@ -378,7 +378,7 @@ class _Recording:
             before = self._writer.progress
             await asyncio.wait([self._done], timeout=STOP_S)
             if not self._done.done() and self._writer.progress == before:
-                # A disk that hangs: the thread is left behind.
+                # The disk hangs. The thread is left running, so that the broker can stop.
                 reason = self.outcome = "its writing took too long"
                 get_logger().warning("recording is not whole", file=self.options.path, reason=reason)
                 self._done.set_result(None)

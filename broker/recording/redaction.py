@@ -65,7 +65,8 @@ KEYS = frozenset({*_WHOLE, *_REQUESTS, *_RESPONSES})
 
 @lru_cache(1024)
 def may_carry(api_key: int, version: int) -> bool:
-    """Whether such frames may carry credentials: those of KEYS, of an unknown API, or of an unknown version."""
+    """Returns whether frames of this API and version may carry credentials: those of KEYS, of an unknown API, or of an
+    unknown version."""
     if api_key in KEYS:
         return True
     api = apis().get(api_key)
@@ -73,7 +74,8 @@ def may_carry(api_key: int, version: int) -> bool:
 
 
 def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> bytes:
-    """A frame (without its size) without credentials; the same object where there can be none. The frame may be cut."""
+    """Returns a frame (without its size) without credentials; the same object if it can have none. The frame may be
+    cut."""
     if api_key not in KEYS:
         return _header_of(frame, request=True) if request and may_carry(api_key, version) else frame
     entries = (_REQUESTS if request else _RESPONSES).get(api_key)
@@ -91,8 +93,8 @@ def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> b
 
 
 def without_contents(frame: bytes, api_key: int, version: int, request: bool) -> bytes:
-    """A frame with zeros for contents; the same object where the API carries no records. A frame that cannot be decoded
-    keeps only its first bytes, which are part of the header."""
+    """Returns a frame with zeros for contents; the same object if the API carries no records. A frame that cannot be
+    decoded keeps only its first bytes, which are part of the header."""
     if api_key != (ApiKey.PRODUCE if request else ApiKey.FETCH):
         return frame
     changed = _changed(frame, api_key, version, request, _zero_produced if request else _zero_fetched)
@@ -100,7 +102,7 @@ def without_contents(frame: bytes, api_key: int, version: int, request: bool) ->
 
 
 def _changed(frame: bytes, api_key: int, version: int, request: bool, change: Callable[[Any], None]) -> bytes | None:
-    """The frame with its message changed; None if it cannot be decoded."""
+    """Returns the frame with its message changed; None if it cannot be decoded."""
     try:
         found = read_request(frame) if request else read_response(frame, api_key, version)
         change(found.message)
@@ -114,7 +116,7 @@ def _cut(frame: bytes, kept: int) -> bytes:
 
 
 def _header_of(frame: bytes, request: bool) -> bytes:
-    """Zeros after the client id, or after what there is of a header."""
+    """Returns the frame with zeros after the client id, or after the part of the header that can be read."""
     kept = _FIRST_BYTES
     if request:
         with suppress(ProtocolViolation):
@@ -130,7 +132,8 @@ def _header_of(frame: bytes, request: bool) -> bytes:
 
 
 def is_secret(resource_type: int, name: str, value: str) -> bool:
-    """Whether a config's value must not be shown. A level of a logger is harmless, whatever the logger's name."""
+    """Returns whether a config's value must not be shown. A level of a logger is harmless, whatever the logger's
+    name."""
     if resource_type == _LOGGER:
         return value not in Levels.LEVELS
     scope = _SCOPES.get(resource_type)
@@ -174,8 +177,8 @@ def _zero_partitions(partitions: list[Any]) -> None:
 
 
 def zeroed(data: Buffer) -> bytearray:
-    """Records as they are on the wire, of any format, with zeros for contents. The last entry may be cut. An entry that
-    cannot be decoded, or whose CRC is wrong, keeps its header alone."""
+    """Returns records as they are on the wire, of any format, with zeros for contents. The last entry may be cut. An
+    entry that cannot be decoded, or whose CRC is wrong, keeps only its header."""
     view = memoryview(data)
     out = bytearray()
     position, end = 0, len(view)
@@ -195,7 +198,8 @@ def zeroed(data: Buffer) -> bytearray:
 
 
 def _zeroed_entry(entry: memoryview, size: int) -> bytearray:
-    """One entry of any format. Raises CorruptRecords, InvalidRecords, UnsupportedCodec."""
+    """Returns one entry of any format with zeros for contents. Raises CorruptRecords, InvalidRecords,
+    UnsupportedCodec."""
     if len(entry) < size:
         raise CorruptRecords("the entry is cut")
     header = formats.read_header(entry)
@@ -215,7 +219,7 @@ def _zeroed_batch(entry: memoryview, header: BatchHeader) -> bytearray:
 
 
 def _zeroed_message(entry: memoryview, header: BatchHeader) -> bytearray:
-    """A message of format v0 or v1; one with a codec wraps others."""
+    """Returns a message of format v0 or v1 with zeros for contents; a message with a codec wraps others."""
     if header.codec == 0:
         return _with_value(entry, header.magic, None)
     inner = memoryview(legacy.inner(entry, 0, header))
@@ -232,7 +236,7 @@ def _zeroed_message(entry: memoryview, header: BatchHeader) -> bytearray:
 
 
 def _with_value(message: memoryview, magic: int, value: bytes | None) -> bytearray:
-    """A message with a zeroed key, and another value; None for its own, zeroed."""
+    """Returns a message with a zeroed key and another value; None stands for its own value, zeroed."""
     offset, attributes, timestamp, key, old, _ = legacy.message(message, 0, len(message), magic)
     key, old = (None if part is None else bytes(len(part)) for part in (key, old))
     made = bytearray()

@@ -42,7 +42,7 @@ class Ring:
         self._size = 0
 
     def opened(self, peer: Peer) -> None:
-        """Keeps nothing: each exchange has its connection."""
+        """Keeps nothing: each exchange refers to its connection."""
 
     closed = opened
 
@@ -91,7 +91,7 @@ class Ring:
                     change.set_result(None)
 
     def _kept(self, exchange: Exchange) -> Exchange:
-        """The exchange itself, or a copy without the parts that must not be kept."""
+        """Returns the exchange itself, or a copy without the parts that must not be kept."""
         request, response, produced = exchange.request, exchange.response, exchange.produced
         if request is not None and len(request) > self.frame_bytes:
             if exchange.api_key == ApiKey.PRODUCE and produced is None:
@@ -116,11 +116,11 @@ class Ring:
         return max(self._first, self._next - self._count)
 
     def forgotten(self, first: int = 1) -> int:
-        """How many exchanges from this number on the bounds removed; `clear` does not count."""
+        """Returns how many exchanges, from this number on, the bounds removed; `clear` does not count."""
         return max(0, self._oldest - max(first, self._cleared))
 
     async def changed(self, since: int, seconds: float) -> None:
-        """Waits until `changes` differs from `since`, or the time is over."""
+        """Waits until `changes` differs from `since`, or until the time is over."""
         if self.changes != since:
             return
         change = asyncio.get_running_loop().create_future()
@@ -132,12 +132,12 @@ class Ring:
                 self._waiting.remove(change)
 
     def find(self, number: int) -> Exchange | None:
-        """The exchange of this number, if it is still here."""
+        """Returns the exchange with this number, or None if it is no longer here."""
         found = self._places[number % self._count]
         return found if found is not None and found.number == number else None
 
     def list(self, first: int = 1) -> list[Exchange]:
-        """The exchanges that are here, from a number on, oldest first."""
+        """Returns the exchanges from a number on, oldest first."""
         numbers = range(max(first, self._oldest), self._next)
         return [found for number in numbers if (found := self.find(number)) is not None]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .exchange import Sink
 
 _PRODUCE = int(ApiKey.PRODUCE)
-_ANSWERED = Ending.ANSWERED  # looking it up in the enum takes longer than the rest of its line
+_RESPONDED = Ending.RESPONDED  # looking it up in the enum takes longer than the rest of its line
 
 
 class _Subscription(NamedTuple):
@@ -29,7 +29,7 @@ class _Subscription(NamedTuple):
 
 
 class Tap:
-    """The subscribers, and the connections that they know of."""
+    """The subscribers, and the connections that were reported to them."""
 
     def __init__(self) -> None:
         self._subscriptions: list[_Subscription] = []
@@ -39,7 +39,7 @@ class Tap:
         self._last_exchange = 0
 
     @property
-    def is_heard(self) -> bool:
+    def has_subscribers(self) -> bool:
         """Whether there are subscribers."""
         return bool(self._sinks)
 
@@ -61,7 +61,7 @@ class Tap:
             self._report("opened", peer, (sink,))
 
     def remove(self, sink: Sink) -> None:
-        """Ends a subscription, if there is one."""
+        """Ends the subscription of a sink; does nothing if it has none."""
         self._subscribe([one for one in self._subscriptions if one.sink is not sink])
 
     def _subscribe(self, subscriptions: list[_Subscription]) -> None:
@@ -71,7 +71,7 @@ class Tap:
         self._kept_max = max(limits, default=0) if len(limits) == len(subscriptions) else None
 
     def opened(self, number: int, connection_info: ConnectionInfo, local_port: int, opened_ms: int) -> Peer:
-        """Reports a connection when it opens, or at its first request with subscribers."""
+        """Reports a connection when it opens, or at its first request while there are subscribers."""
         peer = Peer(
             number,
             connection_info.node_id,
@@ -93,7 +93,7 @@ class Tap:
         self._report("closed", peer, self._sinks)
 
     def begun(self, peer: Peer, frame: memoryview, now_ms: int) -> Exchange:
-        """Reports a request; its buffer is used again afterwards."""
+        """Reports a request. Copies the frame if a subscriber wants it: its buffer is used again afterwards."""
         number = self._last_exchange = self._last_exchange + 1
         if self._kept_max is None or len(frame) <= self._kept_max:
             exchange = exchange_of(number, peer, now_ms, perf_counter_ns(), bytes(frame))
@@ -110,18 +110,19 @@ class Tap:
                 self._failed(sink)
         return exchange
 
-    def answered(self, exchange: Exchange, parts: Sequence[Any]) -> None:
-        """Reports a response that is sent in these pieces; without any, no response is due."""
+    def responded(self, exchange: Exchange, parts: Sequence[Any]) -> None:
+        """Reports a response that is sent in these pieces. No pieces: no response is due."""
         if parts:
             size = exchange.response_bytes = sum(map(len, parts))
             if self._kept_max is None or size <= self._kept_max:
                 exchange.response = b"".join(parts)
-            self._ended(exchange, _ANSWERED)
+            self._ended(exchange, _RESPONDED)
         else:
             self._ended(exchange, Ending.SILENT)
 
     def lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
-        """Reports that the connection was closed instead of a response; `sent` is the part of it that was sent."""
+        """Reports that the connection was closed instead of a response; `sent` is the part of the response that was
+        sent."""
         if sent:
             exchange.response, exchange.response_bytes = sent, len(sent)
         exchange.reason = reason

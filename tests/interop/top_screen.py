@@ -44,7 +44,7 @@ WIDER: dict[str, tuple[str, ...]] = {
     "2": ("PROTOCOL", "TOPICS", "range"),
     "3": ("TRANSACTIONAL ID", "billing-1", "LAST TIMESTAMP (UTC)"),
     "4": ("HOSTS", "VERSIONS", "confluent-kafka-python 2", "127.0.0.1", "Produce:"),
-    "5": ("REQUEST B", "NUMBER", "answered"),
+    "5": ("REQUEST B", "NUMBER", "responded"),
     "6": ("NUMBER",),
     "7": ("WHERE",),
 }

@@ -48,7 +48,7 @@ _SEE_MARKERS = frozenset(
     }
 )
 _NAMES = ("name", "group_id", "transactional_id", "topic")
-_ENDINGS = {Ending.ANSWERED: "answered", Ending.CLOSED: "closed", Ending.SILENT: "no answer due"}
+_ENDINGS = {Ending.RESPONDED: "responded", Ending.CLOSED: "closed", Ending.SILENT: "no answer due"}
 
 
 class Why(StrEnum):
@@ -190,7 +190,7 @@ class _Comparing:
             return
         found = self._endings(left, right)
         if found is None:
-            if left.ending is not Ending.ANSWERED:
+            if left.ending is not Ending.RESPONDED:
                 return
             found = self._answers(left, right, request)
             if found is None:

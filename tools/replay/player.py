@@ -239,7 +239,7 @@ class _Player:
         if future is None or played is None:
             await self._close_if_done(step)
             return
-        is_over = step.exchange.ending in (Ending.ANSWERED, Ending.SILENT)
+        is_over = step.exchange.ending in (Ending.RESPONDED, Ending.SILENT)
         if not future.done():
             # A client that went did not wait: neither is it waited for here.
             patience_s = self._patience() if is_over or step.exchange.reason else STEP_SECONDS
@@ -250,7 +250,7 @@ class _Player:
                 played.reason = f"no answer within {patience_s:g} s"
         if played.ending is Ending.PENDING and future.done():
             await asyncio.sleep(0)  # its callback is next
-        if step.played is played and played.ending is Ending.ANSWERED:
+        if step.played is played and played.ending is Ending.RESPONDED:
             await self._ask_again(step)
             assert step.played is not None
             self._sending.concluded(step.exchange, step.played)
@@ -345,4 +345,4 @@ def _take(step: Step, future: asyncio.Future[bytes], silent: bool) -> None:
     else:
         played.response = future.result()
         played.response_bytes = len(played.response)
-        played.ending, played.reason = Ending.ANSWERED, ""
+        played.ending, played.reason = Ending.RESPONDED, ""

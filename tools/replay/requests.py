@@ -103,7 +103,7 @@ class Sending:
         request = request_value(exchange)
         if request is None:  # bytes that are no request, or an API that is not known here: as they are
             return Outgoing(exchange.request, version, exchange.ending is Ending.SILENT)
-        if exchange.api_key in CHANGED_AGAIN and exchange.ending is Ending.ANSWERED:
+        if exchange.api_key in CHANGED_AGAIN and exchange.ending is Ending.RESPONDED:
             codes = set(error_codes(response_value(exchange)))
             if codes and codes <= NOT_READY:
                 name = ErrorCode(min(codes)).name

@@ -110,7 +110,7 @@ class SlowRequest(_Request):
     duration_us: Count
     ago_ms: Annotated[Count, doc("time since its response")]
     response_bytes: Count
-    ending: Literal["answered", "silent", "closed"]
+    ending: Literal["responded", "silent", "closed"]
 
 
 class WaitingRequest(_Request):

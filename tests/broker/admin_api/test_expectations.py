@@ -36,7 +36,7 @@ def seen(
     one = Exchange(number, peer, 1000, 0, *struct.unpack_from(">hhi", data), client_id, data, len(data))
     if response is not None:
         one.response = response_header(number, one.api_key, version >= 9) + build(response, version)
-        one.response_bytes, one.duration_ns, one.ending = len(one.response), 1_500_000, Ending.ANSWERED
+        one.response_bytes, one.duration_ns, one.ending = len(one.response), 1_500_000, Ending.RESPONDED
     for name, value in more.items():
         setattr(one, name, value)
     return SeenRequest(one, NAMES)
@@ -62,7 +62,7 @@ ALL = [GOOD, PLAIN, SILENT, PENDING, CUT, OTHER, LARGE]
 
 def test_what_is_told_of_a_request() -> None:
     assert (GOOD.api, GOOD.version, GOOD.client_id, GOOD.software) == ("Produce", 9, "orders", None)
-    assert (GOOD.ending, GOOD.errors, GOOD.topics, GOOD.duration_ms) == ("answered", (), ("t",), 1.5)
+    assert (GOOD.ending, GOOD.errors, GOOD.topics, GOOD.duration_ms) == ("responded", (), ("t",), 1.5)
     assert GOOD.request is not None and GOOD.request["acks"] == -1
     assert GOOD.response is not None and GOOD.response["throttle_time_ms"] == 7
     told = GOOD.produced
@@ -86,7 +86,7 @@ def test_a_request_that_is_pending_stays_so() -> None:
     one = seen(produce(records(b"a")), 9)
     exchange = PENDING.exchange
     looked_at = SeenRequest(exchange)
-    exchange_ending, exchange.ending = exchange.ending, Ending.ANSWERED
+    exchange_ending, exchange.ending = exchange.ending, Ending.RESPONDED
     try:
         assert looked_at.ending == "pending" and one.ending == "pending"
     finally:
@@ -187,7 +187,7 @@ def test_every_word_is_tried() -> None:
         ({"api": "Fetch", "acks": 1}, "ValueError: acks is of Produce requests alone"),
         ({"error": "NOT_LEADER"}, "ValueError: no error is called 'NOT_LEADER'; did you mean"),
         ({"error": 5000}, "ValueError: no error is called 5000"),
-        ({"ending": "ended"}, "ValueError: no ending is called 'ended'; there are pending, answered"),
+        ({"ending": "ended"}, "ValueError: no ending is called 'ended'; there are pending, responded"),
         ({"api": "Produce", "fields": {"topics.name": 1}}, "ValueError: no Produce request has a field topics.name"),
         ({"fields": {"nothing": 1}}, "ValueError: no request has a field nothing"),
         ({"fields": {"response.acks.x": 1}}, "ValueError: no answer has a field response.acks.x"),
@@ -329,8 +329,8 @@ async def test_requests_of_a_broker_are_listed_and_forgotten(broker: Embedded) -
     await client.call(produce(records(b"x")), 9, "two")
     client.close()
     assert [(one.api, one.client_id, one.ending) for one in broker.requests()] == [
-        ("Metadata", "one", "answered"),
-        ("Produce", "two", "answered"),
+        ("Metadata", "one", "responded"),
+        ("Produce", "two", "responded"),
     ]
     assert [one.number for one in broker.requests(since=mark)] == [mark]
     assert [one.client_id for one in broker.requests(api="Metadata", version=12)] == ["one"]

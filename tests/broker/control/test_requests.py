@@ -61,8 +61,8 @@ async def test_requests_are_listed_with_filters(tmp_path: Path) -> None:
         found = await api.ask("GET", "/requests?max_version=12&limit=3")
         assert (found["more"], found["next"], found["forgotten"]) == (True, 7, 0)
         assert [(one["number"], one["api"], one["ending"]) for one in found["requests"]] == [
-            (1, "Metadata", "answered"),
-            (2, "Produce", "answered"),
+            (1, "Metadata", "responded"),
+            (2, "Produce", "responded"),
             (3, "Fetch", "pending"),
         ]
         assert all("request" not in one for one in found["requests"])
@@ -229,7 +229,7 @@ async def test_ctl_lists_and_shows(tmp_path: Path) -> None:
         await three(broker)
         lines = await told("list", "--topic", "orders")
         assert lines[0] == "NUMBER REQUEST CLIENT SOFTWARE TOPICS MS ENDING"
-        assert lines[1].startswith("2 Produce v9 orders - orders ") and lines[1].endswith("answered")
+        assert lines[1].startswith("2 Produce v9 orders - orders ") and lines[1].endswith("responded")
         assert lines[2] == "3 Fetch v11 reader - orders - pending"
         assert (await told("--json"))[0] == "{"
         assert await told("list", "--topic", "orders", "--limit", "1") == [lines[0], lines[2], "there are older ones"]

@@ -361,7 +361,7 @@ async def requests(broker: Broker, api: Api) -> None:
     await client.call(MetadataRequest(topics=[]), 12)
     client.close()
     (one,) = (await api.ask("GET", "/requests?order=newest&show=fields"))["requests"]
-    assert (one["api"], one["version"], one["ending"], one["request"]["topics"]) == ("Metadata", 12, "answered", [])
+    assert (one["api"], one["version"], one["ending"], one["request"]["topics"]) == ("Metadata", 12, "responded", [])
     whole = await api.ask("GET", f"/requests/{one['number']}")
     assert bytes.fromhex(whole["request_hex"])[:4] == struct.pack(">hh", 3, 12)
     assert (await api.ask("POST", "/requests/assert", {"api": "Metadata", "max_version": 12}))["passed"]

@@ -82,7 +82,7 @@ async def test_what_was_said_is_in_the_file(kind: str, tmp_path: Path) -> None:
     assert [one.duration_ns for one in found.exchanges] == [one.duration_ns for one in sink.exchanges]
     begun = [one.begun_ns for one in found.exchanges]
     assert begun == sorted(begun) and all(one.begun_ns // 1_000_000 == one.time_ms for one in found.exchanges)
-    assert {Ending.ANSWERED, Ending.SILENT, Ending.CLOSED} == {one.ending for one in found.exchanges}
+    assert {Ending.RESPONDED, Ending.SILENT, Ending.CLOSED} == {one.ending for one in found.exchanges}
     assert {one.software_name for one in found.exchanges} == {"tester", None}
     assert any(one.fault for one in found.exchanges) and any(one.reason for one in found.exchanges)
 
@@ -133,7 +133,7 @@ async def test_lines_are_for_reading(tmp_path: Path) -> None:
     (batch,) = first["request"]["topic_data"][0]["partition_data"][0]["records"]["batches"]
     assert [record["value"] for record in batch["records"]] == ["geheim" * 30, "geheim"]
     assert first["response"]["responses"][0]["partition_responses"][0]["error_code"] == 0
-    assert (first["client_id"], first["ending"], first["software_name"]) == ("test", "answered", "tester")
+    assert (first["client_id"], first["ending"], first["software_name"]) == ("test", "responded", "tester")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -267,7 +267,7 @@ async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypa
             patched.setattr(recorder_module, "blanked", None)
             await client.call(ping(), 0)
         await settled(lambda: not recorder.is_running)
-        assert recorder.state is not None and recorder.state.ended == "it failed, as the log says"
+        assert recorder.state is not None and recorder.state.ended == "it failed; the broker's log has the error"
         await client.call(ping(), 0)
         await recorder.stop()
         again = tmp_path / "again.jsonl"
@@ -279,12 +279,14 @@ async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypa
 def test_no_other_file_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "notes.json"
     path.write_text('{"mine": 1}\n')
-    with pytest.raises(StartupError, match=r"notes\.json is there already, and no recording: it is left as it is"):
+    with pytest.raises(
+        StartupError, match=r"notes\.json exists and is not a recording: it is not overwritten; choose another name"
+    ):
         Embedded(record=path).start()
     assert path.read_text() == '{"mine": 1}\n'
     for made in (tmp_path / "folder.jsonl", tmp_path / "pipe.jsonl"):
         (os.mkfifo if "pipe" in made.name else os.mkdir)(made)
-        with pytest.raises(StartupError, match="is no file that can be recorded to"):
+        with pytest.raises(StartupError, match="is not a regular file: it cannot be recorded to"):
             Embedded(record=made).start()
     with pytest.raises(StartupError, match="cannot be recorded to: No such file or directory"):
         Embedded(record=tmp_path / "none" / "x.jsonl").start()
@@ -320,19 +322,19 @@ async def test_damage_is_named_and_the_rest_read(kind: str, tmp_path: Path) -> N
             assert cut < 600
             continue
         expected = [facts(one) for one in whole.exchanges]
-        assert [facts(one) for one in found.exchanges if one.ending is Ending.ANSWERED] == expected[: answered(found)]
+        assert [facts(one) for one in found.exchanges if one.ending is Ending.RESPONDED] == expected[: answered(found)]
     if kind == "jsonl":
         lines = data.splitlines(keepends=True)
         lines[3] = b'{"type": "exchange", "number": "x"}\n'
         path.write_bytes(b"".join(lines))
-        assert read_recording(path).damage == [f"{path}: line 4: number is missing, or not what it should be"]
-    with pytest.raises(NoRecording, match="is no recording"):
+        assert read_recording(path).damage == [f"{path}: line 4: number is missing, or has the wrong type"]
+    with pytest.raises(NoRecording, match="is not a recording"):
         (tmp_path / f"other.{kind}").write_bytes(b"{}\n")
         read_recording(tmp_path / f"other.{kind}")
 
 
 def answered(found: Recording) -> int:
-    return sum(one.ending is Ending.ANSWERED for one in found.exchanges)
+    return sum(one.ending is Ending.RESPONDED for one in found.exchanges)
 
 
 async def test_over_the_control_plane(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ async def test_a_request_and_its_answer_are_told_with_their_bytes() -> None:
         assert (one.request, one.request_bytes) == (request[4:], len(request) - 4)
         assert (one.response, one.response_bytes) == (answer, len(answer))
         assert (one.api_key, one.api_version, one.correlation_id, one.client_id) == (3, 12, 77, "me")
-        assert (one.ending, one.reason, one.fault) == (Ending.ANSWERED, "", None)
+        assert (one.ending, one.reason, one.fault) == (Ending.RESPONDED, "", None)
         assert one.time_ms == broker.state.clock.now_ms() and one.number == 1
         peer = one.peer
         assert (peer.listener, peer.local_port, peer.client_host) == ("PLAINTEXT", broker.ports[0], "127.0.0.1")
@@ -188,7 +188,7 @@ async def test_an_unserved_version_of_api_versions_is_answered_and_told() -> Non
         await client.send_bytes(struct.pack(">i", len(data)) + data)
         await client.receive_bytes()
         (one,) = heard.ended_ones
-        assert one.ending is Ending.ANSWERED and one.api_version == 99
+        assert one.ending is Ending.RESPONDED and one.api_version == 99
         answered: Any = decoding.response_value(one)
         assert answered.error_code == ErrorCode.UNSUPPORTED_VERSION
 
@@ -233,20 +233,20 @@ async def test_a_cut_and_a_stop_are_told() -> None:
         client = await broker.client()
         await client.send(fetch("t", 60_000), 11)
         await heard.until("begun_ones", 3)
-    assert heard.ended_ones[2].ending is Ending.ANSWERED, "a stop answers what waits"
+    assert heard.ended_ones[2].ending is Ending.RESPONDED, "a stop answers what waits"
     assert len(heard.gone) == len(heard.peers) == 3
 
 
 @pytest.mark.parametrize(
     ("action", "ending", "fault"),
     [
-        (actions.error("UNKNOWN_SERVER_ERROR"), Ending.ANSWERED, "fault 1: error"),
-        (actions.delay(1), Ending.ANSWERED, "fault 1: delay"),
+        (actions.error("UNKNOWN_SERVER_ERROR"), Ending.RESPONDED, "fault 1: error"),
+        (actions.delay(1), Ending.RESPONDED, "fault 1: delay"),
         (actions.disconnect(), Ending.CLOSED, "fault 1: disconnect"),
         (actions.disconnect("after"), Ending.CLOSED, "fault 1: disconnect"),
         (actions.truncate(6), Ending.CLOSED, "fault 1: truncate"),
-        (actions.garble(), Ending.ANSWERED, "fault 1: garble"),
-        (actions.throttle(1), Ending.ANSWERED, "fault 1: throttle"),
+        (actions.garble(), Ending.RESPONDED, "fault 1: garble"),
+        (actions.throttle(1), Ending.RESPONDED, "fault 1: throttle"),
     ],
     ids=lambda value: value.name if isinstance(value, actions.Action) else None,
 )
@@ -409,7 +409,7 @@ def exchange(number: int, request: int = 10, key: int = 3) -> Exchange:
 
 
 def answer(one: Exchange, size: int) -> Exchange:
-    one.response, one.response_bytes, one.ending = bytes(size), size, Ending.ANSWERED
+    one.response, one.response_bytes, one.ending = bytes(size), size, Ending.RESPONDED
     return one
 
 
@@ -474,7 +474,7 @@ async def test_the_ring_keeps_no_credentials() -> None:
     (kept,), (told,) = ring.list(), heard.ended_ones
     assert b"SECRET" in (told.request or b"")
     assert kept.request is not None and b"SECRET" not in kept.request and b"SALT" not in kept.request
-    assert b"alice" in kept.request and kept.ending is Ending.ANSWERED
+    assert b"alice" in kept.request and kept.ending is Ending.RESPONDED
 
 
 async def test_the_ring_keeps_no_password_that_came_instead_of_a_request() -> None:

@@ -188,7 +188,7 @@ async def test_clients_that_come_and_go_on_a_slow_disk_are_counted(
     assert not found.damage and found.dropped == dropped
     assert len(found.exchanges) == 1 + 300 + 2 - dropped
     assert [one.ending for one in found.exchanges if one.api_key == 1] == [Ending.CLOSED]
-    assert [one.ending for one in found.exchanges if one.api_key == 0] == [Ending.ANSWERED] * 2
+    assert [one.ending for one in found.exchanges if one.api_key == 0] == [Ending.RESPONDED] * 2
 
 
 async def test_stop_leaves_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,13 +283,16 @@ def test_other_files_beside_a_recording_are_left(tmp_path: Path) -> None:
     for data in (b"\1", b"what I noted", raw.event_head(raw.HEAD, {"options": 3})):
         other.write_bytes(data)
         assert read_recording(path).exchanges == []
-        with pytest.raises(RecordError, match=r"x\.jsonl\.raw is there already, and no recording: it is left as it is"):
+        with pytest.raises(
+            RecordError,
+            match=r"x\.jsonl\.raw exists and is not a recording: it is not overwritten; choose another name",
+        ):
             claim(RecordOptions(str(path)))
         os.close(claim(RecordOptions(str(path), contents=False)))
         assert other.read_bytes() == data
     other.unlink()
     other.mkdir()
-    with pytest.raises(RecordError, match="is there already"):
+    with pytest.raises(RecordError, match="exists and is not a recording"):
         claim(RecordOptions(str(path)))
 
 

@@ -70,7 +70,7 @@ def session(once_recorded: bytes, tmp_path: Path) -> Path:
         (["replay", "{file}", "--bootstrap", "h:0"], "'h:0' is no HOST:PORT"),
         (["replay", "{file}", "--bootstrap", "h:1", "--patience", "0"], "no number of seconds"),
         (["replay", "{folder}/none.jsonl", "--bootstrap", "127.0.0.1:1"], "No such file"),
-        (["replay", "{folder}/other.jsonl", "--bootstrap", "127.0.0.1:1"], "other.jsonl is no recording"),
+        (["replay", "{folder}/other.jsonl", "--bootstrap", "127.0.0.1:1"], "other.jsonl is not a recording"),
         (["replay", "{folder}/other.txt", "--bootstrap", "127.0.0.1:1"], "other.txt"),
         (["replay", "{folder}", "--bootstrap", "127.0.0.1:1"], "{folder}"),
         (["replay", "{file}", "--bootstrap", "127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),

@@ -281,12 +281,12 @@ async def test_connections_that_close_are_told(tmp_path: Path) -> None:
 
     exchanges = await recorded(tmp_path / "one", asks, release="4.3")
     assert exchanges[0].ending is Ending.CLOSED
-    for release, expected in (("4.3", "closed"), ("ottla", "answered")):
+    for release, expected in (("4.3", "closed"), ("ottla", "responded")):
         async with harness.running(tmp_path / release, release=release) as broker:
             await broker.topic("t")
             done, found = await played(exchanges, broker.ports[0])
         assert done.steps[0].played is not None and done.steps[0].played.ending.value == expected
-        assert bool(unexplained(found)) == (expected == "answered")
+        assert bool(unexplained(found)) == (expected == "responded")
     assert any(one[2].startswith("closed: Produce v2 is not served") for one in unexplained(found))
 
 
@@ -396,4 +396,4 @@ async def test_nodes_and_leaders_of_several(tmp_path: Path) -> None:
         await broker.topic("t", 2)
         _, found = await played(exchanges, broker.ports[0])
     assert not found.counts, found.findings
-    assert sum(one.ending is Ending.ANSWERED for one in exchanges) == 9 and not found.counts[Why.UNEXPLAINED]
+    assert sum(one.ending is Ending.RESPONDED for one in exchanges) == 9 and not found.counts[Why.UNEXPLAINED]

@@ -35,12 +35,12 @@ def exchange(of: Peer, begun_ns: int, client_id: str | None = "app", key: int = 
     return Exchange(next(NUMBERS), of, 0, begun_ns, key, 4, 1, client_id, more.pop("request", None), 100, **more)
 
 
-def end(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.ANSWERED) -> None:
+def end(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.RESPONDED) -> None:
     one.duration_ns, one.ending, one.response_bytes = duration_ns, ending, 40
     activity.ended(one)
 
 
-def done(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.ANSWERED) -> None:
+def done(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.RESPONDED) -> None:
     activity.begun(one)
     end(activity, one, duration_ns, ending)
 

@@ -54,7 +54,7 @@ def client(id: str | None, **more: Any) -> dict[str, Any]:
 def slow(number: int, **more: Any) -> dict[str, Any]:
     told = dict.fromkeys(models.SlowRequest.__struct_fields__, 0)
     told |= {"number": number, "api": "Produce", "client_id": "app", "host": "10.0.0.1", "fault": None}
-    return told | {"ending": "answered"} | more
+    return told | {"ending": "responded"} | more
 
 
 def waiting(number: int, **more: Any) -> dict[str, Any]:
