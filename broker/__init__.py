@@ -1,7 +1,7 @@
-"""The broker: the only package that knows asyncio, sockets and configuration.
+"""The broker: the only package with asyncio, sockets and configuration.
 
-`Embedded` is a broker within a test's process, `AsyncEmbedded` the same to be awaited. Both are imported when they are
-asked for: nothing else here needs them.
+`Embedded` runs a broker inside a test's process; `AsyncEmbedded` is the same for asyncio. Both are imported at first
+use, since nothing else here needs them.
 """
 
 from __future__ import annotations

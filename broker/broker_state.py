@@ -93,7 +93,7 @@ SETTLING_ITERATIONS = 5  # of the event loop: from an event to its waiters and t
 
 
 def _announce(config: Config) -> None:
-    """Logs the first lines of a start: the release profile, the behaviours that were set, and configs without effect."""
+    """Logs the start: the release profile, the behaviours that were set, and configs without effect."""
     logger = get_logger()
     logger.info("starting", profile=config.profile.name, **behaviours_set(config))
     for warning in config.warnings:
@@ -450,7 +450,7 @@ class BrokerState:
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
     ) -> Appended | asyncio.Future[Appended]:
-        """Writes a transaction marker to one partition. Raises what appending raises; a future is done after the sync."""
+        """Writes a transaction marker to one partition. Raises what appending raises. A future ends with the sync."""
         # The coordinator's epoch is the leader epoch of its log, which can be read: the due markers come from it.
         log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)
         ended = self.topics.partition(*partition)
@@ -503,13 +503,13 @@ class BrokerState:
                 with contextlib.suppress(StorageError):
                     await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
 
-    def go_on_from(self, earlier: BrokerState) -> None:
+    def continue_after(self, earlier: BrokerState) -> None:
         """Continues from an earlier state whose clients are still connected: skips its producer ids, which must stay
         unique, and keeps leader epochs and feature epochs from going back. Raises StorageError.
         """
         self.producer_ids.skip(earlier.producer_ids)
-        self.topology.go_on_from(earlier.topology)
-        self.features.go_on_from(earlier.features)
+        self.topology.continue_after(earlier.topology)
+        self.features.continue_after(earlier.features)
 
     async def settle(self) -> None:
         """Returns when the work that the broker has begun is done: appends, syncs and other work in threads, a pass of

@@ -1,7 +1,7 @@
-"""The broker's time. The only module that reads a clock; everything else is handed one.
+"""The broker's clock. This is the only module that reads the system's time; all others receive a clock.
 
-`SystemClock` runs on an event loop; `ManualClock` is moved by its owner and fires what has become due. A third, which
-does both, is `virtual_clock.VirtualClock`.
+`SystemClock` runs on an event loop. `ManualClock` moves when its owner advances it, and fires the timers that become
+due. `virtual_clock.VirtualClock` does both.
 """
 
 from __future__ import annotations
@@ -18,50 +18,51 @@ LEAST_PURGED = 256  # timers
 
 
 class Timer(Protocol):
-    """A callback that will be made, once or again and again, unless cancelled."""
+    """A pending callback, for one call or for repeated calls."""
 
     def cancel(self) -> None:
-        """Forgets the callback; harmless when it has been made."""
+        """Cancels the callback; a timer that has fired already is left alone."""
         ...
 
 
 class Clock(Protocol):
-    """Wall time in milliseconds since 1970, and callbacks at such times."""
+    """Wall time in milliseconds since 1970, and timers on it."""
 
     def now_ms(self) -> int:
-        """The time now."""
+        """The current time."""
         ...
 
     def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Calls back at `when_ms`, or as soon as may be if that is past."""
+        """Schedules a call at `when_ms`, or as soon as possible if that is past."""
         ...
 
     def call_every(
         self, interval_ms: int, callback: Callable[[], Any], due: Callable[[], int | None] | None = None
     ) -> Timer:
-        """A check that comes again: calls back each `interval_ms` (> 0), for the first time after one.
+        """Schedules a repeated check: a call each `interval_ms` (> 0), the first one after one interval.
 
-        `due` says from what time on the callback would have something to do, as things are now: None if not before
-        something else happens; too early a time does no harm. A clock that is moved far need not call back before that.
+        `due` returns the earliest time at which the callback would have something to do in the present state, or None
+        if it has nothing to do until something else happens; a time that is too early does no harm. A clock that jumps
+        far ahead may skip the calls before that time.
         """
         ...
 
     def fire_overdue(self) -> None:
-        """Fires now each timer whose time has passed but for which the event loop had no time yet.
+        """Fires the timers whose time has passed but for which the event loop had no time yet.
 
-        Called before a request is handled: a loop that was busy reads its sockets before it runs its timers, and a
-        request would find, say, a group member whose session has expired.
+        Called before a request is handled: a busy loop reads its sockets before it runs its timers, and a request would
+        find, for example, a group member whose session has expired.
         """
         ...
 
 
 def wall_ms() -> int:
-    """The machine's wall time, for a command that has no event loop."""
+    """The machine's wall time, for commands without an event loop."""
     return time.time_ns() // 1_000_000
 
 
 class _Repeating:
-    """A check that comes each interval by the timers of its clock."""
+    """A repeated check, scheduled again after each call by a timer of its clock."""
 
     __slots__ = ("_callback", "_clock", "_interval_ms", "_timer")
 
@@ -78,7 +79,7 @@ class _Repeating:
     def _fire(self) -> None:
         try:
             self._callback()
-        finally:  # an error does not end the checks
+        finally:  # an error does not end the repetition
             if self._timer is not None:
                 self._wait()
 
@@ -89,7 +90,7 @@ class _Repeating:
 
 
 class OneShot:
-    """A timer that fires once. `callback` is None when it has been cancelled."""
+    """A timer that fires once. `callback` is None after it was cancelled."""
 
     __slots__ = ("args", "callback")
 
@@ -103,7 +104,7 @@ class OneShot:
 
 
 class OneShots:
-    """Timers in the order in which they are due: by time, and those of one time as they were added.
+    """Timers in the order in which they are due; timers with equal times keep the order of addition.
 
     Cancelled timers are removed when they outnumber the others: each heartbeat of a group member leaves one.
     """
@@ -116,7 +117,7 @@ class OneShots:
         self._purge_at = LEAST_PURGED
 
     def add(self, when: float, timer: OneShot) -> None:
-        """Adds a timer; all times have the unit of their owner."""
+        """Adds a timer. All times of an instance have the same unit, which the owner chooses."""
         if len(self._heap) >= self._purge_at:
             self._heap = [one for one in self._heap if one[2].callback is not None]
             heapq.heapify(self._heap)
@@ -125,18 +126,18 @@ class OneShots:
 
     @property
     def next_at(self) -> float | None:
-        """When the first one is due; None without any."""
+        """The time of the first timer, or None without timers."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def pop(self) -> tuple[float, int, OneShot]:
-        """Takes out the first one: its time, its number in the order of addition, and the timer."""
+        """Removes the first timer. Returns its time, its number in the order of addition, and the timer."""
         return heapq.heappop(self._heap)
 
     def clear(self) -> None:
-        """Removes all."""
+        """Removes all timers."""
         self._heap.clear()
 
 
@@ -158,7 +159,7 @@ class SystemClock:
         self._monotonic = monotonic
         self._timers = OneShots()
         self._armed_at = math.inf
-        """In monotonic seconds: when `_armed` fires. No timer is due before."""
+        """In monotonic seconds: the time at which `_armed` fires. No timer is due before."""
         self._armed: asyncio.TimerHandle | None = None
 
     def now_ms(self) -> int:
@@ -166,7 +167,7 @@ class SystemClock:
         return self._wall()
 
     def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
-        """A timer of the loop, see the class."""
+        """Schedules a call by a timer of the event loop."""
         timer = OneShot(callback, args)
         at = self._monotonic() + max(0, when_ms - self._wall()) / 1000
         self._timers.add(at, timer)
@@ -194,7 +195,7 @@ class SystemClock:
         due: list[OneShot] = []
         while (at := self._timers.next_at) is not None and at <= now:
             due.append(self._timers.pop()[2])
-        if at is not None:  # also what a loop that rounds to milliseconds called a little early
+        if at is not None:  # timers are left, or a loop with millisecond resolution called a little early
             self._arm(at)
         elif self._armed is not None:
             self._armed.cancel()
@@ -205,48 +206,50 @@ class SystemClock:
     def call_every(
         self, interval_ms: int, callback: Callable[[], Any], due: Callable[[], int | None] | None = None
     ) -> Timer:
-        """Calls back at each interval, whatever `due` says."""
+        """Schedules a call at each interval. `due` is ignored: this clock never jumps."""
         return _Repeating(self, interval_ms, callback)
 
 
 def call_timer(loop: asyncio.AbstractEventLoop, timer: OneShot) -> None:
-    """Calls a timer back unless it was cancelled. An error is reported to the loop, so that the others fire too."""
+    """Calls a timer's callback unless it was cancelled. An error goes to the loop's exception handler, so that the
+    remaining timers still fire.
+    """
     if timer.callback is None:
         return
     try:
         timer.callback(*timer.args)
     except Exception as error:
-        loop.call_exception_handler({"message": "a timer failed", "exception": error})
+        loop.call_exception_handler({"message": "timer callback failed", "exception": error})
 
 
 class ManualClock:
-    """A clock that stands still until `advance` moves it; timers fire in order, each at its own time."""
+    """A clock that stands still until `advance` moves it. Timers fire in order, each at its own time."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._timers = OneShots()
 
     def now_ms(self) -> int:
-        """The time it was last moved to."""
+        """The time that the last `advance` reached."""
         return self._now_ms
 
     def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Fires within an `advance` that reaches `when_ms`."""
+        """Schedules a call within the `advance` that reaches `when_ms`."""
         timer = OneShot(callback, args)
         self._timers.add(when_ms, timer)
         return timer
 
     def fire_overdue(self) -> None:
-        """Nothing: timers fire within `advance`."""
+        """Does nothing: timers fire within `advance`."""
 
     def call_every(
         self, interval_ms: int, callback: Callable[[], Any], due: Callable[[], int | None] | None = None
     ) -> Timer:
-        """Calls back at each interval, whatever `due` says."""
+        """Schedules a call at each interval. `due` is ignored."""
         return _Repeating(self, interval_ms, callback)
 
     def advance(self, ms: int) -> None:
-        """Moves time on by `ms` (>= 0), firing what becomes due, also what that sets up."""
+        """Advances the time by `ms` (>= 0) and fires the timers that become due, including those that callbacks add."""
         target = self._now_ms + ms
         while (when_ms := self._timers.next_at) is not None and when_ms <= target:
             timer = self._timers.pop()[2]

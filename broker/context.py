@@ -1,6 +1,6 @@
-"""What a handler is given beside its request, and the label that makes a function a handler.
+"""The context of a request for its handler, and the decorator that makes a function a handler.
 
-Knows neither sockets nor the router: handlers depend on this and on the broker's state only.
+Does not use sockets or the router: handlers depend on this module and on the broker's state only.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ H = TypeVar("H", bound=Handler)
 A = TypeVar("A")
 B = TypeVar("B")
 STEP_ENTRIES = 1000
-"""Of one cooperative step of a handler: 10 ms or less."""
+"""Entries in one cooperative step of a handler: 10 ms or less."""
 CHUNK_ENTRIES = 100
-"""`RequestContext.mapped` looks after so many whether the step is full."""
+"""Entries after which `RequestContext.mapped` checks whether the step is full."""
 
 
 def handles(request_class: type) -> Callable[[H], H]:
-    """Labels the handler of an API, in every version that is declared; which of them are served is the profile's.
+    """Declares a function as the handler of an API, for every declared version; the profile decides which versions are
+    served.
 
-    A handler runs at once up to its first `await`; what it awaits must be a future of the running loop. The next
-    request of the connection begins after the handler has ended.
+    A handler runs at once up to its first `await`. It may await futures of the running loop only. The next request of
+    the connection starts after the handler has returned.
     """
 
     def label(function: H) -> H:
@@ -56,14 +57,14 @@ def handles(request_class: type) -> Callable[[H], H]:
 
 @functools.lru_cache(maxsize=1024)
 def _unshortened(host: str) -> str:
-    """`0:0:0:0:0:0:0:1` for `::1`: Java leaves no zeros of an IPv6 address out."""
+    """`0:0:0:0:0:0:0:1` for `::1`: Java writes all zeros of an IPv6 address."""
     address, percent, scope = host.partition("%")
     words = struct.unpack(">8H", ipaddress.IPv6Address(address).packed)
     return ":".join(f"{word:x}" for word in words) + percent + scope
 
 
 class RequestContext:
-    """One request's surroundings."""
+    """One request's connection, header fields, broker and permissions."""
 
     __slots__ = (
         "_collections",
@@ -91,27 +92,29 @@ class RequestContext:
         self.client_id = client_id
         self.connection_info = connection_info
         self.faulted: dict[Any, ErrorCode] | None = None
-        """Of a Fetch: the error codes that are answered on command, by `PartitionKey`."""
+        """In a Fetch: the error codes that rules of fault injection return, by `PartitionKey`."""
         self.meter: Meter | None = None
-        """What the request is charged; None while there are no quotas."""
+        """Charges the request to quotas; None without quotas."""
         self._entries_left = STEP_ENTRIES
         self._collections: FewerCollections | None = None
 
     @property
     def client_host(self) -> str:
-        """The client's address without its port, as Java writes it: what tools show and rules for hosts name."""
+        """The client's address without its port, as Java writes it: the form that tools show and ACLs for hosts use."""
         host = self.connection_info.client_host
         return _unshortened(host) if ":" in host else host
 
     @property
     def node_id(self) -> int:
-        """The node that was asked."""
+        """The node that received the request."""
         return self.connection_info.node_id
 
     def partition(self, name: str, index: int, current_leader_epoch: int = -1) -> Partition:
-        """A partition that the node which was asked leads, in the epoch that the client knows; -1 does not ask.
+        """Returns a partition if this node leads it, in the leader epoch that the client sent; -1 skips the check of
+        the epoch.
 
-        Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or for the epoch; StorageError if offline.
+        Raises Refused with UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or an error of the epoch, and
+        StorageError if the partition is offline.
         """
         partition = self.broker.topics.partition(name, index)
         if partition.leader != self.connection_info.node_id:
@@ -121,7 +124,7 @@ class RequestContext:
 
     @property
     def groups(self) -> GroupCoordinator | GroupsAtNode:
-        """The groups that the node which was asked coordinates."""
+        """The groups that this node coordinates."""
         broker = self.broker
         if broker.lookups.waiting:
             broker.lookups.used(self.connection_info, self.client_id)
@@ -131,7 +134,7 @@ class RequestContext:
 
     @property
     def transactions(self) -> TransactionCoordinator | TransactionsAtNode:
-        """The transactions that it coordinates."""
+        """The transactions that this node coordinates."""
         broker = self.broker
         if broker.nodes.is_cluster or broker.awaits_topic(TRANSACTION_STATE_TOPIC):
             return broker.transactions_at(self.connection_info.node_id)
@@ -139,31 +142,34 @@ class RequestContext:
 
     @property
     def principal(self) -> str:
-        """Who asks, as "Type:name"."""
+        """The principal of the request, as "Type:name"."""
         return ANONYMOUS
 
     def allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether whoever asks may do that; everybody may do everything without an authorizer."""
+        """Returns whether the principal may do an operation on a resource. Without an authorizer everything is
+        allowed.
+        """
         authorizer = self.broker.authorizer
         if authorizer is None:
             return True
         return authorizer.allows(self.principal, self.client_host, operation, resource_type, name)
 
     def check_allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-        """Raises Refused with the code of the resource's type, and Kafka's text for it, when `allowed` says no."""
+        """Raises Refused with Kafka's code and text for the resource type unless `allowed`."""
         if not self.allowed(operation, resource_type, name):
             code = REFUSALS[resource_type]
             raise Refused(code, REFUSAL_TEXTS[code])
 
     def allowed_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether whoever asks may do that with any resource of a type."""
+        """Returns whether the principal may do an operation on any resource of a type."""
         authorizer = self.broker.authorizer
         return authorizer is None or authorizer.allows_any(self.principal, self.client_host, operation, resource_type)
 
     def topic_refusal(self, operation: AclOperation, name: str) -> ErrorCode:
-        """Why whoever asks may not do that with a topic, NONE if it is allowed; asked before the topic is looked for.
+        """Returns the error of an operation on a topic that is not allowed, or NONE. Called before the topic is looked
+        up, and the topic need not exist.
 
-        The topic need not be there; releases that hide topics say that it is unknown to those who may not describe it.
+        Releases that hide topics return UNKNOWN_TOPIC_OR_PARTITION to clients that may not describe the topic.
         """
         if self.broker.authorizer is None:
             return ErrorCode.NONE
@@ -177,75 +183,80 @@ class RequestContext:
         return ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def check_topic(self, operation: AclOperation, name: str) -> None:
-        """Raises Refused with the code of `topic_refusal`, if there is one."""
+        """Raises Refused with the code of `topic_refusal` unless that is NONE."""
         code = self.topic_refusal(operation, name)
         if code is not ErrorCode.NONE:
             raise Refused(code, REFUSAL_TEXTS.get(code, ""))
 
     def may_create(self, name: str) -> bool:
-        """Whether whoever asks may create a topic of that name."""
+        """Returns whether the principal may create a topic of that name."""
         if self.allowed(AclOperation.CREATE, ResourceType.CLUSTER):
             return True
         by_topic = self.broker.profile.behaviour.creates_by_topic
         return by_topic and self.allowed(AclOperation.CREATE, ResourceType.TOPIC, name)
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The bit field of all that whoever asks may do with a resource; all that there is without an authorizer."""
+        """Returns the bit field of the operations that the principal may do on a resource; all of its type without an
+        authorizer.
+        """
         found = operations_of(resource_type, self.broker.profile.behaviour)
         if self.broker.authorizer is None:
             return bit_field(found)
         return bit_field(operation for operation in found if self.allowed(operation, resource_type, name))
 
     def mutates(self, partitions: int, *, strict_from: int | None, validate_only: bool = False) -> None:
-        """Partitions are created or deleted, which quotas may limit. Raises Refused where that is too much, from the
-        version `strict_from` on (KIP-599); below it that is told and goes on, and with None, as where somebody has only
-        named a topic, it is just counted."""
+        """Charges created or deleted partitions to the controller mutation quota (KIP-599).
+
+        From the version `strict_from` on, Refused is raised if the quota is exceeded; earlier versions get a throttle
+        time. With None, as when a request only named a missing topic, the partitions are counted and nothing else.
+        """
         if self.meter is None or (validate_only and not self.broker.profile.behaviour.validation_is_charged):
             return
         is_strict = strict_from is not None and self.api_version >= strict_from
-        self.meter.mutated(partitions, strict=is_strict, tells=strict_from is not None)
+        self.meter.mutated(partitions, strict=is_strict, reports_wait=strict_from is not None)
 
     @property
     def scheduler(self) -> Cooperative:
-        """For long work that is not done by the handler's own coroutine, and is to be charged all the same."""
+        """Runs long work outside the handler's own coroutine, charged to quotas like the handler."""
         scheduler = self.broker.scheduler
         return scheduler if self.meter is None else self.meter.timed(scheduler)
 
     # Cooperative steps
 
     def is_due(self, entries: int = 1) -> bool:
-        """Counts entries that a handler is about to work on; whether it has to await `next_step` before them.
+        """Counts entries that a handler is about to process. Returns whether it must await `next_step` before them.
 
-        An entry is 10 us of work or less; work that takes longer counts as several.
+        An entry is 10 us of work or less; longer work counts as several entries.
         """
         self._entries_left -= entries
         return self._entries_left < 0
 
     @property
     def is_in_steps(self) -> bool:
-        """Whether the request was read in steps, or its handler has yielded between entries: its response may be large,
-        and what the handler read may have changed."""
+        """Whether the request was read in steps or its handler has yielded between entries. Its response may be large,
+        and state that the handler read before may have changed.
+        """
         return self._collections is not None
 
     def begin_steps(self) -> None:
-        """From here on the request has many entries."""
+        """Marks the request as one with many entries."""
         if self._collections is None:
             self._collections = FewerCollections()
 
     def end_steps(self) -> None:
-        """The response is built, or the connection is gone."""
+        """Ends the steps: the response is built, or the connection is closed."""
         if self._collections is not None:
             self._collections.end()
             self._collections = None
 
     async def next_step(self) -> None:
-        """Yields to the event loop: requests of other connections run meanwhile, and may change what was read."""
+        """Yields to the event loop. Requests of other connections run meanwhile and may change the broker's state."""
         self.begin_steps()
         await self.broker.scheduler.step()
         self._entries_left = STEP_ENTRIES
 
     async def mapped(self, function: Callable[[A], B], values: Sequence[A], entries: int = 1) -> list[B]:
-        """[function(value) for value in values] in cooperative steps; each value counts as `entries`."""
+        """Returns [function(value) for value in values], made in cooperative steps; each value counts as `entries`."""
         count = 1 + entries * len(values)
         if count <= self._entries_left:
             self._entries_left -= count

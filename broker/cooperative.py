@@ -1,8 +1,9 @@
-"""Long work on the event loop, done in turns: conversions of old formats, checks of large batches, looks at the disk.
+"""Long work on the event loop, in cooperative steps: conversion of old formats, checks of large batches, reads of the
+disk.
 
-Owns how steps become turns. The work itself (`protocol.records.steps`) says where a step ends; between two steps the
-loop serves whoever is ready. A long call into C runs in a thread meanwhile. Few works run at once, in the order in
-which they came, so that what they hold in memory does not grow with the number of clients.
+Owns the scheduling of steps. The work itself (`protocol.records.steps`) yields at the end of a step; between two steps
+the loop serves other events. A long call into C runs in a thread. A few jobs run at once, in the order of their
+submission, so that the memory they hold does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..protocol.limits import INT32_MAX
 from ..protocol.records.steps import Steps
 from .futures import wake
 
-AT_ONCE = 4  # each may hold a decompressed batch (64 MiB) and its copy in the other format
+AT_ONCE = 4  # each job may hold a decompressed batch (64 MiB) and its copy in the other format
 
 NEVER = INT32_MAX  # collections of younger objects before a full one
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 class CooperativeScheduler:
-    """The long works of one broker."""
+    """Runs the long jobs of one broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, at_once: int = AT_ONCE) -> None:
         self._loop = loop
@@ -35,10 +36,12 @@ class CooperativeScheduler:
         self._steps: deque[asyncio.Future[None]] = deque()
 
     async def run(self, steps: Steps[T]) -> T:
-        """The result of the work. Raises what it raises. May be awaited by a handler, and may be abandoned there."""
+        """Runs a job and returns its result. Raises what the job raises. May be awaited by a handler, which may be
+        cancelled.
+        """
         await self._enter()
         try:
-            # Lazy until here: work that waits for its turn holds its input and nothing else.
+            # A generator has not started yet: a waiting job holds its input and nothing else.
             try:
                 work = next(steps)
                 while True:
@@ -59,7 +62,7 @@ class CooperativeScheduler:
             self._leave()
 
     async def step(self) -> None:
-        """Yields to the event loop. However much long work there is, one step of it runs in each iteration."""
+        """Yields to the event loop. One step runs in each iteration of the loop, regardless of the number of jobs."""
         begins = self._loop.create_future()
         self._steps.append(begins)
         if len(self._steps) == 1:
@@ -79,7 +82,7 @@ class CooperativeScheduler:
         self._waiting.append(waiting)
         try:
             await waiting
-        except BaseException:  # the client is gone
+        except BaseException:  # the client closed its connection
             if waiting.done():
                 self._leave()
             else:
@@ -94,10 +97,11 @@ class CooperativeScheduler:
 
 
 class FewerCollections:
-    """Until each of these has ended, the garbage collector makes no full passes.
+    """Switches full passes of the garbage collector off until every instance has ended.
 
-    A full pass goes over all objects in one go. Requests with many entries make so many that passes come often, and
-    hold the event loop for 100 ms each. Passes over young objects go on, so that cycles do not pile up meanwhile.
+    A full pass visits all objects without a pause. Requests with many entries create so many objects that full passes
+    become frequent, and each one blocks the event loop for 100 ms. Passes over young objects still run, so that
+    reference cycles do not accumulate.
     """
 
     __slots__ = ("_has_ended",)
@@ -112,10 +116,9 @@ class FewerCollections:
         FewerCollections._alive += 1
 
     def end(self) -> None:
-        """Allows full passes again, once no other is left.
+        """Allows full passes again, unless another instance is active.
 
-        It is called and not left to the garbage collector: a request that is part of a reference cycle would be freed
-        by a full pass only, of which there are none.
+        Called explicitly: an instance in a reference cycle would be freed by a full pass only, and there are none.
         """
         if self._has_ended:
             return
@@ -129,15 +132,17 @@ class FewerCollections:
 
 
 class Cooperative(Protocol):
-    """Who has long work done."""
+    """Runs long jobs: a `CooperativeScheduler`, or one that also measures them."""
 
     async def run(self, steps: Steps[T]) -> T:
-        """As of `CooperativeScheduler`."""
+        """Runs a job and returns its result, as `CooperativeScheduler.run`."""
         ...
 
 
 class TimedScheduler:
-    """Turns of which somebody is told how long they hold the loop, in the unit of `timer`; waits and threads do not."""
+    """A scheduler that reports how long jobs block the event loop, in the unit of `timer`. Waits and work in threads do
+    not count.
+    """
 
     def __init__(self, scheduler: CooperativeScheduler, timer: Callable[[], int], took: Callable[[int], None]) -> None:
         self._scheduler = scheduler
@@ -145,7 +150,7 @@ class TimedScheduler:
         self._took = took
 
     async def run(self, steps: Steps[T]) -> T:
-        """As of `CooperativeScheduler`."""
+        """Runs a job and returns its result, as `CooperativeScheduler.run`."""
         try:
             return await self._scheduler.run(self._timed(steps))
         finally:
@@ -168,5 +173,5 @@ class TimedScheduler:
 
 
 def in_thread(call: Callable[[], T]) -> Steps[T]:
-    """One call that waits for the disk, as work for `CooperativeScheduler.run`: made in a thread."""
+    """Wraps a blocking call as a job for `CooperativeScheduler.run`, which makes it in a thread."""
     return (yield call)

@@ -1,8 +1,8 @@
-"""The one table from what can go wrong to the error codes that clients see.
+"""The table from exceptions to the error codes of the protocol.
 
-Owns the mapping and nothing else. `Refused` is how the broker's own rules say no: it names its code. Failures of other
-layers are listed in CODES by class. What is in neither is a defect of ours: it is logged with its stack and answers
-UNKNOWN_SERVER_ERROR. `ProtocolViolation` is not here: it closes the connection.
+Owns the mapping and nothing else. `Refused` is raised by the broker's own rules and has its code. Exceptions of other
+layers are listed in CODES by class. Any other exception is a defect: it is logged with its stack, and the client
+receives UNKNOWN_SERVER_ERROR. `ProtocolViolation` has no code: it closes the connection.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ pass
 
 
 class ConfigError(ValueError):
-    """A config that cannot be taken: unknown, malformed, out of range, not settable here. The text is for the user."""
+    """An invalid config: unknown, malformed, out of range, or not settable here. The message is for users."""
 
 
 class Refused(Exception):
-    """A request, or a part of it, that the broker's rules do not allow; `message` is for the user. With `wordless`
-    nothing is said beside the code, as by Kafka where there is nothing more to say."""
+    """A request, or a part of it, that the broker's rules refuse. `message` is for users; with `wordless` the client
+    receives the code without a message, as Kafka does for some refusals.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "", *, wordless: bool = False) -> None:
         super().__init__(message or code.name)
@@ -60,14 +61,14 @@ CODES: dict[type[Exception], ErrorCode] = {
 
 
 def message_of(error: Exception) -> str | None:
-    """The text for the client beside the code; None where the error is not of the request's making."""
+    """The error message for the client, or None for errors that the request did not cause."""
     if isinstance(error, Refused) and error.wordless:
         return None
     return str(error) if isinstance(error, Refused | ConfigError) else None
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """The code that answers `error`; a defect of ours is logged here, with its stack."""
+    """The error code for an exception. An exception that is not in the table is logged with its stack."""
     if isinstance(error, Refused):
         return error.code
     found = CODES.get(type(error))

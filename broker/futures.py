@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def wake(future: asyncio.Future[None] | None) -> None:
-    """Sets the result of the future unless there is none or it is done; the waiter may have been cancelled."""
+    """Sets the result of the future unless it is None or done; its waiter may have been cancelled."""
     if future is not None and not future.done():
         future.set_result(None)
 

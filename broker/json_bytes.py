@@ -1,5 +1,6 @@
-"""How bytes stand in JSON, both ways: a string is the text whose UTF-8 they are, and what is no UTF-8 is
-`{"base64": "..."}`; either may be given. `null` is no value at all: a tombstone, a record without a key."""
+"""Bytes in JSON: a string if they are valid UTF-8, else `{"base64": "..."}`. Both forms are accepted as input. `null`
+is a missing value: a tombstone, or a record without a key.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 
 def to_json(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as JSON: readable where they can be."""
+    """Returns the JSON form of bytes: a string where possible."""
     if value is None:
         return None
     try:
@@ -19,16 +20,15 @@ def to_json(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def from_json(value: Any, where: str = "a value") -> bytes | None:
-    """The bytes that a JSON value of the right shape stands for. Raises ValueError where its text is not what it claims
-    to be."""
+    """Returns the bytes of a JSON value of a valid shape. Raises ValueError for a lone surrogate or invalid base64."""
     if value is None:
         return None
     if isinstance(value, str):
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"{where} has half of a surrogate pair, which no UTF-8 has") from error
+            raise ValueError(f"{where} has half of a surrogate pair, which UTF-8 cannot encode") from error
     try:
         return base64.b64decode(value["base64"].encode("ascii"), validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise ValueError(f"{where} is no base64") from error
+        raise ValueError(f"{where} is not valid base64") from error

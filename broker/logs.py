@@ -1,14 +1,15 @@
-"""Logging: structured events to stderr, for people or as JSON lines.
+"""Logging: structured events to stderr, as text or as JSON lines.
 
-Owns the one structlog configuration; stdout stays free for `ottla ready on`. structlog costs more to import than the
-rest of the command line together, so it is imported when the first logger is asked for.
+Owns the structlog configuration; stdout stays free for `ottla ready on`. structlog takes longer to import than the rest
+of the command line together, so it is imported for the first logger.
 
-An embedded broker is a guest in its process: it logs warnings and errors alone, and leaves structlog as it is there.
+An embedded broker shares its process with other code: it logs warnings and errors only, and does not change the
+process's structlog configuration.
 
-A logger is named by the module that asks for it. Each has a level, its own or that of the root, by Kafka's names; they
-can be changed while the broker runs (KIP-412), and are those of the process's start again when it starts anew.
+A logger has the name of its module. Each logger has a level, its own or the root's, by Kafka's names. Levels can be
+changed while the broker runs (KIP-412); a restart resets them to those of the process's start.
 
-What is logged while a request is being handled says whose request it is: see `Handling`.
+An event that is logged while a request is handled has the fields of that request: see `Handling`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..protocol.names import did_you_mean
 
 PREFIX = "ottla.broker."
 REQUEST_LOGGER = PREFIX + "network.request_log"
-"""Tells each request when it is answered, at DEBUG."""
+"""Logs each request with its response, at DEBUG."""
 
 LOGGERS = (
     "ottla.tools.image",
@@ -38,7 +39,7 @@ LOGGERS = (
     """.split()
     ),
 )
-"""All that there are."""
+"""The names of all loggers."""
 
 _format = "console"
 _configured = False
@@ -46,7 +47,7 @@ _threads = threading.local()
 
 
 class Levels:
-    """What is logged by whom."""
+    """The levels of all loggers."""
 
     ROOT = "root"
     LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
@@ -59,34 +60,34 @@ class Levels:
         self.reset()
 
     def begin(self, wanted: Mapping[str, str]) -> None:
-        """What `reset` comes back to, and holds from here on, where somebody wants other levels from the start."""
+        """Sets the initial levels, to which `reset` returns, and resets to them."""
         self._beginning = {**self._plain, **wanted}
         self.reset()
 
     def reset(self) -> None:
-        """Every level is as when the process started."""
+        """Resets every level to that of the process's start."""
         self._own = dict(self._beginning)
         self._reckon()
 
     def _reckon(self) -> None:
         self.logs_requests = self.lets(REQUEST_LOGGER, "debug")
-        """Whether each request is told."""
+        """Whether each request is logged."""
 
     @property
     def are_changed(self) -> bool:
-        """Whether any level is not what it is where nobody asks for one."""
+        """Whether any level differs from the default."""
         return self._own != self._plain
 
     def of(self, name: str) -> str:
-        """The level by which a logger goes."""
+        """Returns the level of a logger: its own, or the root's."""
         return self._own.get(name, self._own[self.ROOT])
 
     def all(self) -> dict[str, str]:
-        """Every logger's, and the root's."""
+        """Returns the level of every logger and of the root."""
         return {name: self.of(name) for name in (self.ROOT, *LOGGERS)}
 
     def set(self, name: str, level: str | None) -> None:
-        """Gives a logger one of LEVELS, or the root's again with None."""
+        """Sets the level of a logger to one of LEVELS; None returns it to the root's."""
         if level is None:
             self._own.pop(name, None)
         else:
@@ -94,19 +95,20 @@ class Levels:
         self._reckon()
 
     def lets(self, name: str, method: str) -> bool:
-        """Whether what a logger says with a method, as `info`, is told."""
+        """Returns whether the level of a logger lets events of a method, such as `info`, through."""
         return self._METHODS[method] >= self._RANKS[self.of(name)]
 
 
 def level_of(text: str) -> tuple[str, str]:
-    """`LEVEL`, which is the root's, or `LOGGER=LEVEL` as (logger, level); a logger's name may be without PREFIX or only
-    its last part, a level in small letters. Raises ValueError, one line."""
+    """Returns (logger, level) of `LEVEL`, which sets the root's, or `LOGGER=LEVEL`. A logger may be named without
+    PREFIX or by its last part, and levels may be in lower case. Raises ValueError, one line.
+    """
     name, equals, level = text.rpartition("=")
     return logger_named(name) if equals else Levels.ROOT, level_named(level)
 
 
 def logger_named(name: str) -> str:
-    """A logger's name in full; its last part is enough if no other logger has the same.
+    """Returns the full name of a logger. Its last part is enough if no other logger has the same.
 
     Raises ValueError, one line with the nearest name that exists.
     """
@@ -124,7 +126,7 @@ def logger_named(name: str) -> str:
 
 
 def level_named(name: str) -> str:
-    """A level as Kafka writes it. Raises ValueError, one line."""
+    """Returns a level by the name that Kafka uses. Raises ValueError, one line."""
     level = name.upper()
     if level not in Levels.LEVELS:
         hint = did_you_mean(name, Levels.LEVELS)
@@ -136,12 +138,12 @@ _levels = Levels("INFO")
 
 
 def levels() -> Levels:
-    """Those of the broker that runs in this thread."""
+    """Returns the levels of the broker that runs in this thread."""
     return getattr(_threads, "levels", _levels)
 
 
 class HandledConnection(Protocol):
-    """A connection as log lines name it."""
+    """A connection, for log lines."""
 
     @property
     def number(self) -> int: ...
@@ -153,7 +155,7 @@ class _Named(Protocol):
 
 
 class HandledCall(Protocol):
-    """A request as log lines name it; `header` is that of its response."""
+    """A request, for log lines; `header` is the header of its response."""
 
     @property
     def route(self) -> _Named: ...
@@ -164,10 +166,10 @@ class HandledCall(Protocol):
 
 
 class Handling:
-    """Whose request a thread is handling at this moment, if any: set around each step of a handler, so that what is
-    logged there says it, also behind a wait, and what goes on in the background does not.
+    """The request that a thread is handling, if any.
 
-    `call` is None while only the connection is known.
+    It is set around each step of a handler, so that events logged by the handler have the request's fields, also after
+    a wait, and events of background work do not. `call` is None while only the connection is known.
     """
 
     __slots__ = ("call", "connection")
@@ -178,15 +180,15 @@ class Handling:
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
-        """In it the requests of others may be handled; behind it, whose it was before."""
+        """Restores the current request at exit: within it, other requests may be handled."""
         connection, call = self.connection, self.call
         try:
             yield
         finally:
             self.connection, self.call = connection, call
 
-    def told(self) -> dict[str, Any]:
-        """What an event says of it."""
+    def event_fields(self) -> dict[str, Any]:
+        """The fields of the current request for a log event."""
         if self.connection is None:
             return {}
         found: dict[str, Any] = {"connection": self.connection.number}
@@ -200,7 +202,7 @@ class Handling:
 
 
 def handling() -> Handling:
-    """That of this thread."""
+    """Returns the current request of this thread."""
     found = getattr(_threads, "handling", None)
     if found is None:
         found = _threads.handling = Handling()
@@ -208,17 +210,17 @@ def handling() -> Handling:
 
 
 def _with_request(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """As structlog's processors are: adds whose request it is, unless the event says so itself."""
+    """A structlog processor that adds the fields of the current request unless the event has them."""
     found = getattr(_threads, "handling", None)
-    return {**found.told(), **event} if found is not None and found.connection is not None else event
+    return {**found.event_fields(), **event} if found is not None and found.connection is not None else event
 
 
 def _silent(event: object, **values: object) -> None:
-    """A method of a logger whose level lets nothing through."""
+    """Replaces a logger's method whose level lets nothing through."""
 
 
 class _Leveled:
-    """A logger of which the levels let through what they do."""
+    """A logger that drops the events below its level."""
 
     def __init__(self, logger: Any, name: str) -> None:
         self._logger = logger
@@ -231,46 +233,47 @@ class _Leveled:
 
 
 def configure(log_format: str, wanted: Mapping[str, str] = {}) -> None:
-    """Chooses "console" or "json" for this process, and the levels of loggers that are not to have INFO. Call it before
-    the first event."""
+    """Sets the log format, "console" or "json", and the levels of loggers other than INFO for this process. Call it
+    before the first event.
+    """
     global _format, _configured
     _format, _configured = log_format, False
     _levels.begin(wanted)
 
 
 def quieten_thread() -> None:
-    """From here on this thread logs warnings and errors alone, by a configuration of its own."""
+    """Restricts logging in this thread to warnings and errors, with a configuration of its own."""
     _threads.logger = _Quiet()
     _threads.levels = Levels("WARN")
 
 
 class _Quiet:
-    """A logger of an embedded broker."""
+    """The logger of an embedded broker."""
 
     def debug(self, event: str, **values: Any) -> None:
-        """Says nothing."""
+        """Drops the event."""
 
     info = debug
 
     def warning(self, event: str, **values: Any) -> None:
-        """Tells it on stderr."""
+        """Logs the event to stderr."""
         self.loud().warning(event, **values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Tells it on stderr."""
+        """Logs the event to stderr."""
         self.loud().error(event, **values)
 
     def exception(self, event: str, **values: Any) -> None:
-        """Tells it on stderr, with the exception that is being handled."""
+        """Logs the event to stderr, with the current exception."""
         self.loud().exception(event, **values)
 
     @staticmethod
     def loud() -> Any:
-        """One that tells everything on stderr."""
+        """A logger that writes all events to stderr."""
         import structlog
 
-        # Not kept: what stands for stderr changes from test to test.
-        by_level = structlog.make_filtering_bound_logger(0)  # of all levels; it knows what `exception` tells
+        # Not cached: sys.stderr is another object in each test.
+        by_level = structlog.make_filtering_bound_logger(0)  # of all levels, with the method `exception`
         return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), by_level)
 
 
@@ -290,7 +293,7 @@ def _processors() -> list[Any]:
 
 
 def get_logger(**context: Any) -> Any:
-    """A structlog logger with `context` bound to each of its events."""
+    """Returns a structlog logger with `context` bound to each of its events."""
     global _configured
     name = sys._getframe(1).f_globals["__name__"]  # pyright: ignore[reportPrivateUsage]  the one way to a caller
     quiet = getattr(_threads, "logger", None)

@@ -1,7 +1,7 @@
 """The broker as a process: wires the server, the control plane and the recorder, and runs until a signal.
 
-SIGTERM and SIGINT stop the broker in order, with exit code 0. It stops by itself, with exit code 1, when the disk
-without which it cannot go on has failed.
+SIGTERM and SIGINT stop the broker in order, with exit code 0. It stops by itself, with exit code 1, when a disk that it
+needs has failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def serve(options: ServeOptions, on_ready: Callable[[Running], object] = lambda running: None) -> int:
-    """Runs the broker until it is told to stop; the exit code. Raises StartupError when it cannot start as asked.
+    """Runs the broker until a signal and returns the exit code. Raises StartupError if it cannot start with these
+    options.
 
     `on_ready` is called once, when clients can connect.
     """
@@ -42,23 +43,23 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     try:
         running, control = await _start(options, loop)
     except _Interrupted:
-        get_logger().info("stopped before it was ready")
+        get_logger().info("stopped during start")
         return 0
     gc.collect()
-    gc.freeze()  # what is made at the start lives as long as the process
+    gc.freeze()  # objects of the start live as long as the process
     for address in running.addresses:
         print(f"ottla ready on {address}", flush=True)
     if control is not None:
         print(f"ottla control on {control.url}", flush=True)
     on_ready(running)
-    state = running.state  # may be another one later
+    state = running.state  # a reset may replace it later
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
     if control is None:
         await asyncio.wait((stop, running.failed), return_when=asyncio.FIRST_COMPLETED)
         if running.failed.done():
-            get_logger().error("the broker cannot go on and stops", reason=running.failed.result())
+            get_logger().error("fatal disk failure, broker stops", reason=running.failed.result())
     else:
-        await _outlasting(running, stop)
+        await _wait_for_stop(running, stop)
     try:
         if control is None:
             await running.stop()
@@ -66,29 +67,30 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
             await control.stop()
             await control.operations.stop()
     except StorageError as error:
-        get_logger().error("stopped, but not everything could be written", reason=str(error))
+        get_logger().error("stopped with unwritten data", reason=str(error))
         return 1
     get_logger().info("stopped")
     return 1 if running.failed.done() else 0
 
 
-async def _outlasting(running: Running, stop: asyncio.Future[None]) -> None:
-    """Waits for the stop, though the disk may fail: with a control plane a reset or a restore begins anew. Until then
-    clients find it as one whose process has ended."""
+async def _wait_for_stop(running: Running, stop: asyncio.Future[None]) -> None:
+    """Waits for the stop signal. With a control plane a disk failure does not end the process: a reset or a restore
+    opens new data. Until then every node refuses connections.
+    """
 
-    def tell() -> None:
+    def on_failed() -> None:
         for node_id in running.state.nodes.ids:
             running.show_node(node_id, False)
-        get_logger().error("the broker cannot go on until it is reset or restored", reason=running.failed.result())
+        get_logger().error("fatal disk failure, broker waits for a reset or restore", reason=running.failed.result())
 
-    running.on_failed = tell
+    running.on_failed = on_failed
     if running.failed.done():
-        tell()
+        on_failed()
     await stop
 
 
 async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tuple[Running, ControlServer | None]:
-    """The broker, and its control plane if it is to have one. Raises StartupError, _Interrupted."""
+    """Starts the broker, and its control plane if configured. Raises StartupError, _Interrupted."""
     if options.control is None:
         return await start(options, loop, opening=_interruptible()), None
     from .admin_api.operations import Operations
@@ -108,15 +110,15 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
 
 
 class _Interrupted(BaseException):
-    """The broker was told to stop while it opened its data; no failure, so `except Exception` must not take it."""
+    """A stop signal arrived while the data was being opened. No failure: `except Exception` must not catch it."""
 
 
 @contextlib.contextmanager
 def _interruptible() -> Generator[None]:
-    """In it, SIGTERM and SIGINT raise _Interrupted where the program is, once.
+    """Makes SIGTERM and SIGINT raise _Interrupted in the running code, once.
 
-    For the opening of the data: it holds up the event loop, by minutes when a large log is recovered or brought to
-    another format, and it may end anywhere, as a crash may come anywhere.
+    Opening the data blocks the event loop, for minutes while a large log is recovered or converted, and it may end at
+    any point, as in a crash.
     """
     raised = False
 
@@ -138,7 +140,7 @@ def _interruptible() -> Generator[None]:
 
 
 def _allow_many_files() -> None:
-    """As many open files as the system lets us have: each partition that is written to keeps one."""
+    """Raises the limit of open files to the system's maximum: each partition that is written to keeps one open."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -1,8 +1,8 @@
-"""Where an API's answers have errors, and which part of a request each is about: read from the declarations.
+"""The errors in an API's responses, and the part of a request that each is about: read from the declarations.
 
-Owns the pairing of an answer's lists with the request's (both name topics, partitions, groups or the like), so that
-an error can be answered for a part of a request while the rest of it is done. Only how fields are called is known
-here, no API but two whose empty list of topics asks for all. Pure.
+Owns the pairing of a response's lists with the request's lists (both name topics, partitions, groups or the like), so
+that an error can be returned for a part of a request while the rest is handled. Works by the names of fields; the only
+APIs named here are two whose empty list of topics means all topics. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..protocol.schema import Group, empty_value, spec, struct_of
 
 pass
 
-# Fields that say what an entry is about, by what it is.
+# Fields that identify an entry, by what they identify.
 _IDENTITY = {
     "name": "topic",
     "topic": "topic",
@@ -50,21 +50,21 @@ _LISTS = {
     "transactional_ids": "transaction",
 }
 _CODES = ("error_code", "partition_error_code")
-# Lists of requests in which topics and partitions are named.
+# Lists of requests that name topics and partitions.
 _PLACES = re.compile("topic|partition|^groups$|^transactions$|^markers$|^resources$|^dirs$")
 _OF_TOPICS = {"topic", "topic id", "resource"}
 _TOPIC_RESOURCE = 2
-# (API key, version) in which an empty list asks for all topics; elsewhere it asks for none, and null for all.
+# (API key, version) in which an empty list means all topics; elsewhere it means none, and null means all.
 _EMPTY_IS_ALL = {(3, 0), (75, 0)}
-# What stands for nothing, where that is neither zero nor the field's default.
+# Values for "nothing" that are neither zero nor the field's default.
 _NOTHING: dict[str, Any] = {"topic_id": ZERO_UUID} | dict.fromkeys(
     "base_offset committed_offset high_watermark last_stable_offset leader_id low_watermark node_id port "
     "producer_epoch producer_id".split(),
     -1,
 )
-# What an entry keeps of what was answered before it was made an error.
+# Fields that an entry keeps when it is overwritten with an error.
 _KEPT = ("replica_nodes", "isr_nodes", "offline_replicas", "is_internal")
-# Errors of a request as a whole, and those of a group or its members, which no partition is told if others can be.
+# Errors of a request as a whole, and of a group or its members: placed in partitions only if there is no other place.
 _OF_ALL = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -92,48 +92,55 @@ _OF_GROUPS = {
 
 
 class Place(NamedTuple):
-    """A partition that is asked for; `topic` None where it is not known, `partition` None where all of a topic are."""
+    """A partition named in a request. `topic` is None if it is unknown, `partition` is None for all partitions of a
+    topic.
+    """
 
     topic: str | None
     partition: int | None
 
 
 class Level(NamedTuple):
-    """A list in an answer. `asked` is the list in the request that it answers, None if there is none such; `code` the
-    field for errors of its entries, if they have one."""
+    """A list in a response.
+
+    `request_list` is the list in the request that it corresponds to, or None; `code` is the field for errors of its
+    entries, or None.
+    """
 
     field: str
     layout: Group
     kinds: dict[str, str]
     code: str | None
-    asked: str | None
-    asked_layout: Group | None
+    request_list: str | None
+    request_layout: Group | None
     inner: tuple[Level, ...]
 
     @property
     def is_paired(self) -> bool:
-        """Whether its entries are known from the request."""
-        return self.asked is not None
+        """Whether its entries follow from the request."""
+        return self.request_list is not None
 
 
-Path = tuple[Level, ...]  # from the top of an answer down to a list; () is the top itself
+Path = tuple[Level, ...]  # from the top of a response down to a list; () is the top itself
 
 
 class Shape(NamedTuple):
-    """An API in one version: the class and layout of its answers, where they have errors, and the request's layout."""
+    """An API in one version: the class and layout of its response, the places for errors in it, and the request's
+    layout.
+    """
 
     api_key: int
     version: int
     response_class: type
     layout: Group
     code: str | None
-    asked_layout: Group
+    request_layout: Group
     levels: tuple[Level, ...]
     paths: tuple[Path, ...]
 
 
 class Topics(Protocol):
-    """What is looked up of a broker's topics."""
+    """The lookups of a broker's topics that are needed here."""
 
     def topic_name(self, id: bytes) -> str | None: ...
 
@@ -143,21 +150,23 @@ class Topics(Protocol):
 
 
 def response_class_of(request_class: type) -> type:
-    """The class of an API's answers."""
+    """Returns the class of an API's responses."""
     name = request_class.__name__.removesuffix("Request") + "Response"
     return getattr(sys.modules[request_class.__module__], name)
 
 
 @functools.cache
 def shape_of(request_class: type, version: int) -> Shape:
-    """The shape of an API in a version that is declared."""
+    """Returns the shape of an API in a declared version."""
     response_class = response_class_of(request_class)
-    layout, asked = struct_of(response_class, version), struct_of(request_class, version)
-    levels = _levels(layout, asked)
+    layout, request_layout = struct_of(response_class, version), struct_of(request_class, version)
+    levels = _levels(layout, request_layout)
     code = _code(layout)
     paths: list[Path] = [] if code is None else [()]
     paths += _paths(levels, ())
-    return Shape(spec(request_class).api_key, version, response_class, layout, code, asked, levels, tuple(paths))
+    return Shape(
+        spec(request_class).api_key, version, response_class, layout, code, request_layout, levels, tuple(paths)
+    )
 
 
 def _fields(layout: Group) -> Iterator[tuple[str, Any]]:
@@ -171,31 +180,31 @@ def _code(layout: Group) -> str | None:
 
 
 def _kinds(name: str, item: Any) -> dict[str, str]:
-    """What an entry of a list is known by: kind -> field, "" for the entry itself."""
+    """The fields that identify an entry of a list: kind -> field, "" for the entry itself."""
     if isinstance(item, Group):
         return {_IDENTITY[field]: field for field, _ in item.plan if field in _IDENTITY}
     return {_LISTS[name]: ""} if name in _LISTS else {}
 
 
-def _levels(layout: Group, asked: Group | None) -> tuple[Level, ...]:
-    """The lists of an answer that have errors, or lists with errors in them."""
+def _levels(layout: Group, request_layout: Group | None) -> tuple[Level, ...]:
+    """The lists of a response that have errors, or contain lists with errors."""
     found: list[Level] = []
     for name, codec in _fields(layout):
         if not isinstance(codec, Array) or not isinstance(codec.item, Group):
             continue
         kinds = _kinds(name, codec.item)
-        asked_name, asked_item = _asked(kinds, asked)
-        asked_layout = asked_item if isinstance(asked_item, Group) else None
-        inner = _levels(codec.item, asked_layout)
+        list_name, list_item = _request_list(kinds, request_layout)
+        item_layout = list_item if isinstance(list_item, Group) else None
+        inner = _levels(codec.item, item_layout)
         code = _code(codec.item)
         if code is not None or inner:
-            found.append(Level(name, codec.item, kinds, code, asked_name, asked_layout, inner))
+            found.append(Level(name, codec.item, kinds, code, list_name, item_layout, inner))
     return tuple(found)
 
 
-def _asked(kinds: dict[str, str], asked: Group | None) -> tuple[str | None, Any]:
-    """The request's list that has entries of one of these kinds."""
-    for name, codec in _fields(asked) if asked is not None else ():
+def _request_list(kinds: dict[str, str], request_layout: Group | None) -> tuple[str | None, Any]:
+    """The request's list with entries of one of these kinds."""
+    for name, codec in _fields(request_layout) if request_layout is not None else ():
         if isinstance(codec, Array) and kinds.keys() & _kinds(name, codec.item).keys():
             return name, codec.item
     return None, None
@@ -210,10 +219,11 @@ def _paths(levels: tuple[Level, ...], above: Path) -> Iterator[Path]:
 
 
 def place_of_error(shape: Shape, code: int, *, topic: bool = False, partition: bool = False) -> Path | None:
-    """Where in an answer an error goes; `topic` and `partition` say that only some of these are to have it.
+    """Returns the place of an error in a response. `topic` and `partition` mean that only some topics or partitions get
+    it.
 
-    As brokers do: into the partitions, topics or other entries that were asked for; an error of the whole to the top.
-    None where the answer has no place for any error.
+    As in brokers: errors go into the requested partitions, topics or other entries, and errors of the whole request to
+    the top. Returns None if the response has no place for an error.
     """
     paths = sorted(shape.paths, key=len)
     paired = [path for path in paths if path and all(level.is_paired for level in path)]
@@ -233,19 +243,19 @@ def place_of_error(shape: Shape, code: int, *, topic: bool = False, partition: b
             return others[-1]
     if paired:
         return paired[-1]
-    return paths[0] if paths else None  # what an entry holds is not known before it is answered
+    return paths[0] if paths else None  # the entries of such a list are unknown before the response is built
 
 
 def is_of_topics(path: Path) -> bool:
-    """Whether the entries at a place are about topics or partitions."""
+    """Returns whether the entries at a place are topics or partitions."""
     return any({"partition", *_OF_TOPICS} & level.kinds.keys() for level in path)
 
 
-# What a request is about
+# The topics and partitions of a request
 
 
 def _place(kinds: dict[str, str], entry: Any, above: Place, topics: Topics) -> Place:
-    """The topic and the partition of an entry, where it names them."""
+    """The topic and the partition of an entry, as far as it names them."""
     topic, partition = above
     found = {kind: entry if field == "" else getattr(entry, field) for kind, field in kinds.items()}
     if found.get("resource type", _TOPIC_RESOURCE) == _TOPIC_RESOURCE:
@@ -256,9 +266,10 @@ def _place(kinds: dict[str, str], entry: Any, above: Place, topics: Topics) -> P
 
 
 def places(request: Any, shape: Shape, topics: Topics) -> list[Place]:
-    """The topics and partitions that a request names; of one that asks for all topics, all. A topic's partitions are
-    listed where they have errors of their own in the answer though the request does not name them."""
-    found = list(_places(request, shape.asked_layout, Place(None, None), shape, topics))
+    """Returns the topics and partitions that a request names; all topics if it requests all. The partitions of a topic
+    are listed if the response has errors for them, also where the request does not name them.
+    """
+    found = list(_places(request, shape.request_layout, Place(None, None), shape, topics))
     if not any("partition" in path[-1].kinds for path in shape.paths if path):
         return found
     spread: list[Place] = []
@@ -288,7 +299,7 @@ def _places(value: Any, layout: Group, above: Place, shape: Shape, topics: Topic
 
 
 def _is_open(entries: Any, shape: Shape) -> bool:
-    """Whether a list of a request asks for whatever there is."""
+    """Whether a list of a request means all that exist."""
     return entries is None or (not entries and (shape.api_key, shape.version) in _EMPTY_IS_ALL)
 
 
@@ -296,8 +307,9 @@ def _is_open(entries: Any, shape: Shape) -> bool:
 
 
 class Divided(NamedTuple):
-    """A request in two: what is left to do (None when that is nothing), and the answer to the other part (None when
-    that has no place in an answer)."""
+    """A request in two parts: the `rest` to be handled (None if nothing is left), and the response to the `refused`
+    part (None if the response has no place for it).
+    """
 
     rest: Any
     refused: Any
@@ -306,7 +318,9 @@ class Divided(NamedTuple):
 def divide(
     request: Any, shape: Shape, path: Path, code: int, chosen: Callable[[Place], bool], topics: Topics
 ) -> Divided:
-    """Takes what is chosen out of a request, and answers it with an error at `path`, all of which is paired."""
+    """Removes the chosen entries from a request and returns an error response for them at `path`, whose lists are all
+    paired.
+    """
     if not path:
         return Divided(None, whole_error(request, shape, code))
     rest = copy.copy(request)
@@ -326,13 +340,13 @@ def _divide(
     above: Place,
     topics: Topics,
 ) -> bool:
-    """Moves what is chosen from a copy to its answer; whether anything is left."""
+    """Moves the chosen entries from a copy of the request to the response. Returns whether any entries are left."""
     level, inner = path[0], path[1:]
     kept: list[Any] = []
     errors: list[Any] = []
-    asked = level.asked or ""
-    kinds = _kinds(asked, level.asked_layout)
-    for entry in getattr(rest, asked) or ():
+    name = level.request_list or ""
+    kinds = _kinds(name, level.request_layout)
+    for entry in getattr(rest, name) or ():
         here = _place(kinds, entry, above, topics)
         if not inner:
             if chosen(here):
@@ -341,33 +355,33 @@ def _divide(
                 kept.append(entry)
             continue
         entry = copy.copy(entry)
-        answer = _error(level, kinds, entry, 0)
-        left = _divide(entry, answer, inner, code, chosen, here, topics)
-        refuses = bool(getattr(answer, inner[0].field))
+        response = _error(level, kinds, entry, 0)
+        left = _divide(entry, response, inner, code, chosen, here, topics)
+        refuses = bool(getattr(response, inner[0].field))
         if refuses:
-            errors.append(answer)
+            errors.append(response)
         if left or not refuses:
             kept.append(entry)
-    setattr(rest, asked, kept)
+    setattr(rest, name, kept)
     setattr(refused, level.field, errors)
     return bool(kept)
 
 
 def whole_error(request: Any, shape: Shape, code: int) -> Any:
-    """The answer that says no to all of a request, at its top."""
-    answer = empty_value(shape.response_class)
-    _set_nothing(answer, shape.layout)
+    """Returns a response with an error at its top."""
+    response = empty_value(shape.response_class)
+    _set_nothing(response, shape.layout)
     for name, _ in shape.layout.plan:
         if name in _IDENTITY and hasattr(request, name):
-            setattr(answer, name, getattr(request, name))
-    setattr(answer, shape.code or "", code)
-    return answer
+            setattr(response, name, getattr(request, name))
+    setattr(response, shape.code or "", code)
+    return response
 
 
 def _error(level: Level, kinds: dict[str, str], entry: Any, code: int) -> Any:
-    """An entry of the answer that names what the request's entry does, and holds nothing but an error."""
-    answer = empty_value(level.layout.cls)
-    _set_nothing(answer, level.layout)
+    """Returns a response entry that names the same thing as the request's entry, with an error and no other values."""
+    response = empty_value(level.layout.cls)
+    _set_nothing(response, level.layout)
     codecs = dict(level.layout.plan)
     for kind, field in level.kinds.items():
         if kind in kinds:
@@ -375,22 +389,22 @@ def _error(level: Level, kinds: dict[str, str], entry: Any, code: int) -> Any:
             codec = codecs[field]
             if value is None and isinstance(codec, Blob) and not codec.length.nullable:
                 value = ""
-            setattr(answer, field, value)
+            setattr(response, field, value)
     if level.code is not None:
-        setattr(answer, level.code, code)
-    return answer
+        setattr(response, level.code, code)
+    return response
 
 
-def _set_nothing(answer: Any, layout: Group) -> None:
+def _set_nothing(response: Any, layout: Group) -> None:
     for name, _ in layout.plan:
         if name in _NOTHING:
-            setattr(answer, name, _NOTHING[name])
+            setattr(response, name, _NOTHING[name])
 
 
-def merge(answer: Any, refused: Any, levels: tuple[Level, ...]) -> None:
-    """Adds the answer to one part of a request to that to another."""
+def merge(response: Any, refused: Any, levels: tuple[Level, ...]) -> None:
+    """Adds the response to one part of a request to the response to another part."""
     for level in levels:
-        there = getattr(answer, level.field)
+        there = getattr(response, level.field)
         for entry in getattr(refused, level.field):
             is_error = level.code is not None and getattr(entry, level.code) != 0
             may_hold = level.inner and not is_error
@@ -405,16 +419,16 @@ def _is_same(one: Any, other: Any, level: Level) -> bool:
     return all(getattr(one, field) == getattr(other, field) for field in level.kinds.values())
 
 
-def overwrite(answer: Any, path: Path, code: int, chosen: Callable[[Place], bool], topics: Topics) -> bool:
-    """Makes errors of the entries of an answer that are chosen; whether there were any."""
-    return bool(path) and _overwrite(answer, path, code, chosen, Place(None, None), topics)
+def overwrite(response: Any, path: Path, code: int, chosen: Callable[[Place], bool], topics: Topics) -> bool:
+    """Overwrites the chosen entries of a response with an error. Returns whether there were any."""
+    return bool(path) and _overwrite(response, path, code, chosen, Place(None, None), topics)
 
 
 def _overwrite(
-    answer: Any, path: Path, code: int, chosen: Callable[[Place], bool], above: Place, topics: Topics
+    response: Any, path: Path, code: int, chosen: Callable[[Place], bool], above: Place, topics: Topics
 ) -> bool:
     level, inner = path[0], path[1:]
-    entries = getattr(answer, level.field)
+    entries = getattr(response, level.field)
     found = False
     for number, entry in enumerate(entries):
         here = _place(level.kinds, entry, above, topics)
@@ -426,7 +440,7 @@ def _overwrite(
             for name in _KEPT:
                 if hasattr(entry, name):
                     setattr(error, name, getattr(entry, name))
-            if not level.kinds:  # what it is about has a name that is only its own
+            if not level.kinds:  # identified by a field that only this list has
                 for name, codec in level.layout.plan:
                     if isinstance(codec, Blob) and codec.text and name != "error_message":
                         setattr(error, name, getattr(entry, name))
@@ -434,14 +448,14 @@ def _overwrite(
 
 
 def is_known(request: Any, shape: Shape, path: Path) -> bool:
-    """Whether the request itself says what the entries at `path` will be."""
+    """Returns whether the request determines the entries at `path`."""
     return all(level.is_paired for level in path) and not _leaves_open(request, path, shape)
 
 
 def _leaves_open(value: Any, path: Path, shape: Shape) -> bool:
     if not path:
         return False
-    asked = getattr(value, path[0].asked or "")
-    if _is_open(asked, shape):
+    entries = getattr(value, path[0].request_list or "")
+    if _is_open(entries, shape):
         return True
-    return path[0].asked_layout is not None and any(_leaves_open(entry, path[1:], shape) for entry in asked)
+    return path[0].request_layout is not None and any(_leaves_open(entry, path[1:], shape) for entry in entries)

@@ -22,7 +22,7 @@ _LONG_COUNT = re.compile("[1-9][0-9]{9,}")
 
 
 class BadPattern(ValueError):
-    """An expression that RE2 refuses, or one longer than LENGTH_MAX; the message says what is wrong."""
+    """An expression that RE2 refuses, or one longer than LENGTH_MAX; the message names the problem."""
 
 
 class Pattern:

@@ -1,4 +1,4 @@
-"""The version of this package. Reading it from what is installed takes milliseconds: it is read once."""
+"""The version of this package. Reading it from the installed metadata takes milliseconds, so the result is cached."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from importlib.metadata import version
 
 @functools.cache
 def own_version() -> str:
-    """As `ottla --version` says it."""
+    """Returns the version that `ottla --version` prints."""
     return version("ottla")

@@ -1,8 +1,8 @@
-"""A clock that obeys: it goes with the machine's until it is frozen, set or moved on, as tests ask for.
+"""A clock for tests: it follows the machine's clock until a test freezes, sets or advances it.
 
-Owns the broker's timers and the order in which they fire when time is moved: each at its own time, one after the other,
-and the next not before the effects of the last are there. What belongs to real time (a client's max_wait_ms, sockets,
-throttles by faults) runs by `BrokerState.waits` and is no business of this clock.
+Owns the broker's timers and the order in which they fire during a move: each at its own time, one after the other, and
+the next one after the effects of the last one have settled. Waits in real time (a client's max_wait_ms, sockets,
+throttling by faults) use `BrokerState.waits` and not this clock.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Settle = Callable[[], Awaitable[Any]]
 
 
 async def nothing_to_settle() -> None:
-    """For a clock whose timers have no effects but in their callbacks."""
+    """Settles nothing: for clocks whose timers have no effects outside their callbacks."""
 
 
 class ClockNote(NamedTuple):
-    """Where a clock stands, to come back to: for a frozen one its time, else how far it is ahead of the machine's."""
+    """The state of a clock, to restore it later: the time of a frozen clock, else its offset to the machine's clock."""
 
     frozen_ms: int | None
     offset_ms: int
 
 
 class _Check:
-    """A check that comes again. Its ticks are all `next_ms` plus or minus whole intervals."""
+    """A repeated check. Its ticks are at `next_ms` plus or minus whole intervals."""
 
     __slots__ = ("_checks", "callback", "due", "interval_ms", "next_ms", "order")
 
@@ -55,11 +55,11 @@ class _Check:
         self._checks.pop(self.order, None)
 
     def tick_from(self, when_ms: int) -> int:
-        """The first tick at or after a time, be it past or to come."""
+        """The first tick at or after a time, in the past or in the future."""
         return when_ms + (self.next_ms - when_ms) % self.interval_ms
 
     def wanted_ms(self) -> int | None:
-        """The first tick to come that has something to do."""
+        """The first future tick at which the callback has something to do, or None."""
         if self.due is None:
             return self.next_ms
         due_ms = self.due()
@@ -67,11 +67,11 @@ class _Check:
 
 
 class VirtualClock:
-    """A `Clock` on an event loop whose time can be frozen, set and moved on. All of it is used on that loop.
+    """A `Clock` on an event loop that can be frozen, set and advanced. All methods are called on that loop.
 
-    With equal times what `call_at` was asked for comes first, in the order in which it was asked for; then the checks
-    of `call_every`, in theirs. A move by hours skips the ticks at which a check has nothing to do, by its own `due`;
-    with `skips` False it makes all of them, for the same effects. While the clock goes by itself each tick is made.
+    At equal times, calls of `call_at` fire first, in the order in which they were scheduled, and then the checks of
+    `call_every`, in theirs. A move by hours skips the ticks at which a check has nothing to do, as its `due` reports;
+    with `skips` False every tick fires, to the same effect. While the clock runs by itself, every tick fires.
     """
 
     def __init__(
@@ -82,35 +82,37 @@ class VirtualClock:
         self._skips = skips
         self._offset_ms = 0
         self._frozen_ms: int | None = None
-        self._held_ms: int | None = None  # the time at which it stands while it is moved
+        self._held_ms: int | None = None  # the time at which it stands during a move
         self._moving = asyncio.Lock()
         self._once = OneShots()
         self._checks: dict[int, _Check] = {}
         self._order = itertools.count()
-        self._armed: tuple[float, asyncio.Handle] | None = None  # for when, and the loop's timer
+        self._armed: tuple[float, asyncio.Handle] | None = None  # (deadline, handle) of the loop's timer
 
-    # Telling the time
+    # Reading the time
 
     def now_ms(self) -> int:
-        """The time; while it is moved, that of the timer that fires."""
+        """The current time; during a move, the time of the timer that fires."""
         if self._held_ms is not None:
             return self._held_ms
         return self._wall() + self._offset_ms if self._frozen_ms is None else self._frozen_ms
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it stands still unless it is moved."""
+        """Whether the clock stands still between moves."""
         return self._frozen_ms is not None
 
     @property
     def offset_ms(self) -> int:
-        """How far it is ahead of the machine's clock, now."""
+        """Milliseconds by which this clock is ahead of the machine's."""
         return self.now_ms() - self._wall()
 
     # Timers
 
     def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Fires when the time comes, by itself or within a move; what is past fires soon, also on a frozen clock."""
+        """Schedules a call at `when_ms`, while the clock runs or during a move. A past time fires soon, also on a
+        frozen clock.
+        """
         timer = OneShot(callback, args)
         self._once.add(when_ms, timer)
         self._arm()
@@ -119,14 +121,14 @@ class VirtualClock:
     def call_every(
         self, interval_ms: int, callback: Callable[[], Any], due: Callable[[], int | None] | None = None
     ) -> Timer:
-        """A check at each interval from now on. A clock that was set back goes on with the ticks of before."""
+        """Schedules a call at each interval from now on. After the clock was set back, ticks keep their phase."""
         first_ms = self.now_ms() + interval_ms
         check = _Check(self._checks, next(self._order), first_ms, interval_ms, callback, due)
         self._arm()
         return check
 
     def _arm(self) -> None:
-        """Sees to it that what comes next fires in its time, unless a move does that."""
+        """Arms the loop's timer for the next event, except during a move, which fires timers itself."""
         if self._held_ms is not None:
             return
         when_ms = self._next_once_ms()
@@ -143,7 +145,7 @@ class VirtualClock:
         delay_s = max(0, when_ms - now_ms) / 1000
         at = self._loop.time() + delay_s
         if self._armed is not None:
-            if self._armed[0] <= at:  # it looks then, and arms anew
+            if self._armed[0] <= at:  # that wake-up comes earlier and arms again
                 return
             self._armed[1].cancel()
         self._armed = at, self._loop.call_later(delay_s, self._wake)
@@ -164,7 +166,7 @@ class VirtualClock:
             self._arm()
 
     def fire_overdue(self) -> None:
-        """Fires what is due by now, unless a move does that."""
+        """Fires the timers that are due, except during a move, which fires them itself."""
         if self._held_ms is not None:
             return
         when_ms = self._once.next_at
@@ -173,7 +175,7 @@ class VirtualClock:
             self._arm()
 
     def _fire_passed(self) -> None:
-        """Fires what is due by now. A check whose ticks were missed, as by a machine that slept, is made once."""
+        """Fires the timers that are due. A check with several passed ticks, as after the machine slept, fires once."""
         now_ms = self.now_ms()
         due: list[tuple[int, bool, int, OneShot | _Check]] = []
         while (when_ms := self._next_once_ms()) is not None and when_ms <= now_ms:
@@ -184,7 +186,7 @@ class VirtualClock:
                     due.append((check.next_ms, True, check.order, check))
         for _, _, order, timer in sorted(due, key=lambda one: one[:3]):
             if isinstance(timer, _Check):
-                if order not in self._checks:  # cancelled by one before it
+                if order not in self._checks:  # cancelled by an earlier timer
                     continue
                 timer.next_ms = timer.tick_from(now_ms + 1)
             self._call(timer)
@@ -192,17 +194,17 @@ class VirtualClock:
     def _call(self, timer: OneShot | _Check) -> None:
         call_timer(self._loop, OneShot(timer.callback, ()) if isinstance(timer, _Check) else timer)
 
-    # Moving it
+    # Moving the time
 
     def freeze(self) -> None:
-        """Stands still from now on; within a move, from its end on."""
+        """Stops the clock now; during a move, at the end of the move."""
         if self._frozen_ms is None:
             self._frozen_ms = self.now_ms()
         self._disarm()
         self._arm()
 
     def run(self) -> None:
-        """Goes on from where it stands, as fast as the machine's clock."""
+        """Lets the clock run from its present time, at the speed of the machine's clock."""
         if self._frozen_ms is not None:
             self._offset_ms = self.now_ms() - self._wall()
             self._frozen_ms = None
@@ -211,24 +213,25 @@ class VirtualClock:
     async def advance(
         self, ms: int, settle: Settle = nothing_to_settle, begin: Callable[[int], Any] = lambda to_ms: None
     ) -> None:
-        """Moves it on by `ms` (>= 0; else ValueError): what becomes due fires at its own time, also what that sets up.
-        `begin` is told first to what time.
+        """Advances the time by `ms` (>= 0): timers fire at their own times, including timers that callbacks add.
 
-        `settle` is awaited after each: it returns when the effects are there. A clock that runs stands meanwhile, and
-        goes on from the end of the move. One move is made at a time.
+        `begin` is called first, with the target time. `settle` is awaited after each timer and returns when its effects
+        have settled. A running clock stands still during the move and resumes at its end. Moves run one at a time.
+        Raises ValueError for a negative `ms`.
         """
         if ms < 0:
-            raise ValueError(f"the clock cannot be moved on by {ms} ms")
+            raise ValueError(f"the clock cannot be moved on by {ms} ms: only forwards, by 0 ms or more")
         async with self._moving:
             to_ms = self.now_ms() + ms
             begin(to_ms)
             await self._move_to(to_ms, settle)
 
     async def set(self, to_ms: int, settle: Settle = nothing_to_settle) -> None:
-        """Sets it: forwards as `advance`. Backwards nothing fires but what is due before that; timers keep their times,
-        and checks their ticks. ValueError for a time before 1970."""
+        """Sets the time. A later time acts like `advance`. An earlier one first fires the timers that are due now;
+        after it, timers keep their times and checks their phase. Raises ValueError for a time before 1970.
+        """
         if to_ms < 0:
-            raise ValueError(f"the clock cannot be set to {to_ms}")
+            raise ValueError(f"the clock cannot be set to {to_ms}: a time is in milliseconds since 1970, 0 or more")
         async with self._moving:
             now_ms = self.now_ms()
             await self._move_to(max(now_ms, to_ms), settle)
@@ -263,12 +266,12 @@ class VirtualClock:
             self._arm()
 
     def _next(self, target_ms: int) -> tuple[int, OneShot | _Check] | None:
-        """Takes what fires next up to the target, with its time: None if nothing does."""
+        """Removes the next event up to the target. Returns it with its time, or None if there is none."""
         once_ms = self._next_once_ms()
         last_ms = target_ms if once_ms is None else min(target_ms, once_ms - 1)
         found: tuple[int, _Check] | None = None
         for check in self._checks.values():
-            if check.next_ms > last_ms:  # not even asked: that looks at every partition
+            if check.next_ms > last_ms:  # `due` is not evaluated either: it iterates over all partitions
                 continue
             wanted_ms = self._wanted_ms(check)
             if wanted_ms is not None and wanted_ms <= last_ms:
@@ -284,34 +287,36 @@ class VirtualClock:
         if self._skips:
             try:
                 return check.wanted_ms()
-            except Exception as error:  # then the check itself is to find out
-                self._loop.call_exception_handler({"message": "a check cannot say when it is due", "exception": error})
+            except Exception as error:  # the check fires then, and the error shows there
+                self._loop.call_exception_handler({"message": "due time of a check failed", "exception": error})
         return check.next_ms
 
     def _passed(self, when_ms: int, fired: _Check | None) -> None:
-        """The ticks up to a time have passed, made or not: at that time those of the checks up to the one that fires,
-        with None of all."""
+        """Marks the ticks up to a time as passed: at that very time, only those of checks before and including `fired`,
+        or of all checks for None.
+        """
         for check in self._checks.values():
             first_ms = when_ms + 1 if fired is None or check.order <= fired.order else when_ms
             if check.next_ms < first_ms:
                 check.next_ms = check.tick_from(first_ms)
 
-    # Coming back
+    # Saving and restoring
 
     def note(self) -> ClockNote:
-        """Where it stands."""
+        """The state of the clock, for `renewed`."""
         return ClockNote(self._frozen_ms, self._offset_ms if self._frozen_ms is None else self.offset_ms)
 
     def renewed(self, note: ClockNote | None = None) -> VirtualClock:
-        """A clock without timers, for a broker's next life, where `note` says or where this one stands; this one's
-        timers are forgotten."""
+        """Returns a clock without timers for the next broker state, at the time of `note` or else of this clock. The
+        timers of this clock are dropped.
+        """
         clock = VirtualClock(self._loop, wall=self._wall, skips=self._skips)
         clock._frozen_ms, clock._offset_ms = note or self.note()
         self.forget()
         return clock
 
     def forget(self) -> None:
-        """Forgets all timers: nothing fires any more but what is set up from here on."""
+        """Drops all timers. Timers that are added later fire as usual."""
         self._once.clear()
         self._checks.clear()
         self._disarm()

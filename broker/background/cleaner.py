@@ -1,9 +1,9 @@
-"""The log cleaner: which compacted partition is cleaned next, and what becomes of the result.
+"""The log cleaner: chooses the next compacted partition to clean, and adopts the result.
 
-Owns the order of passes, one at a time, and the mark up to where each log is clean; what a pass does is
-`storage.compaction`'s, and it is done in a process of its own (`cleaner_process`). Here new segments are put in the
-place of old ones, between two requests. While a log is cleaned retention leaves it alone. A log that cannot be cleaned,
-since something in it is damaged, is left alone until the next start; Apache Kafka calls it uncleanable.
+Owns the order of passes, one at a time, and the cleaner offset of each log. A pass itself is `storage.compaction`'s and
+runs in a process of its own (`cleaner_process`). New segments replace old ones here, between two requests. Retention
+skips a log that is being cleaned. A log that cannot be cleaned because its data is damaged is skipped until the next
+start; Apache Kafka calls such a partition uncleanable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Key = tuple[str, int]
 
 
 class Cleaner:
-    """See the module. `close` ends it; the logs may be closed after that."""
+    """See the module. After `close` the logs may be closed."""
 
     def __init__(
         self,
@@ -76,45 +76,45 @@ class Cleaner:
         self._log: PartitionLog | None = None
         self._pass: asyncio.Task[bool] | None = None
         self._closed = False
-        logs.on_delete = self._leave
+        logs.on_delete = self._stop_deleted
         self.look()
 
     def is_cleaning(self, log: PartitionLog) -> bool:
-        """Whether a log is being cleaned just now."""
+        """Returns whether a log is being cleaned."""
         return self._log is log
 
     def pass_over(self, partition: Partition) -> asyncio.Future[bool] | None:
-        """The pass that is made over a partition just now."""
+        """Returns the pass over a partition that is under way, or None."""
         is_cleaned = self._log is not None and partition.offline is None and partition.log is self._log
         return self._pass if is_cleaned else None
 
     @property
     def under_way(self) -> asyncio.Task[bool] | None:
-        """The pass that is made just now."""
+        """The pass that is under way, or None."""
         return self._pass
 
-    def _wait(self) -> None:
-        """Looks each `log.cleaner.backoff.ms` from now on, as that is now."""
+    def _start_timer(self) -> None:
+        """Schedules `look` each `log.cleaner.backoff.ms`, by the current value of that config."""
         backoff_ms = max(self._config["log.cleaner.backoff.ms"], LEAST_BACKOFF_MS)
         if self._timer is None or self._backoff_ms != backoff_ms:
-            self._wait_no_more()
+            self._stop_timer()
             self._backoff_ms = backoff_ms
             self._timer = self._clock.call_every(backoff_ms, self.look, self._due_ms)
 
-    def _wait_no_more(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def look(self) -> None:
-        """Begins a pass over the log that needs it most; if none does, looks again after a while."""
+        """Starts a pass over the dirtiest log. If none needs cleaning, schedules the next look."""
         if self._closed or self._pass is not None:
             return
         chosen = self._choose()
         if chosen is None:
-            self._wait()
+            self._start_timer()
             return
-        self._wait_no_more()
+        self._stop_timer()
         self._log = chosen[1]
         self._pass = self._loop.create_task(self._clean(*chosen))
         self._pass.add_done_callback(self._ended)
@@ -124,22 +124,22 @@ class Cleaner:
         if self._closed or task.cancelled():
             return
         if (error := task.exception()) is not None:
-            get_logger().error("the log cleaner failed", exc_info=error)
+            get_logger().error("log cleaner failed", exc_info=error)
         if error is None and task.result():
-            self.look()  # there may be more to do at once
+            self.look()  # another log may need cleaning at once
         else:
-            self._wait()
+            self._start_timer()
 
     # Choosing
 
     def _cleanable(self) -> Iterator[tuple[Topic, PartitionLog]]:
-        """The logs in which something may be to be cleaned."""
+        """The compacted logs with more than the active segment."""
         for topic in self._topics:
             if "compact" not in topic.config["cleanup.policy"]:
                 continue
             for partition in topic.online_partitions():
                 log, key = partition.log, (topic.name, partition.index)
-                if key in self._logs.moving:  # what is copied and what is not would not belong together
+                if key in self._logs.moving:  # cleaning during the copy would mix cleaned and uncleaned segments
                     continue
                 if len(log.segments) > 1 and log.failure is None and key not in self._uncleanable:
                     yield topic, log
@@ -159,7 +159,7 @@ class Cleaner:
         return found[chosen] if chosen is not None else None
 
     def _due_ms(self) -> int | None:
-        """From when on a look may find something, as things are: 0 if at once, None if never."""
+        """The earliest time at which a look may find work in the present state: 0 for now, None for never."""
         logs = list(self._cleanable())
         if not logs:
             return None
@@ -170,7 +170,7 @@ class Cleaner:
         for topic, log in logs:
             lags = self._lags_ms(topic)
             if lags != NO_LAGS:
-                with contextlib.suppress(StorageError):  # told of by the choice
+                with contextlib.suppress(StorageError):  # logged by `_choose`
                     facts = self._facts(log, with_times=True)
                     if (when_ms := next_change_ms(facts, now_ms, *lags)) is not None:
                         found.append(when_ms)
@@ -178,7 +178,7 @@ class Cleaner:
 
     @staticmethod
     def _lags_ms(topic: Topic) -> tuple[int, int]:
-        """For how long at least, and at most, a record of the topic stays uncleaned."""
+        """The least and the greatest time for which a record of the topic stays uncleaned."""
         return topic.config["min.compaction.lag.ms"], topic.config.get("max.compaction.lag.ms", MAX_LAG_MS)
 
     def _dirtiness(self, topic: Topic, log: PartitionLog, log_dir: LogDir, now_ms: int) -> Dirtiness:
@@ -195,7 +195,7 @@ class Cleaner:
 
     @staticmethod
     def _facts(log: PartitionLog, *, with_times: bool = False) -> list[SegmentFacts]:
-        """What is known of a log's segments, the active one behind the others."""
+        """The facts of a log's segments, the active one last."""
         found: list[SegmentFacts] = []
         for segment in log.segments:
             largest_ms, first_ms = segment.times_ms() if with_times else (-1, -1)
@@ -214,7 +214,9 @@ class Cleaner:
     # One pass
 
     async def _clean(self, topic: Topic, log: PartitionLog, log_dir: LogDir, dirty: Dirtiness) -> bool:
-        """Whether to look for the next at once: not after an error that may be gone later."""
+        """Makes one pass. Returns whether to look for the next one at once, which is False after an error that may
+        pass.
+        """
         runner = self._runner = CleanerProcess() if isinstance(self._files, DiskFiles) else CleanerHere(self._files)
         where: dict[str, Any] = {"topic": log.topic, "partition": log.partition}
         in_thread = partial(self._loop.run_in_executor, self._thread)
@@ -222,7 +224,7 @@ class Cleaner:
         try:
             if log.recovery_point < dirty.end_offset:
                 await in_thread(log.flush)
-            if log_dir.data.cleaner_offset(log.topic, log.partition) is None:  # offsets may be missing from now on
+            if log_dir.data.cleaner_offset(log.topic, log.partition) is None:  # from now on offsets may be missing
                 await in_thread(log_dir.data.cleaned, log, dirty.first_dirty_offset)
             task = self._task(topic, log, dirty)
             put_in_place = partial(self._put_in_place, log, delay_ms)
@@ -231,7 +233,7 @@ class Cleaner:
             await in_thread(log_dir.data.cleaned, log, cleaned.end_offset)
         except (StorageError, CleaningFailed) as error:
             if isinstance(error, CleaningFailed) and error.errno is not None and error.errno not in PASSING:
-                log_dir.data.fail(str(error))  # as the log would, had it met that itself
+                log_dir.data.fail(str(error))  # as after an error of the log's own operations
                 return False
             self._remove_leftovers(log)
             return log.failure is None and not self._closed and self._failed(log, error)
@@ -247,20 +249,20 @@ class Cleaner:
         return True
 
     def _failed(self, log: PartitionLog, error: StorageError | CleaningFailed) -> bool:
-        """Whether the log is left alone from here on."""
+        """Logs a failed pass. Returns True for an uncleanable log, so that the next pass starts at once."""
         where: dict[str, Any] = {"topic": log.topic, "partition": log.partition, "reason": str(error)}
         if isinstance(error, CleaningFailed) and not error.is_damage:
-            get_logger().error("a log was not cleaned, it is tried again", **where)
+            get_logger().error("log not cleaned, the next pass retries it", **where)
             return False
         self._uncleanable.add((log.topic, log.partition))
-        get_logger().error("a log cannot be cleaned before the next start", **where)
+        get_logger().error("log uncleanable until the next start", **where)
         return True
 
     def _remove_leftovers(self, log: PartitionLog) -> None:
         try:
             remove_leftovers(self._files, log.directory)
-        except StorageError as error:  # the next opening does it
-            get_logger().error("what was being cleaned stays", reason=str(error))
+        except StorageError as error:  # the next start removes them
+            get_logger().error("leftovers of a cleaning not removed", reason=str(error))
 
     def _task(self, topic: Topic, log: PartitionLog, dirty: Dirtiness) -> Clean:
         behaviour = self._config.profile.behaviour
@@ -283,13 +285,15 @@ class Cleaner:
         )
 
     def _put_in_place(self, log: PartitionLog, delay_ms: int, group: Group) -> None:
-        """In the thread of the pass: has it done on the loop, between two requests, and waits for that."""
+        """Called in the thread of the pass. Replaces segments on the event loop, between two requests, and waits for
+        it.
+        """
         done: Future[None] = Future()
 
         def replace() -> None:
             try:
                 if self._closed:
-                    raise CleaningFailed("the broker stops", False)
+                    raise CleaningFailed("the broker is stopping", False)
                 removed: Removed = log.replace_segments(group.new, group.old)
                 self._remove_later(removed.remove, delay_ms)
             except BaseException as error:
@@ -301,17 +305,17 @@ class Cleaner:
         done.result()
 
     async def close(self) -> None:
-        """Ends the pass that is under way, and removes what it was writing."""
+        """Ends the pass under way and removes the files it was writing."""
         self._closed = True
-        self._wait_no_more()
+        self._stop_timer()
         if self._runner is not None:
             self._runner.stop()
         if self._pass is not None:
             await asyncio.wait([self._pass])
         self._thread.shutdown(wait=False)
 
-    def _leave(self, log: PartitionLog) -> None:
-        """A log is about to be deleted."""
+    def _stop_deleted(self, log: PartitionLog) -> None:
+        """Stops the pass over a log that is about to be deleted."""
         self._uncleanable.discard((log.topic, log.partition))
         if self._log is log and self._runner is not None:
             self._runner.stop()

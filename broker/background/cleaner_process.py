@@ -1,10 +1,9 @@
-"""The process that cleans one log: files in, files out, so that neither its time nor its memory is the broker's.
+"""The process that cleans one log, so that the broker spends neither the time nor the memory.
 
-Owns what passes between the two processes, JSON lines over the pipes: the task in, a group of new segments out as soon
-as their files are there, a line in when the broker has put them in place, and the end of the pass or an error out. The
-process knows nothing of the broker but whether it lives, and lives for one pass; killed at any moment it leaves files
-that the next opening of the folder, or `remove_leftovers`, removes. Throttling (log.cleaner.io.max.bytes.per.second) is
-by the real clock.
+Owns the protocol between the two processes, JSON lines over pipes: the task goes in; each group of new segments comes
+out as soon as its files exist, and a line goes in when the broker has put them in place; the end of the pass or an
+error comes out. The process lives for one pass and ends with its broker. If it is killed, the next opening of the
+folder, or `remove_leftovers`, removes its files. Throttling (log.cleaner.io.max.bytes.per.second) uses the real clock.
 """
 
 from __future__ import annotations
@@ -25,15 +24,16 @@ from ...storage.compaction.swap import CLEANED, SEGMENT_FILE, Rewritten
 from ...storage.errors import StorageError
 from ...storage.io.files import DiskFiles, Files
 
-UNLIMITED = 1e300  # bytes in a second, from here on
+UNLIMITED = 1e300  # bytes per second from which on there is no limit
 _LEAST_WAIT_S = 0.001
-_LOOK_S = 0.05  # where the system does not tell of the death of a parent, and if it died before it was asked to
+_LOOK_S = 0.05  # where the parent's death raises no signal, or came before the signal was requested
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class CleaningFailed(Exception):
-    """A pass ended with an error. `is_damage`: it lies in what was read, so another pass would end so, too. `errno` is
-    that of an error of the disk."""
+    """A pass ended with an error. `is_damage` means that the log's data is at fault, so that another pass would fail
+    too. `errno` is the one of a disk error.
+    """
 
     def __init__(self, reason: str, is_damage: bool, errno: int | None = None) -> None:
         super().__init__(reason)
@@ -42,18 +42,18 @@ class CleaningFailed(Exception):
 
 
 PutInPlace = Callable[[Group], None]
-"""Called with each group as soon as its files are there; whatever it raises ends the pass."""
+"""Called with each group as soon as its files exist; an exception ends the pass."""
 
 
 class CleanerProcess:
-    """A pass in a process of its own. `run` blocks and is for a thread; `stop` may be called by any other."""
+    """A pass in a process of its own. `run` blocks and belongs in a thread; `stop` may be called from any other."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
     def run(self, task: Clean, bytes_per_second: float, put_in_place: PutInPlace) -> Cleaned:
-        """Cleans a log. Raises CleaningFailed, also when it is stopped, and what `put_in_place` raises."""
+        """Cleans a log. Raises CleaningFailed, also after `stop`, and the exceptions of `put_in_place`."""
         command = [sys.executable, "-m", __name__, str(os.getpid())]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self._process = process
@@ -76,19 +76,19 @@ class CleanerProcess:
     ) -> Cleaned:
         _send(stdin, {"task": _task_to_json(task), "bytes_per_second": min(bytes_per_second, UNLIMITED)})
         while line := stdout.readline():
-            answer: dict[str, Any] = json.loads(line)
-            if "group" in answer:
-                made = tuple(Rewritten(*fields) for fields in answer["group"]["new"])
-                put_in_place(Group(made, tuple(answer["group"]["old"])))
+            message: dict[str, Any] = json.loads(line)
+            if "group" in message:
+                made = tuple(Rewritten(*fields) for fields in message["group"]["new"])
+                put_in_place(Group(made, tuple(message["group"]["old"])))
                 _send(stdin, {})
-            elif "cleaned" in answer:
-                return Cleaned(*answer["cleaned"])
+            elif "cleaned" in message:
+                return Cleaned(*message["cleaned"])
             else:
-                raise CleaningFailed(answer["error"], answer["is_damage"], answer["errno"])
+                raise CleaningFailed(message["error"], message["is_damage"], message["errno"])
         raise CleaningFailed("the cleaning was stopped" if self._stopped else "the cleaning process died", False)
 
     def stop(self) -> None:
-        """Ends the pass at once, wherever it is."""
+        """Ends the pass at once, at any point."""
         self._stopped = True
         if self._process is not None:
             with contextlib.suppress(OSError):
@@ -96,14 +96,14 @@ class CleanerProcess:
 
 
 class CleanerHere:
-    """A pass in this process, over files that no other process sees."""
+    """A pass in this process, over files that other processes cannot open."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._stopped = False
 
     def run(self, task: Clean, bytes_per_second: float, put_in_place: PutInPlace) -> Cleaned:
-        """As `CleanerProcess.run`."""
+        """Cleans a log, as `CleanerProcess.run`."""
         try:
             for made in clean(self._files, task, on_progress=self._check):
                 if isinstance(made, Cleaned):
@@ -118,7 +118,7 @@ class CleanerHere:
             raise CleaningFailed("the cleaning was stopped", False)
 
     def stop(self) -> None:
-        """As `CleanerProcess.stop`, at the next step."""
+        """Ends the pass at its next step."""
         self._stopped = True
 
 
@@ -127,7 +127,9 @@ def _errno(error: Exception) -> int | None:
 
 
 def remove_leftovers(files: Files, directory: str) -> None:
-    """Removes what a pass that was stopped was writing. The log must not be in the midst of a swap. StorageError."""
+    """Removes the files of a pass that was stopped. The log must not be in the middle of a swap. Raises
+    StorageError.
+    """
     try:
         for name in files.list(directory):
             match = SEGMENT_FILE.fullmatch(name)
@@ -139,7 +141,7 @@ def remove_leftovers(files: Files, directory: str) -> None:
         raise StorageError(f"cannot remove what was being cleaned in {directory}: {error}") from error
 
 
-# -- the process
+# -- code of the process
 
 
 def _send(pipe: IO[bytes], value: dict[str, Any]) -> None:
@@ -163,7 +165,7 @@ def throttle(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> OnProgress:
-    """Waits so long that no more than this many bytes pass in a second, over the whole of a pass."""
+    """Returns a callback that sleeps so that the pass stays below this rate, averaged since its start."""
     start, done = now(), 0
 
     def on_progress(size_bytes: int) -> None:
@@ -177,8 +179,9 @@ def throttle(
 
 
 def _die_with(parent: int) -> None:
-    """Ends this process as soon as its broker is gone, also by kill -9: what is written then would be written into the
-    files of the next broker's pass over the same log."""
+    """Ends this process as soon as its broker has ended, also after kill -9: it would otherwise write into the files of
+    the next broker's pass over the same log.
+    """
     if sys.platform == "linux":
         import ctypes
 
@@ -193,22 +196,22 @@ def _die_with(parent: int) -> None:
 
 
 def main() -> None:
-    """One pass: see the module."""
+    """Makes one pass: see the module."""
     if len(sys.argv) > 1:
         _die_with(int(sys.argv[1]))
     out = sys.stdout.buffer
-    asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline() or b"{}")
-    if not asked:
+    received: dict[str, Any] = json.loads(sys.stdin.buffer.readline() or b"{}")
+    if not received:
         return
-    task, bytes_per_second = _task_from_json(asked["task"]), float(asked["bytes_per_second"])
+    task, bytes_per_second = _task_from_json(received["task"]), float(received["bytes_per_second"])
     limit = throttle(bytes_per_second) if 0 < bytes_per_second < UNLIMITED else None
     try:
         for value in _pass(task, limit):
             _send(out, value)
             if "group" in value and not sys.stdin.buffer.readline():
-                return  # the broker is gone
+                return  # the broker has ended
     except BrokenPipeError:
-        os._exit(1)  # nobody is left to be told
+        os._exit(1)  # the broker has ended
 
 
 def _pass(task: Clean, limit: OnProgress | None) -> Iterator[dict[str, Any]]:

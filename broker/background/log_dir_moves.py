@@ -1,14 +1,13 @@
-"""Partitions that move from one data directory of the broker to another (KIP-113).
+"""Moves of partitions between the data directories of the broker (KIP-113).
 
-Owns which of them move and how far they are. A copy grows beside the partition (`storage/future_log.py`), which is read
-and written meanwhile; when it has everything, its directory is written down for the partition, it takes the place, and
-the old folder goes a little later, as that of a deleted topic. Everything that waits for the disk is done in threads
-but that last step, on the event loop because nothing may be appended in it: by then there is little left to copy and
-sync.
+Owns which partitions move and how far each has come. A copy grows beside the partition (`storage/future_log.py`), which
+is read and written meanwhile. When the copy is complete, the partition's directory is recorded in the metadata log, the
+copy replaces the log, and the old folder is deleted a little later, like that of a deleted topic. All waits for the
+disk happen in threads, except in the last step: it runs on the event loop so that nothing is appended meanwhile, with
+little left to copy and sync.
 
-A move that is interrupted by a stop goes on after the next start. How fast all moves together copy is bounded by
-`replica.alter.log.dirs.io.max.bytes.per.second`, in the time of disks and clients; how many do at once by
-`num.replica.alter.log.dirs.threads`.
+A move that a stop interrupts resumes after the next start. `replica.alter.log.dirs.io.max.bytes.per.second` bounds the
+rate of all moves together, in real time; `num.replica.alter.log.dirs.threads` bounds how many copy at once.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from ..replica.log_dirs import LogDir, LogDirs
     from ..replica.partition import Partition
 
-COPY_BYTES = 1 << 20  # at once, as a fetch of a follower
-LAST_BYTES = 1 << 18  # on the loop at most, at the first try
-LAST_BYTES_MAX = 1 << 26  # where producers are faster than the syncs of what they have written
-RETRY_MS = 1000  # after an error that may pass, and while nothing may be copied
-BEGINNINGS = 3  # of a copy that does not fit what it is of, before that is given up
+COPY_BYTES = 1 << 20  # of one step, like a fetch of a follower
+LAST_BYTES = 1 << 18  # copied on the event loop at most, in the first attempt
+LAST_BYTES_MAX = 1 << 26  # the limit for producers that write faster than their data is synced
+RETRY_MS = 1000  # after an error that may pass, and while the rate is 0
+BEGINNINGS = 3  # restarts of a copy that does not match its log, before the move fails
 RATE_CONFIG = "replica.alter.log.dirs.io.max.bytes.per.second"
 THREADS_CONFIG = "num.replica.alter.log.dirs.threads"
 
@@ -49,11 +48,11 @@ Key = tuple[str, int]
 
 
 class _Over(Exception):
-    """The move has been called off, or what moves is gone."""
+    """The move was cancelled, or its partition was deleted."""
 
 
 class Move:
-    """One partition on its way."""
+    """The move of one partition."""
 
     def __init__(self, partition: Partition, target: LogDir, path: str, *, is_continued: bool) -> None:
         self.partition = partition
@@ -63,21 +62,21 @@ class Move:
         self.future: FutureLog | None = None
         self.is_over = False
         self.task: asyncio.Task[None] | None = None
-        self.waiting: asyncio.Future[None] | None = None  # while it waits for a time to come
+        self.waiting: asyncio.Future[None] | None = None  # set while it waits for a time
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it does nothing for a while."""
+        """Whether the move waits for a time."""
         return self.waiting is not None and not self.waiting.done()
 
-    def call_off(self) -> None:
-        """Ends it; its task cleans up."""
+    def cancel(self) -> None:
+        """Cancels the move; its task removes the copy."""
         self.is_over = True
         wake(self.waiting)
 
 
 class Moves:
-    """All moves of one broker. Made when its data are open; everything belongs on its event loop."""
+    """All moves of one broker. Made when its data is open, and used on its event loop only."""
 
     def __init__(
         self,
@@ -100,13 +99,13 @@ class Moves:
         self._tasks: set[asyncio.Task[None]] = set()
         self._copying = 0
         self._slot_waiters: list[asyncio.Future[None]] = []
-        self._free_ms = 0  # from when on more may be copied
+        self._free_ms = 0  # the earliest time at which more may be copied
         self._is_closing = False
         self._change: asyncio.Future[None] | None = None
         self.cleaning: Callable[[Partition], asyncio.Future[bool] | None] = lambda partition: None
-        """The pass of the cleaner that is made over a partition, if there is one."""
+        """Returns the pass of the cleaner over a partition, or None."""
 
-    # What is under way
+    # State
 
     def of(self, log_dir: LogDir) -> list[tuple[Partition, FutureLog]]:
         """The partitions that move to a directory, each with its copy."""
@@ -118,7 +117,7 @@ class Moves:
 
     @property
     def under_way(self) -> list[asyncio.Future[None]]:
-        """What is being done just now; a move that waits for a time to come does nothing."""
+        """The work under way; a move that waits for a time is idle."""
         if all(move.is_waiting for move in self._moves.values()) and not self._tasks - self._tasks_of_moves():
             return []
         if self._change is None or self._change.done():
@@ -128,19 +127,20 @@ class Moves:
     def _tasks_of_moves(self) -> set[asyncio.Task[None]]:
         return {move.task for move in self._moves.values() if move.task is not None}
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         wake(self._change)
 
-    # Beginning
+    # Starting
 
     def move(self, partition: Partition, target: LogDir) -> None:
-        """Has a partition move to a directory; one that moves elsewhere does so no more, and one that is there stays.
-        Raises StorageError where a directory of the broker is offline, as Kafka does."""
+        """Starts the move of a partition to a directory. A move to another directory is cancelled; a partition that is
+        there already stays. Raises StorageError while a directory of the broker is offline, as Kafka does.
+        """
         now = self._moves.get(_key(partition))
         if now is not None:
             if now.target is target:
                 return
-            self._call_off(now)
+            self._cancel(now)
         if partition.lies_in(target):
             return
         if len(self._logs.online) < len(self._logs.all):
@@ -149,8 +149,11 @@ class Moves:
         self._begin(Move(partition, target, path, is_continued=False))
 
     def resume(self) -> None:
-        """At the start: moves go on of which there are copies. One that may have what the partition has not, as after
-        an unclean shutdown or a forced upgrade, begins anew; one of no partition is put aside."""
+        """Resumes the moves whose copies are found at the start.
+
+        A copy that may have records that the partition lacks, as after an unclean shutdown or a forced upgrade, starts
+        from scratch. A copy of an unknown partition is put aside.
+        """
         for log_dir in self._logs.online:
             found, log_dir.data.futures = log_dir.data.futures, []
             for key, path in found:
@@ -160,15 +163,15 @@ class Moves:
                 is_wanted = partition is not None and not partition.lies_in(log_dir) and key not in self._moves
                 holder = self._logs.holder(partition.log) if partition is not None else None
                 is_kept = is_wanted and holder is not None and log_dir.data.was_clean and holder.data.was_clean
-                is_kept = is_kept and not forced_upgrade(self._config)  # the copy may be of what was there before
+                is_kept = is_kept and not forced_upgrade(self._config)  # the copy may be in the old format
                 try:
-                    if partition is None:  # it may be all that there is of it
+                    if partition is None:  # the copy may be the only data of it
                         renamed = log_dir.data.set_aside(*key, path)
-                        get_logger().warning("a copy of no known partition was put aside", folder=renamed)
+                        get_logger().warning("copy of an unknown partition put aside", folder=renamed)
                     elif not is_kept:
                         discard(self._files, path)
                 except StorageError as error:
-                    get_logger().error("a copy of a partition stays", folder=path, reason=str(error))
+                    get_logger().error("copy of a partition not removed", folder=path, reason=str(error))
                 if partition is None or not is_wanted:
                     continue
                 if not is_kept:
@@ -178,7 +181,7 @@ class Moves:
     def _begin(self, move: Move) -> None:
         key = _key(move.partition)
         self._moves[key] = move
-        self._logs.moving[key] = partial(self._call_off, move)
+        self._logs.moving[key] = partial(self._cancel, move)
         move.task = self._durability.loop.create_task(self._run(move))
         self._tasks.add(move.task)
         move.task.add_done_callback(self._ended)
@@ -186,11 +189,11 @@ class Moves:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            get_logger().error("a move between directories failed", exc_info=task.exception())
-        self._tell()
+            get_logger().error("move between log directories failed", exc_info=task.exception())
+        self._notify()
 
-    def _call_off(self, move: Move) -> None:
-        move.call_off()
+    def _cancel(self, move: Move) -> None:
+        move.cancel()
         self._forget(move)
 
     def _forget(self, move: Move) -> None:
@@ -198,57 +201,57 @@ class Moves:
         if self._moves.get(key) is move:
             del self._moves[key]
             self._logs.moving.pop(key, None)
-        self._tell()
+        self._notify()
 
-    # The way of one
+    # The steps of one move
 
     async def _run(self, move: Move) -> None:
         where = {"topic": move.partition.topic, "partition": move.partition.index, "log_dir": move.target.path}
-        has_turn = False
+        has_slot = False
         try:
-            await self._turn(move)
-            has_turn = True
-            get_logger().info("a partition moves", **where)
+            await self._take_slot(move)
+            has_slot = True
+            get_logger().info("move between log directories started", **where)
             await self._copy(move)
-            get_logger().info("a partition has moved", **where)
+            get_logger().info("move between log directories completed", **where)
         except _Over:
             await self._clean_up(move)
         except (StorageError, OffsetOutOfRange, CorruptRecords) as error:
             if not self._is_closing:
-                get_logger().error("a partition does not move", **where, reason=str(error))
+                get_logger().error("move between log directories not possible", **where, reason=str(error))
                 if move.target.failure is None and move.partition.offline is None:
                     await self._clean_up(move)
-                else:  # it may go on after the next start
-                    self._leave(move)
+                else:  # it may resume after the next start
+                    self._release(move)
         finally:
             self._forget(move)
-            if has_turn:
+            if has_slot:
                 self._copying -= 1
-            for turn in self._slot_waiters:
-                if not turn.done():
-                    turn.set_result(None)
+            for waiter in self._slot_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
                     break
 
-    async def _turn(self, move: Move) -> None:
-        """Returns when one more may copy."""
+    async def _take_slot(self, move: Move) -> None:
+        """Returns when one more move may copy."""
         while True:
             self._check(move)
             threads = self._config.get(THREADS_CONFIG) or len(self._logs.directories)
             if self._copying < threads:
                 self._copying += 1
                 return
-            turn = self._durability.loop.create_future()
-            self._slot_waiters.append(turn)
-            move.waiting = turn
-            self._tell()
-            await turn
-            self._slot_waiters.remove(turn)
+            waiter = self._durability.loop.create_future()
+            self._slot_waiters.append(waiter)
+            move.waiting = waiter
+            self._notify()
+            await waiter
+            self._slot_waiters.remove(waiter)
 
     def _check(self, move: Move) -> None:
         if move.is_over or move.partition.is_gone:
             raise _Over
         if self._is_closing:
-            raise StorageError("the broker stops")
+            raise StorageError("the broker is stopping")
         if move.partition.offline is not None:
             raise DirectoryFailed(f"{move.partition.topic}-{move.partition.index} is offline")
         if move.target.failure is not None:
@@ -268,25 +271,25 @@ class Moves:
                 else:
                     last_bytes = min(last_bytes * 2, LAST_BYTES_MAX)
             except (OffsetOutOfRange, CorruptRecords) as error:
-                # Its end is not in the log any more, however often that happens; or it was the copy of something else.
+                # The log was truncated below the copy's end, which may happen often; or the copy is of another log.
                 end_offset = move.future.log_end_offset if move.future is not None else 1 << 63
                 if isinstance(error, CorruptRecords) or end_offset >= move.partition.log.log_start_offset:
                     if beginnings == BEGINNINGS:
                         raise
                     beginnings += 1
-                await self._begin_anew(move)
+                await self._restart(move)
             except StorageError as error:
                 future = move.future
                 self._check(move)
                 if lasting_error(error) is not None or not isinstance(error.__cause__, OSError):
                     raise
                 if future is not None and future.failure is not None:
-                    await self._begin_anew(move)
+                    await self._restart(move)
                 await self._wait_until(move, self._waits.now_ms() + RETRY_MS)
 
     async def _open(self, move: Move) -> None:
         log = move.partition.log
-        while (cleaning := self.cleaning(move.partition)) is not None:  # it takes away what is copied and what is not
+        while (cleaning := self.cleaning(move.partition)) is not None:  # it would mix cleaned and uncleaned data
             await self._wait_for(move, cleaning)
         opened: list[FutureLog] = []
         begin = partial(
@@ -302,21 +305,21 @@ class Moves:
             await self._durability.in_thread(lambda: opened.append(begin()))
         except StorageError as error:
             if (cause := lasting_error(error)) is not None:
-                move.target.data.fail(str(cause))  # as its own logs would
+                move.target.data.fail(str(cause))  # as after an error of one of its own logs
             raise
         move.future = opened[0]
         self._check(move)
         if not move.future.is_part_of(move.partition.log):
             raise OffsetOutOfRange(move.future.log_end_offset, log.log_start_offset, log.log_end_offset)
 
-    async def _begin_anew(self, move: Move) -> None:
+    async def _restart(self, move: Move) -> None:
         await self._clean_up(move)
         move.path = os.path.join(move.target.path, future_name(move.partition.topic, move.partition.index))
         move.is_continued = False
 
     @staticmethod
-    def _leave(move: Move) -> None:
-        """Gives the files of the copy back."""
+    def _release(move: Move) -> None:
+        """Releases the files of the copy."""
         future, move.future = move.future, None
         if future is not None:
             move.target.data.guests.discard(future)
@@ -324,16 +327,16 @@ class Moves:
 
     async def _clean_up(self, move: Move) -> None:
         """Removes the copy."""
-        self._leave(move)
+        self._release(move)
         if move.target.failure is None:
             try:
                 await self._durability.in_thread(partial(discard, self._files, move.path))
             except StorageError as error:  # the next start removes it
                 if not self._is_closing:
-                    get_logger().error("a copy of a partition stays", folder=move.path, reason=str(error))
+                    get_logger().error("copy of a partition not removed", folder=move.path, reason=str(error))
 
     async def _follow(self, move: Move) -> bool:
-        """Copies some more; False if there is nothing."""
+        """Copies one more step. Returns False if nothing is left."""
         log, future = move.partition.log, move.future
         assert future is not None
         if not future.lag(log) and future.log_start_offset >= log.log_start_offset:
@@ -354,7 +357,7 @@ class Moves:
         return True
 
     async def _wait_for(self, move: Move, other: asyncio.Future[Any]) -> None:
-        """Returns when that has ended, whatever it came to; raises as `_check` once the move is over."""
+        """Returns when `other` has ended, with or without an error. Raises as `_check` once the move is over."""
         waiting = move.waiting = self._durability.loop.create_future()
         try:
             await asyncio.wait([other, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -363,10 +366,10 @@ class Moves:
         self._check(move)
 
     async def _wait_until(self, move: Move, when_ms: int) -> None:
-        self._check(move)  # who is over already is not told again
+        self._check(move)  # `cancel` wakes a move only once
         waiting = move.waiting = self._durability.loop.create_future()
         timer = self._waits.call_at(when_ms, lambda: waiting.done() or waiting.set_result(None))
-        self._tell()
+        self._notify()
         try:
             await waiting
         finally:
@@ -375,14 +378,14 @@ class Moves:
     # The last step
 
     async def _finish(self, move: Move, last_bytes: int) -> bool:
-        """Puts the copy in the place of the log; False if there is too much to copy by now."""
+        """Replaces the log by the copy. Returns False if too much is left to copy by now."""
         future = move.future
         assert future is not None
         await self._durability.in_thread(future.save)
         self._check(move)
-        if (unfinished := move.partition.unfinished) is not None:  # it may look into the log's files
+        if (unfinished := move.partition.unfinished) is not None:  # it may read the log's files
             await self._wait_for(move, unfinished)
-        # From here on without an await: what is appended now would be lost.
+        # No await from here on: records appended now would be lost.
         partition, log = move.partition, move.partition.log
         if future.lag(log) and log.available_bytes(future.log_end_offset) > last_bytes:
             return False
@@ -414,7 +417,7 @@ class Moves:
         return True
 
     async def close(self) -> None:
-        """Stops at the next step: copies are closed, and go on after the next start."""
+        """Stops the moves at their next step. Copies are closed and resume after the next start."""
         self._is_closing = True
         moves = list(self._moves.values())
         for move in moves:
@@ -426,7 +429,7 @@ class Moves:
                 try:
                     move.future.check_usable()
                     await self._durability.in_thread(move.future.close)
-                except StorageError:  # it is only a copy, but the next start would trust it
+                except StorageError:  # the next start must not rely on such a copy
                     await self._clean_up(move)
 
 

@@ -1,12 +1,11 @@
-"""What the broker does now and then beside its requests, by its clock.
+"""Periodic work of the broker, by its clock.
 
-Owns the timers, and from when on there is something to do; nothing of what they do: recovery points, log starts and
-high watermarks are written (each at an interval of its own), logs of which something is not durable for longer than
-flush.ms are synced (looked for every log.flush.scheduler.interval.ms, which is never unless set, as in Kafka),
-producers that have written nothing for too long are forgotten (KIP-854), and old segments are deleted. What is synced
-in this is synced in a thread. Files of what was deleted, segments or partitions, go after a delay; a stop leaves those
-that still wait to the next start. The log of the cluster's metadata is no topic: nothing of it goes. Where there are
-several nodes, leaders go back to the preferred replicas.
+Owns the timers and the times at which there is work to do. The work: checkpoints of recovery points, log start offsets
+and high watermarks (each at its own interval); syncs of logs that have unsynced records for longer than flush.ms
+(checked every log.flush.scheduler.interval.ms, which is never by default, as in Kafka); expiry of idle producers
+(KIP-854); retention. Syncs run in a thread. Files of deleted segments and partitions are removed after a delay; after a
+stop, the next start removes them. The log of the cluster's metadata is not a topic and keeps all records. With several
+nodes, leaders move back to the preferred replicas.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
     from ..replica.flush import Durability
     from ..replica.log_dirs import LogDir, LogDirs
 
-EXPIRATION_CHECK_MS = 600_000  # of releases without the config
-NEVER_MS = 1 << 40  # from here on (35 years) an interval means never; a loop's timers do not take all numbers
+EXPIRATION_CHECK_MS = 600_000  # in releases without the config
+NEVER_MS = 1 << 40  # an interval from here on (35 years) means never: the event loop cannot take all numbers
 
 
 class Maintenance:
-    """The timers of one broker. Made when its data are open; `close` ends them."""
+    """The timers of one broker. Made when its data is open; `close` ends them."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class Maintenance:
         topology: Topology,
         durability: Durability,
     ) -> None:
-        """The checkpoints are written by `waits`, the machine's time: they bear on how long the next start takes."""
+        """Checkpoints are written by `waits`, the machine's time: they shorten the next start in real time."""
         self._clock = clock
         self._logs = logs
         self._topics = topics
@@ -66,16 +65,16 @@ class Maintenance:
         self._repeat(clock, check_ms, self._expire_producers, self._producers_due_ms)
         self._repeat(clock, config["log.retention.check.interval.ms"], self._retain, self._retention_due_ms)
         if topology.nodes.is_cluster and config["auto.leader.rebalance.enable"]:
-            # A KRaft controller does not ask how many of a node's leaders are elsewhere.
+            # A KRaft controller ignores the percentage of leaders that are not on preferred replicas.
             is_kraft = config.profile.behaviour.controls_as_kraft
             percentage: int | None = None if is_kraft else config.get("leader.imbalance.per.broker.percentage")
             interval_ms = config["leader.imbalance.check.interval.seconds"] * 1000
             due = partial(self._balance_due_ms, topology, percentage)
             self._repeat(clock, interval_ms, partial(self._balance, topology, percentage), due)
-        self._waiting: dict[int, Timer] = {}  # for files that are to go
+        self._waiting: dict[int, Timer] = {}  # for files to be removed
         self._next = itertools.count()
         self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
-        """Which log the cleaner is at: its segments are not deleted meanwhile."""
+        """Returns whether the cleaner works on a log; its segments are not deleted meanwhile."""
         logs.later = lambda remove: self.remove_later(remove, config["log.segment.delete.delay.ms"])
 
     def _repeat(
@@ -85,11 +84,11 @@ class Maintenance:
             self._timers.append(clock.call_every(interval_ms, work, due))
 
     def _checkpoint(self, name: str, write: Callable[[DataDirectory], None]) -> None:
-        """Writes one checkpoint of each directory, unless the last time is not over: less to read after a crash."""
+        """Writes a checkpoint of each directory whose previous write has ended, so that less is read after a crash."""
 
         def done(writing: tuple[DataDirectory, str], error: BaseException | None) -> None:
             self._writing.discard(writing)
-            if error is not None:  # the next may do; until then more is read after a crash
+            if error is not None:  # the next one may succeed; until then more is read after a crash
                 get_logger().error("checkpoint not written", directory=writing[0].path, reason=str(error))
 
         for log_dir in self._logs.online:
@@ -99,7 +98,7 @@ class Maintenance:
                 self._durability.in_background(partial(write, log_dir.data), partial(done, writing))
 
     def _flush(self) -> None:
-        """Syncs the logs of which something is not durable for too long."""
+        """Syncs the logs with records that are unsynced for too long."""
         now_ms = self._clock.now_ms()
         for topic in self._topics:
             for partition in topic.online_partitions():
@@ -109,7 +108,9 @@ class Maintenance:
                     partition.syncs.soon()
 
     def _flush_due_ms(self) -> int | None:
-        """From when on `_flush` has something to do, as things are; None if never. So the others below."""
+        """The earliest time at which `_flush` has work in the present state; None for never. The same holds for the
+        `_due_ms` below.
+        """
         since = ((log.unflushed_since_ms, log.config.flush_ms) for log in self._online())
         return min((since_ms + flush_ms for since_ms, flush_ms in since if since_ms is not None), default=None)
 
@@ -122,20 +123,21 @@ class Maintenance:
     def _producers_due_ms(self) -> int | None:
         earliest_ms: int | None = None
         for log in self._online():
-            with contextlib.suppress(StorageError):  # nor can they be forgotten
+            with contextlib.suppress(StorageError):  # nor can its producers expire
                 when_ms = log.producers_expire_ms()
                 if when_ms is not None and (earliest_ms is None or when_ms < earliest_ms):
                     earliest_ms = when_ms
         return earliest_ms
 
     def _retain(self) -> None:
-        """Deletes what retention does not keep, directory by directory. The log starts come first: in a thread, and all
-        of a directory in one write, as each is a sync."""
+        """Applies retention, directory by directory. New log start offsets are written first: in a thread, and in one
+        write for each directory, since each write is a sync.
+        """
         now_ms = self._clock.now_ms()
         for log_dir in self._logs.online:
             moves: dict[PartitionLog, int] = {}
             for _, log in self._retained(log_dir):
-                with contextlib.suppress(StorageError):  # what is wrong is told by the deletion
+                with contextlib.suppress(StorageError):  # logged when segments are deleted
                     start = start_of_kept(log, now_ms)
                     if start > log.log_start_offset:
                         moves[log] = start
@@ -151,7 +153,7 @@ class Maintenance:
             for _, log in self._retained(log_dir):
                 try:
                     when_ms = due_ms(log)
-                except StorageError:  # each check says so
+                except StorageError:  # each check logs it
                     return 0
                 if when_ms is not None and (earliest_ms is None or when_ms < earliest_ms):
                     earliest_ms = when_ms
@@ -165,11 +167,11 @@ class Maintenance:
         for topic in self._topics:
             for partition in topic.online_partitions():
                 log = partition.log
-                if partition.lies_in(log_dir) and not self.is_cleaning(log) and log.failure is None:  # told of once
+                if partition.lies_in(log_dir) and not self.is_cleaning(log) and log.failure is None:  # logged once
                     yield topic, log
 
     def _delete(self, log_dir: LogDir, now_ms: int) -> None:
-        """Partition by partition: one that fails does not keep the others."""
+        """Deletes segments, partition by partition: an error of one does not affect the others."""
         for topic, log in self._retained(log_dir):
             delay_ms: int = topic.config["file.delete.delay.ms"]
             try:
@@ -193,14 +195,14 @@ class Maintenance:
         try:
             topology.balance(percentage)
         except StorageError as error:
-            get_logger().error("leaders could not be moved to the preferred replicas", reason=str(error))
+            get_logger().error("move of leaders to preferred replicas failed", reason=str(error))
 
     @staticmethod
     def _balance_due_ms(topology: Topology, percentage: int | None) -> int | None:
         return 0 if topology.imbalanced(percentage) else None
 
     def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
-        """Removes files that are no part of a log any more, after a while."""
+        """Removes files that belong to no log any more, after a delay."""
         number = next(self._next)
 
         def fire() -> None:
@@ -208,11 +210,11 @@ class Maintenance:
             try:
                 remove()
             except StorageError as error:  # the next start removes them
-                get_logger().error("deleted files could not be removed", reason=str(error))
+                get_logger().error("removal of deleted files failed", reason=str(error))
 
         self._waiting[number] = self._clock.call_at(self._clock.now_ms() + delay_ms, fire)
 
     def close(self) -> None:
-        """Forgets all timers."""
+        """Cancels all timers."""
         for timer in (*self._timers, *self._waiting.values()):
             timer.cancel()

@@ -1,8 +1,8 @@
-"""Faults on command: a broker that answers errors, is slow, loses answers, or has a bad disk, by rules.
+"""Fault injection: by rules, a broker returns errors, delays or loses responses, or has a bad disk.
 
-`rules.py` says what a rule matches and `actions.py` what it does; `rule_set.py` is the set in force, which a broker has
-as `BrokerState.faults`, None unless it was switched on. Requests meet them in `broker/network/fault_injection.py`, the
-disk's operations in `disk.py`. A test uses `broker/testing/faults.py`.
+`rules.py` has the conditions of a rule and `actions.py` its action. `rule_set.py` has the rules in force, which are
+`BrokerState.faults`, or None unless fault injection is available. `broker/network/fault_injection.py` applies rules to
+requests, `disk.py` to operations of the disk. Tests use `broker/testing/faults.py`.
 """
 
 from __future__ import annotations

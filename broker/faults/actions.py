@@ -1,8 +1,8 @@
-"""What a fault does: one value per kind, with its parameters checked. Pure: nothing here acts.
+"""The actions of faults: one value for each kind, with its parameters checked. Pure: nothing is done here.
 
-`ACTIONS` is the one list of them. The parameters of a constructor are those of its JSON form:
-`delay(500, when="after")` is `{"action": "delay", "ms": 500, "when": "after"}`. A new action takes its effect in
-`broker/network/fault_injection.py`, a function in `broker/testing/faults.py` and a flag in `tools/ctl/faults.py`.
+`ACTIONS` lists them all. The parameters of a constructor are those of its JSON form: `delay(500, when="after")` is
+`{"action": "delay", "ms": 500, "when": "after"}`. A new action needs its effect in `broker/network/fault_injection.py`,
+a function in `broker/testing/faults.py` and a flag in `tools/ctl/faults.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MS_MAX = 24 * 3600 * 1000
 BYTES_MAX = INT32_MAX
 WHEN = ("before", "after")
 ON = ("read", "write", "both")
-REQUEST, DISK, SOCKET = "request", "disk", "socket"  # what a rule with the action is matched against
+REQUEST, DISK, SOCKET = "request", "disk", "socket"  # the scope of an action: what its rule is matched against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing to do; only the fields that its kind has are set. Made by the functions below."""
+    """The action of a rule; only the fields of its kind are set. Made by the functions below."""
 
     name: str
     code: int | None = None
@@ -37,11 +37,11 @@ class Action:
 
     @property
     def scope(self) -> str:
-        """REQUEST, DISK or SOCKET."""
+        """The scope of the action: REQUEST, DISK or SOCKET."""
         return SCOPES.get(self.name, REQUEST)
 
     def to_json(self) -> dict[str, Any]:
-        """Its name and its parameters, an error code by its name where it has one."""
+        """Returns the name and the parameters; an error code by its name if Kafka has one."""
         found: dict[str, Any] = {"action": self.name}
         for name in PARAMETERS[self.name]:
             value = getattr(self, name)
@@ -51,7 +51,7 @@ class Action:
 
 
 def code_name(code: int) -> str | int:
-    """The name of an error code; the number where Kafka has none."""
+    """Returns the name of an error code, or the number if Kafka has none."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -73,10 +73,10 @@ def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 
 def error(code: str | int) -> Action:
-    """Answers an error code instead of doing the work, for what the rule matches; everything else is done.
+    """Returns an error code for the part of a request that the rule matches; the rest is handled.
 
-    It is written where a broker would write it: into each partition, topic, group or resource that is matched, or at
-    the top of the answer.
+    The error is placed where a broker would place it: in each matched partition, topic, group or resource, or at the
+    top of the response.
     """
     if isinstance(code, str):
         if code not in ErrorCode.__members__ or code == "NONE":
@@ -84,60 +84,63 @@ def error(code: str | int) -> Action:
         return Action(name="error", code=int(ErrorCode[code]))
     number = _whole("code", code, INT16_MIN, INT16_MAX)
     if number == 0:
-        raise ValueError("code 0 is no error")
+        raise ValueError("code 0 is no error: use another code or its name")
     return Action(name="error", code=number)
 
 
 def delay(ms: int, when: str = "before") -> Action:
-    """Waits before the work is done, or after it, before the answer leaves. What is behind it on the connection waits,
-    too."""
+    """Waits before the request is handled, or after it and before the response is sent. Later requests of the
+    connection wait too.
+    """
     return Action(name="delay", ms=_whole("ms", ms, 1, MS_MAX), when=_one_of("when", when, WHEN))
 
 
 def disconnect(when: str = "before") -> Action:
-    """Closes the connection instead of answering: before anything is done, or after all is (the answer is lost)."""
+    """Closes the connection without a response, before the request is handled or after it."""
     return Action(name="disconnect", when=_one_of("when", when, WHEN))
 
 
 def truncate(bytes: int) -> Action:
-    """Does the work, sends no more than so many bytes of the answer (its size field, which tells the whole, not
-    counted), and closes the connection."""
+    """Handles the request, sends the first `bytes` bytes of the response after its size field, which has the full size,
+    and closes the connection.
+    """
     return Action(name="truncate", bytes=_whole("bytes", bytes, 0, BYTES_MAX))
 
 
 def garble() -> Action:
-    """Does the work, and flips bits of the answer behind its header; which ones is the rule's seed's."""
+    """Handles the request and flips bits of the response after its header; the rule's seed chooses them."""
     return Action(name="garble")
 
 
 def wrong_crc() -> Action:
-    """Flips a bit in the records of Fetch answers, on their way to the client only. Counts answers with records."""
+    """Flips a bit in the records of a Fetch response; the log stays intact. Responses with records count as matches."""
     return Action(name="wrong_crc")
 
 
 def throttle(ms: int) -> Action:
-    """As a quota does since Kafka 2.0: answers at once with the time, and looks at no request of the connection for so
-    long."""
+    """Throttles as a quota does since Kafka 2.0: the response with the throttle time is sent at once, and later
+    requests of the connection wait for that time.
+    """
     return Action(name="throttle", ms=_whole("ms", ms, 1, MS_MAX))
 
 
 def stall() -> Action:
-    """Does nothing until the rule is removed, and then goes on. What is behind it on the connection waits, too."""
+    """Delays the request until the rule is removed. Later requests of the connection wait too."""
     return Action(name="stall")
 
 
 def refuse() -> Action:
-    """Has the system refuse new connections, by listener and node."""
+    """Makes the system refuse new connections, by listener and node."""
     return Action(name="refuse")
 
 
 def disk_error(on: str = "both", path: str | None = None) -> Action:
-    """Fails reads, writes (which is all that changes something), or both with EIO; `path` is a pattern of paths."""
+    """Fails reads, writes (all operations that change something), or both with EIO. `path` is a pattern of paths."""
     return Action(name="disk_error", on=_one_of("on", on, ON), path=_pattern("path", path))
 
 
 def disk_full(path: str | None = None) -> Action:
-    """Fails what needs room with ENOSPC; `path` is a pattern of paths."""
+    """Fails operations that need space with ENOSPC. `path` is a pattern of paths."""
     return Action(name="disk_full", path=_pattern("path", path))
 
 

@@ -1,8 +1,8 @@
-"""A disk with faults: `FaultyFiles` is any `Files`, with errors where a rule says so, also while logs are open.
+"""A disk with faults: `FaultyFiles` wraps any `Files` and raises errors where a rule fires, also while logs are open.
 
-Owns which operations read, which write and which need room, and whose partition a path is. The disk beneath is never
-harmed: what fails is not done, apart from a write for which there is no room, of which one half is. Operations come in
-any thread. The cleaner, a process of its own over `DiskFiles`, works in this one over these, and meets faults, too.
+Owns which operations read, which write and which need space, and which partition a path belongs to. A failed operation
+does not reach the disk; only a write without space writes one half. Operations may come from any thread. The cleaner,
+otherwise a process of its own over `DiskFiles`, runs in this process over these files, so rules apply to it too.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ...storage.io.files import File, Files, Lock
 from ..message_parts import Place
 from .rule_set import Faults
 
-# The folder of a partition: topic, dash, number; a deleted one has a suffix.
+# The folder of a partition: topic, dash, number; a folder that is deleted, moved or put aside has a suffix.
 _FOLDER = re.compile(r"(.+)-(\d+)(?:\.[0-9a-f]+-(?:delete|future|stray))?")
 READ, WRITE = "read", "write"
 
 
 def place_of(path: str) -> Place:
-    """The partition that a file or a folder belongs to; (None, None) for what belongs to none."""
+    """Returns the partition that a file or a folder belongs to, or (None, None)."""
     folder, name = os.path.split(path)
     for part in (name, os.path.basename(folder)):
         found = _FOLDER.fullmatch(part)
@@ -52,7 +52,7 @@ class FaultyFile:
         try:
             self._files.check(WRITE, self._path, needs_room=True)
         except OSError as error:
-            if error.errno == errno.ENOSPC:  # a disk is full in the midst of a write
+            if error.errno == errno.ENOSPC:  # a real disk becomes full in the middle of a write
                 self._file.write(position, memoryview(data)[: len(data) // 2])
             raise
         self._file.write(position, data)
@@ -70,7 +70,7 @@ class FaultyFile:
 
 
 class FaultyFiles:
-    """`inner`, and the rules of `faults` that are about the disk. Whether a file exists, and locks, never fail."""
+    """`inner` with the disk rules of `faults`. Checks for existence and locks never fail."""
 
     def __init__(self, inner: Files, faults: Faults) -> None:
         self.inner = inner

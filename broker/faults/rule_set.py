@@ -1,8 +1,8 @@
-"""The set of rules that are in force in one broker.
+"""The rules in force in one broker.
 
-Owns their ids and order, the telling of who waits for a rule to go, and that listeners refuse for as long as a rule
-says so. Methods are called on the broker's event loop; only the disk reads its rules in other threads. It outlives a
-`BrokerState`: what is restored or reset finds the same faults.
+Owns their ids and their order, ends the waits of stalled requests when a rule is removed, and has listeners refuse
+connections. Methods are called on the broker's event loop; only the disk reads its rules in other threads. The rules
+outlive a `BrokerState`: they still apply after a restore or a reset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .rules import Rule, StandingRule
 
 
 class Sockets(Protocol):
-    """What can refuse connections, and knows its nodes and listeners: `server.Running`."""
+    """The sockets that can refuse connections, with their nodes and listeners: `server.Running`."""
 
     def check_named(self, node_id: int | None, listener: str | None) -> None: ...
 
@@ -29,25 +29,28 @@ class UnknownFault(LookupError):
 
 
 class Faults:
-    """The rules, oldest first; of two that answer the same partition the older one does."""
+    """The rules, oldest first. Where two rules match the same partition, the older one applies."""
 
     def __init__(self) -> None:
         self._rules: dict[int, StandingRule] = {}
         self._next_id = 1
         self._sockets: Sockets | None = None
         self.requests: tuple[StandingRule, ...] = ()
-        """Those that are matched against requests."""
+        """The rules for requests."""
         self.disk: tuple[StandingRule, ...] = ()
-        """Those that are matched against operations of the disk."""
+        """The rules for operations of the disk."""
 
     def attach(self, sockets: Sockets | None) -> None:
-        """Who refuses connections from now on; None when nobody can."""
+        """Sets the sockets that refuse connections from now on; None for no sockets."""
         self._sockets = sockets
         self._refuse()
 
     def add(self, rule: Rule) -> int:
-        """Puts a rule in force; its id. Raises OSError where a listener cannot refuse, and ValueError where the broker
-        has no such node or listener: nothing would ever come of it."""
+        """Puts a rule in force and returns its id.
+
+        Raises OSError if a listener cannot refuse connections, and ValueError if the broker has no such node or
+        listener: the rule would never fire.
+        """
         if self._sockets is not None:
             self._sockets.check_named(rule.node, rule.listener)
         id, self._next_id = self._next_id, self._next_id + 1
@@ -62,28 +65,28 @@ class Faults:
         return id
 
     def get(self, id: int) -> StandingRule:
-        """A rule in force. Raises UnknownFault."""
+        """Returns a rule in force. Raises UnknownFault."""
         try:
             return self._rules[id]
         except KeyError:
-            raise UnknownFault(f"no fault {id}") from None
+            raise UnknownFault(f"no fault with id {id} is in force") from None
 
     def remove(self, id: int) -> None:
-        """Takes a rule out of force; what it held up goes on. Raises UnknownFault."""
+        """Removes a rule; requests that it stalls resume. Raises UnknownFault."""
         standing = self.get(id)
         del self._rules[id]
         self._changed()
         self._gone(standing)
 
     def clear(self) -> None:
-        """Takes all rules out of force."""
+        """Removes all rules."""
         gone, self._rules = list(self._rules.values()), {}
         self._changed()
         for standing in gone:
             self._gone(standing)
 
     def list(self) -> list[StandingRule]:
-        """All rules in force, oldest first."""
+        """Returns the rules in force, oldest first."""
         return list(self._rules.values())
 
     def _changed(self) -> None:
@@ -94,9 +97,9 @@ class Faults:
     def _gone(self, standing: StandingRule) -> None:
         standing.removed()
         if standing.rule.action.scope == SOCKET and self._sockets is not None:
-            with contextlib.suppress(OSError):  # nothing that the caller could do about it
+            with contextlib.suppress(OSError):  # the caller could do nothing about it
                 self._sockets.accept(standing.rule.node, standing.rule.listener)
-            self._refuse()  # what other rules refuse as well
+            self._refuse()  # connections that other rules refuse too
 
     def _refuse(self) -> None:
         if self._sockets is not None:

@@ -1,8 +1,8 @@
-"""Rules of faults: what they match, how often they fire, and their JSON form. Pure: no event loop, no clock, no I/O.
+"""Rules of faults: their conditions, how often they fire, and their JSON form. Pure: no event loop, no clock, no I/O.
 
-A `Rule` is a value; a `StandingRule` is one that is in force, with its counters. A rule counts what it matches, once
-per request (or operation of the disk), however many partitions of it are matched. Of these the first `after` are let
-through, then `nth`, `probability` and `times` decide.
+A `Rule` is a value; a `StandingRule` is a rule in force, with its counters. A rule counts its matches: one for each
+request (or operation of the disk), however many partitions of it match. The first `after` matches do not fire; for
+later ones `nth`, `probability` and `times` decide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..releases.profiles import api_names
 from .actions import ACTIONS, DISK, PARAMETERS, REQUEST, SOCKET, Action
 
 COUNT_MAX = INT64_MAX
-# What a rule of each scope may be narrowed by; the rest would never match.
+# The conditions of a rule by its scope; a rule with any other condition would never match.
 _CONDITIONS = {
     REQUEST: {"api", "topic", "partition", "client_id", "listener", "node", "nth", "times", "after", "probability"},
     DISK: {"topic", "partition", "nth", "times", "after", "probability"},
@@ -38,7 +38,7 @@ def _api_keys() -> dict[str, int]:
 
 
 def _api_name(api: Any) -> str:
-    """The name of an API data by name or key. Raises ValueError."""
+    """Returns the name of an API given by name or key. Raises ValueError."""
     names = api_names()
     if isinstance(api, int) and not isinstance(api, bool) and api in names:
         return names[api]
@@ -72,11 +72,11 @@ def _is_collection(value: object) -> TypeGuard[Collection[Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Which requests (or operations of the disk, or listeners), how often, and what happens. Raises ValueError.
+    """The requests (or operations of the disk, or listeners) that a fault applies to, how often, and its action.
 
-    `api` is a name, a key or several; `topic` and `client_id` are names or patterns (`*`, `?`, `[...]`); `nth` is the
-    one match that fires, from 1, counted behind the first `after`; `times` is how often it fires at most. `seed` makes
-    `probability`, and what garbles an answer, the same each time.
+    `api` is a name, a key or several of them. `topic` and `client_id` are names or patterns (`*`, `?`, `[...]`). `nth`
+    is the one match that fires, counted from 1 after the first `after` matches. `times` is the highest number of times
+    it fires. `seed` makes `probability` and the bits of `garble` repeatable. Raises ValueError.
     """
 
     action: Action
@@ -119,23 +119,23 @@ class Rule:
         allowed = {"action", "seed", *_CONDITIONS[scope]}
         for one in fields(self):
             if one.name not in allowed and getattr(self, one.name) != one.default:
-                raise ValueError(f"{self.action.name} does not go by {one.name}")
+                raise ValueError(f"{self.action.name} has no condition {one.name!r}")
         if self.action.name == "wrong_crc" and self.api not in (None, ("Fetch",)):
             raise ValueError("wrong_crc is for Fetch only")
 
     def matches_place(self, place: Place) -> bool:
-        """Whether a partition, or a topic, is one of those that the rule names."""
+        """Returns whether the rule's topic and partition match a place."""
         if self.partition is not None and place.partition != self.partition:
             return False
         return self.topic is None or (place.topic is not None and fnmatchcase(place.topic, self.topic))
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it is about topics or partitions, not about requests as a whole."""
+        """Whether the rule names a topic or a partition."""
         return self.topic is not None or self.partition is not None
 
     def to_json(self) -> dict[str, Any]:
-        """All that is not as it is by default, in one flat object."""
+        """Returns the fields without default values, in one flat object."""
         found = self.action.to_json()
         for one in fields(self):
             value = getattr(self, one.name)
@@ -147,9 +147,9 @@ class Rule:
 
     @classmethod
     def from_json(cls, data: Any) -> Rule:
-        """Reads what `to_json` gives. Raises ValueError, one line, for anything else."""
+        """Reads the result of `to_json`. Raises ValueError, one line, for anything else."""
         if not is_mapping(data):
-            raise ValueError("a fault is an object with an action")
+            raise ValueError("a fault must be an object with an action")
         name = data.get("action")
         if not isinstance(name, str) or name not in ACTIONS:
             raise ValueError(f"action must be one of {', '.join(ACTIONS)}, not {name!r}")
@@ -167,8 +167,7 @@ class Rule:
 
 
 class StandingRule:
-    """A rule in force: its id, what it matched and how often it fired. The counters may be read, and are counted, in
-    any thread."""
+    """A rule in force: its id, its matches and how often it fired. The counters may be used in any thread."""
 
     def __init__(self, id: int, rule: Rule) -> None:
         self.id = id
@@ -177,7 +176,7 @@ class StandingRule:
         self.fired = 0
         self.is_removed = False
         self.on_removed: list[Callable[[], None]] = []
-        """Called, on the loop, when the rule goes: stalled requests go on."""
+        """Called on the event loop when the rule is removed, so that stalled requests resume."""
         self.random = random.Random(rule.seed)
         self._keys = None if rule.api is None else frozenset(_api_keys()[name] for name in rule.api)  # type: ignore[index]
         if rule.action.name == "wrong_crc":
@@ -185,7 +184,7 @@ class StandingRule:
         self._changed = threading.Condition()
 
     def matches_request(self, api_key: int, client_id: str, listener: str, node_id: int) -> bool:
-        """Whether it is about such a request, its topics and partitions aside."""
+        """Returns whether a request matches, apart from its topics and partitions."""
         rule = self.rule
         return (
             (self._keys is None or api_key in self._keys)
@@ -195,11 +194,11 @@ class StandingRule:
         )
 
     def matches_places(self, places: Iterable[Place]) -> bool:
-        """Whether any of the places is one that the rule names."""
+        """Returns whether any of the places matches."""
         return any(map(self.rule.matches_place, places))
 
     def take(self) -> bool:
-        """Counts a match; whether it fires this time."""
+        """Counts a match. Returns whether the rule fires for it."""
         rule = self.rule
         with self._changed:
             self.matched += 1
@@ -212,17 +211,19 @@ class StandingRule:
         return fires
 
     def wait_fired(self, times: int, seconds: float) -> bool:
-        """Waits, in a thread that is not the broker's, until it has fired so often; whether it has."""
+        """Waits, in a thread other than the broker's, until the rule has fired `times` times. Returns whether it
+        has.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: self.fired >= times, seconds)
 
     def removed(self) -> None:
-        """The rule is not in force any more."""
+        """Marks the rule as removed and resumes stalled requests."""
         self.is_removed = True
         waiting, self.on_removed = self.on_removed, []
         for call in waiting:
             call()
 
     def to_json(self) -> dict[str, Any]:
-        """The rule with its id and its counters."""
+        """Returns the rule with its id and its counters."""
         return {"id": self.id, "matched": self.matched, "fired": self.fired, **self.rule.to_json()}

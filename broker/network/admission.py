@@ -1,10 +1,10 @@
-"""Which connections a broker serves: how many at a time, how many from one address, how long one may be idle.
+"""Limits of connections: how many in all, how many from one address, how fast they open, how long one may be idle.
 
-Owns the counts and the order in which those that are too many for the moment wait (KIP-402). What a connection does is
-`connections.py`'s; here it can be held, admitted, refused and seen to be idle.
+Owns the counts, and the order in which held connections are admitted (KIP-402). The connections themselves are
+`connections.py`'s; here they are held, admitted, refused and expired.
 
-Sources: KIP-402 (`max.connections`), KIP-612 (`max.connection.creation.rate`), Kafka's ConnectionQuotas and the
-Selector's expiry of idle connections.
+Sources: KIP-402 (`max.connections`), KIP-612 (`max.connection.creation.rate`), Kafka's ConnectionQuotas, and the expiry
+of idle connections in Kafka's Selector.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ..config.values import Config
 
 UNLIMITED = INT32_MAX
-IDLE_CHECKS = 20  # in the time after which a connection is idle, at most: one is closed so much too late
+IDLE_CHECKS = 20  # checks in one idle period, at most: a connection is closed late by one interval at most
 
 
 class Incoming(Protocol):
-    """What is known here of a connection."""
+    """A connection, as far as admission uses it."""
 
     listener: str
     last_active_ms: int
@@ -39,34 +39,34 @@ class Incoming(Protocol):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it waits for an answer of ours, and is not idle."""
+        """Whether the client waits for a response; such a connection is not idle."""
         ...
 
     def admit(self) -> None:
-        """It is served from here on."""
+        """Starts to serve a held connection."""
         ...
 
     def refuse(self) -> None:
-        """It is not served: its address has as many as it may have."""
+        """Closes a connection whose address has reached its limit."""
         ...
 
     def expire(self) -> None:
-        """It was idle for too long."""
+        """Closes a connection that was idle for too long."""
         ...
 
 
 class Verdict(Enum):
-    """What becomes of a connection that came."""
+    """The decision about a new connection."""
 
     SERVED = "served"
     HELD = "held"
-    """It is accepted, and nothing of it is read until others have gone."""
+    """Accepted; nothing is read from it until it is admitted."""
     REFUSED = "refused"
-    """Its address has as many as it may have."""
+    """Its address has reached the limit of connections."""
 
 
 class Admission:
-    """The connections of one node."""
+    """The limits of the connections of one node."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -75,14 +75,14 @@ class Admission:
         self._of_listener: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
         self._rates: dict[str, Rate] = {}  # by listener; of all under ""
-        self._held: OrderedDict[Incoming, None] = OrderedDict()  # in the order in which they came
-        self._next_ms: int | None = None  # when the first of those held may be served, once it has been its turn
+        self._held: OrderedDict[Incoming, None] = OrderedDict()  # in the order in which they were accepted
+        self._next_ms: int | None = None  # when the first held connection may be served
         self._timer: Timer | None = None
 
     def arrive(self, connection: Incoming) -> Verdict:
-        """A connection was accepted."""
+        """Decides about an accepted connection."""
         if not self._held:
-            self._next_ms = self._begin_turn(connection)
+            self._next_ms = self._start_ms(connection)
             if self._may_enter(connection):
                 return self._enter(connection)
         self._held[connection] = None
@@ -90,7 +90,7 @@ class Admission:
         return Verdict.HELD
 
     def leave(self, connection: Incoming) -> None:
-        """One is gone that was served or held."""
+        """Removes a served or held connection that was closed."""
         if connection in self._held:
             if connection is next(iter(self._held)):
                 self._next_ms = None
@@ -100,11 +100,11 @@ class Admission:
         self.admit_held()
 
     def admit_held(self) -> None:
-        """Admits those that may be served now, in the order in which they came."""
+        """Admits held connections that may be served now, in the order in which they were accepted."""
         while self._held:
             connection = next(iter(self._held))
             if self._next_ms is None:
-                self._next_ms = self._begin_turn(connection)
+                self._next_ms = self._start_ms(connection)
             if not self._may_enter(connection):
                 self._wake_when_due()
                 return
@@ -116,13 +116,13 @@ class Admission:
                 connection.refuse()
 
     def close(self) -> None:
-        """Nobody is admitted any more."""
+        """Drops all held connections; none is admitted any more."""
         self._held.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _begin_turn(self, connection: Incoming) -> int:
-        """When a connection may be served, as connections come one after the other."""
+    def _start_ms(self, connection: Incoming) -> int:
+        """The earliest time at which a connection may be served under the limits of the connection rate."""
         now_ms = self._clock.now_ms()
         wait_ms = 0
         limits = {
@@ -147,7 +147,7 @@ class Admission:
         )
 
     def _of(self, listener: str, name: str) -> int:
-        """A limit that a listener may have for itself; the older releases have none."""
+        """The limit of a listener; older releases have none."""
         return self._config.get(f"listener.name.{listener.lower()}.{name}", UNLIMITED)
 
     def _wake_when_due(self) -> None:
@@ -169,27 +169,27 @@ class Admission:
         self._all += by
         self._of_listener[connection.listener] += by
         self._of_host[host] += by
-        if not self._of_host[host]:  # there may be many addresses in a broker's life
+        if not self._of_host[host]:  # a broker may see many addresses in its life
             del self._of_host[host]
 
 
 class IdleWatch:
-    """Closes connections on which nothing has come or gone for `connections.max.idle.ms`."""
+    """Closes connections that were idle for `connections.max.idle.ms`."""
 
     def __init__(self, clock: Clock, idle_ms: int, connections: Collection[Incoming]) -> None:
-        """Of `connections`, which come and go; with a negative `idle_ms` none is closed."""
+        """Watches `connections`, which changes over time. A negative `idle_ms` closes none."""
         self._clock = clock
         self._idle_ms = idle_ms
         self._connections = connections
         self._timer: Timer | None = None
 
     def begin(self) -> None:
-        """A connection is there."""
+        """Starts watching with the first connection."""
         if self._timer is None and self._idle_ms >= 0:
             self._wait(self._clock.now_ms() + self._idle_ms)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops watching."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
 """Rules of fault injection for requests: which rules fire, and a runner that applies their actions.
 
-Owns the order of the actions: delay or disconnect, run the handler for what is not refused, spoil the response, delay,
-throttle or disconnect, and then damage the bytes. What is sent to the socket, and when, is `connections.py`'s.
+Owns the order of the actions: delay or disconnect, run the handler for the parts that are not refused, spoil the
+response, delay, throttle or disconnect, and then damage the bytes. `connections.py` sends the bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ..context import RequestContext
     from .route import Route
 
-LOOK_SECONDS = 0.25  # how often it is asked whether the peer of a call that is held up is still there
-GARBLED_BYTES = 16  # one flipped bit in so many bytes of an answer
-_V2_RECORD_END = 1  # a record of v2 ends with the number of its headers; the value is before that
+LOOK_SECONDS = 0.25  # interval of checks whether the peer of a delayed request is still connected
+GARBLED_BYTES = 16  # one flipped bit in so many bytes of a response
+_V2_RECORD_END = 1  # a record of v2 ends with the count of its headers; the value is before that
 
 
 class _Topics:
@@ -50,9 +50,10 @@ class _Topics:
 
 
 class _Chosen:
-    """Whether a rule fires for a place; one match per request, counted when the first place is found.
+    """Decides whether a rule fires for a place. A request counts as one match, at the first place found.
 
-    Where answers tell nothing of topics, the request itself was matched by its places, and the rule fires for all.
+    If responses of an API name no topics, the request itself was matched by its places, and the rule fires for all
+    entries.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class _Chosen:
 
 
 class Planned:
-    """What is to be done with one request. `rest` is None when nothing of it is left to do; `hits` are the rules that
-    fired so far."""
+    """The rules that apply to one request. `rest` is None if nothing is left for the handler; `hits` are the rules that
+    fired so far.
+    """
 
     __slots__ = ("fired", "hits", "overwritten", "refused", "rest", "spoiling")
 
@@ -89,12 +91,12 @@ class Planned:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no rule does anything."""
+        """Whether no rule applies."""
         return not (self.refused is not None or self.overwritten or self.fired or self.spoiling)
 
 
 def faulted(route: Route, request: Any, header: bytes, context: RequestContext) -> FaultedRunner | None:
-    """The runner of a request for which rules fire; None when none of them does."""
+    """Returns the runner of a request for which rules fire, or None."""
     broker, connection_info = context.broker, context.connection_info
     assert broker.faults is not None
     key, listener = route.api_key, connection_info.listener
@@ -137,7 +139,7 @@ def _places(
 
 
 def _fetched(request: Any, context: RequestContext, topics: message_parts.Topics) -> list[tuple[Any, Place]]:
-    """What a Fetch reads, by its session's key; most of that may not be in the request."""
+    """The partitions that a Fetch reads, by session key; most of them may be in the session and not in the request."""
     keys = context.broker.fetch_sessions.keys(request)
     return [(key, Place(key.topic or topics.topic_name(key.topic_id), key.partition)) for key in keys]
 
@@ -150,7 +152,7 @@ def _plan_error(
     context: RequestContext,
     topics: message_parts.Topics,
 ) -> None:
-    """Takes out of what is left of a request what a rule answers."""
+    """Moves the part of a request that a rule refuses from `rest` to `refused`."""
     rule = standing.rule
     code = rule.action.code or 0
     path = message_parts.place_of_error(shape, code, topic=rule.topic is not None, partition=rule.partition is not None)
@@ -164,11 +166,12 @@ def _plan_error(
         return
     chosen = _Chosen(standing, planned.hits, path)
     if shape.api_key == ApiKey.FETCH:
-        # The handler answers these itself: they must take no part in the wait, the bounds and the session's order.
+        # The handler returns these errors itself: they must not take part in the wait, the bounds and the session's
+        # order.
         faults = context.faulted if context.faulted is not None else {}
         for key, place in _fetched(request, context, topics):
             if key not in faults and chosen(place):
-                faults[key] = cast(ErrorCode, code)  # or a number that is none
+                faults[key] = cast(ErrorCode, code)  # may be a number that is no error code
         context.faulted = faults or None
     elif message_parts.is_known(planned.rest, shape, path):
         divided = message_parts.divide(planned.rest, shape, path, code, chosen, topics)
@@ -186,10 +189,10 @@ class Cut(ProtocolViolation):
 
 
 class FaultedRunner(CoroutineRunner):
-    """Runs a request for which rules fire: waits, refuses and damages as they say.
+    """Runs a request for which rules fire: delays, refuses and damages it as they require.
 
-    `last_bytes` leave before the connection is closed for a `Cut`; `is_held` while the request waits for nothing but a
-    delay or a rule.
+    `last_bytes` are sent before the connection is closed for a `Cut`. `is_held` is True while the request waits for
+    nothing but a delay or a rule.
     """
 
     __slots__ = ("_mute_ms", "_planned", "_recipient", "_request", "_shape", "_topics", "is_held", "last_bytes")
@@ -219,12 +222,12 @@ class FaultedRunner(CoroutineRunner):
 
     @property
     def is_large(self) -> bool:
-        """False: the response is built at once, as rules may damage its bytes."""
+        """False: the response is built in one step, since rules may damage its bytes."""
         return False
 
     @property
     def fault(self) -> str:
-        """The rules that fired so far, for people; all of them are known when the response is built."""
+        """The rules that fired so far, for users; the list is complete when the response is built."""
         return ", ".join(f"fault {one.id}: {one.rule.action.name}" for one in self._planned.hits)
 
     @property
@@ -237,11 +240,11 @@ class FaultedRunner(CoroutineRunner):
         return [standing for standing in self._planned.fired if standing.rule.action.name == name]
 
     async def _run(self) -> Any:
-        """The answer, or None for none. Raises what the handler raises, and Cut."""
+        """Returns the response, or None if there is none. Raises what the handler raises, and Cut."""
         loop = self.context.broker.loop
         turn = loop.create_future()
         loop.call_soon(wake, turn)
-        await turn  # the connection closes with `last_bytes` for a request that waits only
+        await turn  # a connection sends `last_bytes` only for a request that waits
         for standing in self._planned.fired:
             action = standing.rule.action
             if action.name == "stall":
@@ -251,11 +254,11 @@ class FaultedRunner(CoroutineRunner):
                     await self._delayed(action.ms or 0)
                 else:
                     raise Cut(f"fault {standing.id}: disconnected before the request was handled")
-        response = await self._answered()
+        response = await self._handled()
         for standing in self._actions("throttle"):
             self._mute_ms = max(self._mute_ms, standing.rule.action.ms or 0)
         if self._mute_ms and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = self._told_ms(self._mute_ms)
+            response.throttle_time_ms = self._throttle_ms(self._mute_ms)
         for standing in self._planned.fired:
             action = standing.rule.action
             if action.when == "after":
@@ -265,16 +268,16 @@ class FaultedRunner(CoroutineRunner):
                     raise Cut(f"fault {standing.id}: disconnected after the request was handled")
         return response
 
-    def _told_ms(self, ms: int) -> int:
-        """The throttle time as the version can tell it."""
+    def _throttle_ms(self, ms: int) -> int:
+        """The throttle time, or 0 if the version has no field for it."""
         return ms if any(name == "throttle_time_ms" for name, _ in self._shape.layout.plan) else 0
 
-    async def _answered(self) -> Any:
-        """Has done what is not refused; the answer to both."""
+    async def _handled(self) -> Any:
+        """Runs the handler for the parts that no rule refused, and merges in the errors of the refused parts."""
         planned, shape = self._planned, self._shape
         refused = planned.refused
         if shape.api_key == ApiKey.PRODUCE and refused is not None:
-            self._note_missed()
+            self._note_refused()
         if planned.rest is None:
             response = refused
         else:
@@ -282,7 +285,7 @@ class FaultedRunner(CoroutineRunner):
             if response is not None and refused is not None:
                 message_parts.merge(response, refused, shape.levels)
         if shape.api_key == ApiKey.PRODUCE and self._request.acks == 0:
-            if refused is not None:  # as for records that are refused for a reason
+            if refused is not None:  # as for records that are refused with an error
                 raise Cut("a fault refused records of a request with acks=0")
             return None
         for standing, path in planned.overwritten:
@@ -292,8 +295,8 @@ class FaultedRunner(CoroutineRunner):
             spoil_records(response, standing, self._topics, planned.hits)
         return response
 
-    def _note_missed(self) -> None:
-        """Batches that a rule refuses are missed like those that the broker refuses."""
+    def _note_refused(self) -> None:
+        """Records the batches that a rule refused, as for batches that the broker refused."""
         rest, topics = self._planned.rest, self.context.broker.topics
         kept: set[int] = set()
         if rest is not None:
@@ -330,7 +333,7 @@ class FaultedRunner(CoroutineRunner):
                 standing.on_removed.remove(end_early)
 
     async def _held(self, over: asyncio.Future[None]) -> None:
-        """Waits, for as long as the peer is there and the broker is not stopped."""
+        """Waits, as long as the peer is connected and the broker is not stopping."""
         loop = self.context.broker.loop
         look: asyncio.TimerHandle | None = None
 
@@ -353,13 +356,13 @@ class FaultedRunner(CoroutineRunner):
     # Bytes
 
     def parts(self) -> list[Any]:
-        """The bytes of the response, in pieces, damaged where a rule says so. Raises Cut for one that is truncated."""
+        """The bytes of the response, in pieces, damaged as rules require. Raises Cut for a truncated response."""
         response = self.response
         if response is None:
             return []
         if self.route.api_key == ApiKey.API_VERSIONS and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             parts: list[Any] = [self.header]
-            builder(response.__class__, 0)(response, parts.append)  # the one layout that every client knows (KIP-511)
+            builder(response.__class__, 0)(response, parts.append)  # the layout that every client can read (KIP-511)
         else:
             parts = super().parts()
         for standing in self._actions("garble"):
@@ -369,12 +372,12 @@ class FaultedRunner(CoroutineRunner):
             data = b"".join(parts)
             sent = min(standing.rule.action.bytes or 0 for standing in cuts)
             self.last_bytes = len(data).to_bytes(4, "big") + data[:sent]
-            raise Cut(f"fault {cuts[0].id}: {sent} of {len(data)} bytes of the answer were sent")
+            raise Cut(f"fault {cuts[0].id}: {sent} of {len(data)} bytes of the response were sent")
         return parts
 
 
 def garbled(data: bytes, start: int, below: Callable[[int], int]) -> bytes:
-    """A copy with bits flipped from `start` on; `below(n)` draws a number from 0 to n - 1."""
+    """Returns a copy with flipped bits from `start` on; `below(n)` draws a number from 0 to n - 1."""
     copied = bytearray(data)
     size = len(data) - start
     for _ in range(1 + size // GARBLED_BYTES if size else 0):
@@ -385,18 +388,22 @@ def garbled(data: bytes, start: int, below: Callable[[int], int]) -> bytes:
 def spoil_records(
     response: Any, standing: StandingRule, topics: message_parts.Topics, hits: list[StandingRule]
 ) -> None:
-    """Flips a bit in the records of a Fetch answer, in each partition that the rule names: in copies of them."""
+    """Flips a bit in the records of a Fetch response, in each partition that the rule names. The records are copied
+    first.
+    """
     chosen = _Chosen(standing, hits)
     for topic in response.responses:
         name = topic.topic or topics.topic_name(topic.topic_id)
-        for answer in topic.partitions:
-            first = next(formats.headers(answer.records), None) if answer.records else None
-            if first is not None and chosen(Place(name, answer.partition_index)):
-                answer.records = _with_wrong_crc(answer.records, *first)
+        for partition in topic.partitions:
+            first = next(formats.headers(partition.records), None) if partition.records else None
+            if first is not None and chosen(Place(name, partition.partition_index)):
+                partition.records = _with_wrong_crc(partition.records, *first)
 
 
 def _with_wrong_crc(records: Any, position: int, header: Any) -> bytes:
-    """The last byte of the first entry's last value is another one: whoever does not look at the CRC can read it."""
+    """Changes the last byte of the first entry's last value, so that a client that skips the CRC check can parse the
+    records.
+    """
     copied = bytearray(records)
     end = position + header.size_bytes - (_V2_RECORD_END if header.magic == 2 else 0)
     copied[end - 1] ^= 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LargeRequestRunner(WrappingRunner):
-    """Runs the coroutine that reads a request, and then the runner that it returns."""
+    """Runs the coroutine that reads a request, and then the runner that the coroutine returns."""
 
     __slots__ = ("_is_read", "_recipient")
 

@@ -1,6 +1,6 @@
-"""The sockets at which clients arrive: bound once, and ours until the broker ends, whether they listen or not.
+"""Listener sockets. They are bound once, and keep their ports until the broker ends, whether they listen or not.
 
-Owns ports and what the system is told of them. What is accepted is `connections.py`'s.
+Owns the ports and the socket options. Accepted connections are `connections.py`'s.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class SocketSettings(NamedTuple):
-    """How listening sockets are made: how many connections may wait to be accepted, and the system's buffers of each
-    connection, in bytes; None leaves them to the system."""
+    """Options of listener sockets: the accept backlog, and the send and receive buffers of each connection in bytes,
+    None for the system's default.
+    """
 
     backlog: int = 1024
     send_bytes: int | None = None
@@ -29,28 +30,30 @@ class SocketSettings(NamedTuple):
 
     @classmethod
     def from_config(cls, config: Config) -> SocketSettings:
-        """As configs say. Kafka's defaults, which are smaller than the system's, count where they are asked for."""
+        """Returns the options of the configs that were set. Kafka's defaults are ignored: they are smaller than the
+        system's.
+        """
 
-        def asked(name: str) -> int | None:
+        def value(name: str) -> int | None:
             return config[name] if config.fact(name) and config.is_set(name) and config[name] >= 0 else None
 
         return cls(
-            asked("socket.listen.backlog.size") or cls().backlog,
-            asked("socket.send.buffer.bytes"),
-            asked("socket.receive.buffer.bytes"),
+            value("socket.listen.backlog.size") or cls().backlog,
+            value("socket.send.buffer.bytes"),
+            value("socket.receive.buffer.bytes"),
         )
 
 
-class Door:
-    """One listener of one node: a socket that always has the port, and listens or does not.
+class ListenerSocket:
+    """The socket of one listener of one node. It always has its port, and listens or not.
 
-    `is_refusing` and `is_stopped` are the two reasons there may be for not listening.
+    It does not listen while it `is_refusing` (on command) or `is_stopped` (its node is stopped).
     """
 
     __slots__ = ("_is_listening", "_settings", "is_refusing", "is_stopped", "listener", "node_id", "server", "sock")
 
     def __init__(self, node_id: int, listener: Listener, settings: SocketSettings) -> None:
-        """Listens at once. Raises StartupError."""
+        """Binds and listens. Raises StartupError."""
         self.node_id = node_id
         self.listener = listener
         self.sock = bind(listener, settings)
@@ -61,25 +64,25 @@ class Door:
         self._is_listening = True
 
     def update(self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listens, or does not. Raises OSError."""
+        """Starts or stops listening, as the two flags require. Raises OSError."""
         listens = not self.is_refusing and not self.is_stopped
         if listens and self.server is None:
             self.sock.listen(self._settings.backlog)
             self._is_listening = True
-            # Both do their work without a wait when they are given a socket.
+            # Given a socket, both finish without a wait.
             self.server = server = _at_once(loop.create_server(factory, sock=self.sock, start_serving=False))
             _at_once(server.start_serving())
         elif not listens and self._is_listening:
             address = self.sock.getsockname()
             family = self.sock.family
             both = family == socket.AF_INET6 and not self.sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
-            self.close()  # who waits to be accepted is reset
+            self.close()  # connections in the accept queue are reset
             self._is_listening = False
-            # A port that nobody listens on refuses; one that is bound is nobody else's.
+            # A bound socket that does not listen refuses connections, and keeps the port from other programs.
             self.sock = _bound(family, address, self._settings, both, listens=False)
 
     def close(self) -> None:
-        """Closes the socket, and what accepts from it."""
+        """Closes the socket and its server."""
         if self.server is not None:
             self.server.close()
             self.server = None
@@ -88,7 +91,7 @@ class Door:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns, if it does that before its first wait; that wait is left out."""
+    """Returns the result of a coroutine that returns before its first wait, else None without waiting."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -99,8 +102,9 @@ def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def bind(listener: Listener, settings: SocketSettings) -> socket.socket:
-    """A socket that listens; who connects waits until it is served. An empty host is every interface, IPv6 and IPv4.
-    Raises StartupError."""
+    """Returns a listening socket; connections wait in its queue until the broker serves them. An empty host means all
+    interfaces, IPv6 and IPv4. Raises StartupError.
+    """
     try:
         if listener.host in ("", "::"):
             with contextlib.suppress(OSError):
@@ -121,7 +125,7 @@ def _bound(
 ) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Accepted sockets have what their listening one has.
+        # Accepted sockets inherit these options.
         for option, size in ((socket.SO_SNDBUF, settings.send_bytes), (socket.SO_RCVBUF, settings.receive_bytes)):
             if size is not None:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
@@ -131,7 +135,7 @@ def _bound(
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
         sock.setblocking(False)
         sock.bind(address)
-        # Listening shows a port that is in use, before anything on disk is touched. Who connects now waits.
+        # Listening fails for a port in use before anything on disk changes. Clients that connect now wait.
         if listens:
             sock.listen(settings.backlog)
     except OSError:

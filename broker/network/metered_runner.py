@@ -1,7 +1,7 @@
-"""Runs a request under quotas: measures the steps of its handler and holds its response back.
+"""Runs a request under quotas: measures the steps of its handler and delays its response.
 
-Owns the order of a throttled request: the charge follows the handler, the throttle time enters the response before it
-is built, and a late response waits after that. How much is charged is meter.py's.
+Owns the order for a throttled request: the charge comes after the handler, the throttle time enters the response before
+it is built, and the response is delayed last. `quotas/meter.py` computes the charge.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class MeteredRunner(WrappingRunner):
-    """Charges a request for the steps of its handler, and for building its response.
+    """Charges a request for the steps of its handler and for building its response.
 
-    A refusal leaves at once, also where other responses are late.
+    An error response to an exception is sent at once, also while other responses are delayed.
     """
 
     __slots__ = ("_held_back", "_meter")
@@ -62,7 +62,7 @@ class MeteredRunner(WrappingRunner):
         return future if future is not None else self._returned()
 
     def _returned(self) -> asyncio.Future[None] | None:
-        """Charges the request; the future that its response waits for."""
+        """Charges the request. Returns the future that its response waits for, or None."""
         meter, response = self._meter, self.response
         meter.charge()
         if meter.throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):

@@ -1,7 +1,7 @@
-"""What is noted of each request when it is answered: the metrics, and a line in the log for whoever asks for it.
+"""The metrics and the log line of each request, once it has a response.
 
-Owns the line, at DEBUG (`--log-level request_log=DEBUG`). Whose request it is stands in it as in all that is logged
-while a request is handled, see `logs.Handling`.
+Owns the log line, at DEBUG (`--log-level request_log=DEBUG`). The fields that identify the request are added as in all
+events of a request, see `logs.Handling`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Noted(Protocol):
-    """Where requests are noted: the metrics, if any, the log levels, and the clock of durations."""
+    """The metrics of requests (None if off), the log levels, and the clock for durations."""
 
     metrics: RequestMetrics | None
     levels: Levels
@@ -33,18 +33,20 @@ def note_request(
     parts: list[Any],
     error: Exception | None = None,
 ) -> None:
-    """A request that was begun then has its answer: the response in bytes, or what its handler raised."""
+    """Counts and logs a request that has ended: with the bytes of its response, or with the error that its handler
+    raised.
+    """
     api_version, response = runner.context.api_version, None if error is not None else runner.response
     duration_ns, response_bytes, metrics = noted.timer() - begun_ns, sum(map(len, parts)), noted.metrics
     if metrics is not None:
         metrics.note(runner.route, api_version, request_bytes, response_bytes, duration_ns, response, error)
     if noted.levels.logs_requests:
-        _tell(api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
+        _log(api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
 
 
 def _errors(response: Any, error: Exception | None) -> str:
-    """The names of the error codes in an answer."""
-    from ..metrics.errors import code_of, name_of, noting  # nobody needs them at a start
+    """The names of the error codes in a response."""
+    from ..metrics.errors import code_of, name_of, noting  # imported late, so that a start does not need it
 
     codes: dict[int, int] = {}
     if error is not None:
@@ -54,7 +56,7 @@ def _errors(response: Any, error: Exception | None) -> str:
     return ",".join(name_of(code) for code in codes if code)
 
 
-def _tell(version: int, request_bytes: int, response_bytes: int, duration_ns: int, errors: str) -> None:
+def _log(version: int, request_bytes: int, response_bytes: int, duration_ns: int, errors: str) -> None:
     get_logger().debug(
         "request",
         version=version,

@@ -127,7 +127,7 @@ class RequestRunner(ResponseContext, Protocol):
 
 
 class CoroutineRunner:
-    """Runs a coroutine that returns the response. A subclass has the `mutes` and the `fault` of a `RequestRunner`."""
+    """Runs a coroutine that returns the response. Subclasses have the `mutes` and the `fault` of a `RequestRunner`."""
 
     __slots__ = ("_coroutine", "context", "header", "response", "route")
 
@@ -168,8 +168,9 @@ class CoroutineRunner:
         self._coroutine.close()
 
     def parts(self) -> list[Any]:
-        """As of `RequestRunner`. A value that the version cannot carry is the handler's defect: the client receives
-        UNKNOWN_SERVER_ERROR."""
+        """Builds the response, as `RequestRunner.parts`. A value that the version cannot carry is a defect of the
+        handler: the client receives UNKNOWN_SERVER_ERROR.
+        """
         response = self.response
         if response is None:
             return []
@@ -264,7 +265,7 @@ def failure(runner: ResponseContext, error: Exception) -> list[Any]:
     response_class = getattr(sys.modules[route.request_class.__module__], f"{route.name}Response")
     response = empty_value(response_class)
     if "error_code" not in response._fields or api_version not in response._fields["error_code"].versions:
-        raise ProtocolViolation(f"{route.name} failed, and its answer has no place to say so")
+        raise ProtocolViolation(f"{route.name} failed, and its response has no field for an error")
     response.error_code = code
     place = response._fields.get("error_message")
     if place is not None and api_version in place.versions and isinstance(error, Refused) and error.message:

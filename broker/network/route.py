@@ -1,4 +1,4 @@
-"""One API of the broker: its handler and what its declaration says."""
+"""An API of the broker with its handler and its declaration."""
 
 from __future__ import annotations
 

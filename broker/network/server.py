@@ -1,7 +1,7 @@
-"""A broker that accepts connections: its sockets, its data, its connections, from start to stop.
+"""A running broker: its sockets, data and connections, from start to stop.
 
-Owns the order. Start: bind all sockets (nothing on disk is touched before that succeeds), open the data, accept. Stop:
-stop accepting, answer what is in flight, flush and close the data.
+Owns the order of both. Start: bind all sockets (before that succeeds nothing on disk changes), open the data, accept
+connections. Stop: stop accepting, complete the requests in flight, flush and close the data.
 """
 
 from __future__ import annotations
@@ -24,68 +24,69 @@ from ..config.serve_options import ServeOptions, StartupError, format_address
 from ..metadata.topology import NOTHING_NOTED, TopologyNote
 from . import router
 from .connections import Connections
-from .listener import Door, SocketSettings
+from .listener import ListenerSocket, SocketSettings
 
 if TYPE_CHECKING:
     from ..faults import Faults
     from ..recording.recorder import Recorder
     from ..recording.ring import Ring
 
-DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
+DRAIN_SECONDS = 5.0  # for responses in flight; clients wait longer than that for a restart
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes an event loop: uvloop, where there is one."""
+    """Returns the factory of uvloop's event loop, or None for asyncio's own."""
     try:
         import uvloop
-    except ImportError:  # where uvloop does not exist, asyncio's own loop does the same more slowly
+    except ImportError:  # asyncio's own loop works too, more slowly
         return None
     return uvloop.new_event_loop
 
 
 class Running:
-    """A broker that accepts connections: the sockets of all its nodes, and its state, which may be replaced."""
+    """A broker that accepts connections: the sockets of all its nodes, and its state, which a reset or restore
+    replaces.
+    """
 
     def __init__(
         self,
         state: BrokerState,
         connections: Connections,
-        doors: list[Door],
+        listeners: list[ListenerSocket],
         store: Files,
         faults: Faults | None = None,
         ring: Ring | None = None,
     ) -> None:
         self.connections = connections
         self.ring = ring
-        """The newest requests with their answers, whatever the state; None where they are not kept."""
+        """Keeps the newest requests with their responses, for all states; None if they are not kept."""
         if ring is not None:
             connections.listen(ring, ring.frame_bytes)
         self.store = store
-        """Where the data lie."""
+        """The storage of the data."""
         self.faults = faults
-        """What goes wrong on command, whatever the state; None where nothing can be made to."""
+        """The rules of fault injection, for all states; None where they are not available."""
         self.on_failed: Callable[[], object] = lambda: None
-        """Called when `failed` is done."""
+        """Called after `failed` is done."""
         self.between_states = False
-        """Whether the last state has ended and no other one could be opened since."""
-        self._doors = doors
+        """Whether the last state was closed and no other one could be opened since."""
+        self._listeners = listeners
         self.attach(state)
         if faults is not None:
             faults.attach(self)
 
     def attach(self, state: BrokerState) -> None:
-        """Has a state, the first or another one, answer at these sockets; of nodes that are stopped there none
-        listens. Raises OSError."""
+        """Serves these sockets with a state. Listeners of stopped nodes stop listening. Raises OSError."""
         self.state = state
         self.connections.attach(state)
         state.faults = self.faults
         self.failed: asyncio.Future[str] = state.loop.create_future()
-        """Done, with the reason, when the state as it is cannot go on."""
+        """Done, with the reason, when the current state cannot continue."""
         state.failed.add_done_callback(partial(self._state_failed, self.failed))
         state.topology.on_node = self.show_node
-        for door in self._doors:
-            door.is_stopped = door.node_id in state.nodes.stopped
-        self._update(self._doors)
+        for bound in self._listeners:
+            bound.is_stopped = bound.node_id in state.nodes.stopped
+        self._update(self._listeners)
 
     def _state_failed(self, failed: asyncio.Future[str], of_state: asyncio.Future[str]) -> None:
         if failed is self.failed and not failed.done() and not of_state.cancelled():
@@ -93,13 +94,13 @@ class Running:
             self.on_failed()
 
     def reopen(self, clock: Clock, note: TopologyNote) -> None:
-        """Opens what `store` has anew, and serves that: the last state was abandoned. Raises StorageError."""
+        """Opens the data of `store` again and serves them; the last state must be abandoned. Raises StorageError."""
         old = self.state
         waits = None if old.waits is old.clock else old.waits
         files = _with_faults(self.store, self.faults)
         state = BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, files, waits, note)
         try:
-            state.go_on_from(old)
+            state.continue_after(old)
         except BaseException:
             state.begin_stop()
             state.abandon()
@@ -108,89 +109,95 @@ class Running:
 
     @functools.cached_property
     def recorder(self) -> Recorder:
-        """What writes requests and answers to a file, when it is asked to, whatever the state."""
-        from ..recording.recorder import Recorder  # a broker that records nothing does not wait for its import
+        """Records requests and responses to a file on command, for all states."""
+        from ..recording.recorder import Recorder  # imported late: a broker that records nothing starts without it
 
         return Recorder()
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Those of the listeners, node by node, also of listeners that refuse now."""
-        return [door.sock for door in self._doors]
+        """The listener sockets, node by node, including listeners that refuse connections."""
+        return [bound.sock for bound in self._listeners]
 
     @property
     def ports(self) -> dict[tuple[int, str], int]:
-        """The port of each listener of each node, by (node id, listener's name)."""
-        return {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in self._doors}
+        """The port of each listener of each node, by (node id, listener name)."""
+        return {(bound.node_id, bound.listener.name): bound.sock.getsockname()[1] for bound in self._listeners}
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients connect, as HOST:PORT, in the order of `sockets`."""
-        found = [(door.listener.host, door.sock.getsockname()) for door in self._doors]
+        """The addresses for clients, as HOST:PORT, in the order of `sockets`."""
+        found = [(bound.listener.host, bound.sock.getsockname()) for bound in self._listeners]
         return [format_address(host or address[0], address[1]) for host, address in found]
 
     @property
     def unready(self) -> str | None:
-        """Why no client can be served now; None if one can."""
+        """The reason why no client can be served now, or None."""
         if self.failed.done():
             return self.failed.result()
         if self.connections.stopping:
             return "the broker is being stopped, or restored"
-        return None if any(door.server is not None for door in self._doors) else "no listener accepts connections"
+        return None if any(bound.server is not None for bound in self._listeners) else "no listener accepts connections"
 
     def check_named(self, node_id: int | None, listener: str | None) -> None:
-        """Raises ValueError, one line, for a node or a listener that is not here."""
-        nodes, names = {door.node_id: None for door in self._doors}, {door.listener.name: None for door in self._doors}
+        """Raises ValueError, one line, for a node or a listener that does not exist."""
+        nodes, names = (
+            {bound.node_id: None for bound in self._listeners},
+            {bound.listener.name: None for bound in self._listeners},
+        )
         if node_id is not None and node_id not in nodes:
             raise ValueError(f"there is no node {node_id}: the nodes are {', '.join(map(str, nodes))}")
         if listener is not None and listener not in names:
             raise ValueError(f"there is no listener {listener!r}: the listeners are {', '.join(names)}")
 
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """From here on the system refuses new connections, by a node, a listener, or both; the ports stay ours. Open
-        connections stay, too. Raises OSError."""
-        doors = self._found(node_id, listener)
-        for door in doors:
-            door.is_refusing = True
-        self._update(doors)
+        """Makes the system refuse new connections: to a node, to a listener, or to both. The ports stay bound, and open
+        connections stay open. Raises OSError.
+        """
+        listeners = self._selected(node_id, listener)
+        for bound in listeners:
+            bound.is_refusing = True
+        self._update(listeners)
 
     def accept(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """Ends what `refuse` began; the listeners of a node that is stopped go on refusing. Raises OSError."""
-        doors = self._found(node_id, listener)
-        for door in doors:
-            door.is_refusing = False
-        self._update(doors)
+        """Reverts `refuse`; the listeners of a stopped node still refuse. Raises OSError."""
+        listeners = self._selected(node_id, listener)
+        for bound in listeners:
+            bound.is_refusing = False
+        self._update(listeners)
 
     def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """Aborts open connections, by node, listener, or both."""
+        """Aborts open connections, of a node, of a listener, or of both."""
         self.connections.cut(node_id, listener)
 
     def show_node(self, node_id: int, is_running: bool) -> None:
-        """A node stops, so that it refuses and its connections are cut, or runs again. Raises OSError."""
-        doors = self._found(node_id, None)
-        for door in doors:
-            door.is_stopped = not is_running
-        self._update(doors)
+        """Stops or starts a node: a stopped node refuses connections, and its open ones are cut. Raises OSError."""
+        listeners = self._selected(node_id, None)
+        for bound in listeners:
+            bound.is_stopped = not is_running
+        self._update(listeners)
         if not is_running:
             self.cut(node_id)
             self.state.fetch_sessions.forget(node_id)
             self.state.quotas.forget(node_id)
 
-    def _found(self, node_id: int | None, listener: str | None) -> list[Door]:
+    def _selected(self, node_id: int | None, listener: str | None) -> list[ListenerSocket]:
         return [
-            door for door in self._doors if node_id in (None, door.node_id) and listener in (None, door.listener.name)
+            bound
+            for bound in self._listeners
+            if node_id in (None, bound.node_id) and listener in (None, bound.listener.name)
         ]
 
-    def _update(self, doors: list[Door]) -> None:
-        for door in doors:
-            door.update(self.state.loop, partial(self.connections.factory, door.listener.name, door.node_id))
+    def _update(self, listeners: list[ListenerSocket]) -> None:
+        for bound in listeners:
+            bound.update(self.state.loop, partial(self.connections.factory, bound.listener.name, bound.node_id))
 
     async def stop(self) -> None:
-        """Stops accepting, answers what is in flight, flushes and closes the data."""
+        """Stops accepting, completes the requests in flight, flushes and closes the data."""
         if self.faults is not None:
             self.faults.attach(None)
-        for door in self._doors:
-            door.close()
+        for bound in self._listeners:
+            bound.close()
         self.state.begin_stop()
         try:
             await self.connections.drain(DRAIN_SECONDS)
@@ -211,19 +218,19 @@ async def start(
     faults: Faults | None = None,
     ring: Ring | None = None,
 ) -> Running:
-    """Binds, opens the data and accepts; `clock` and `files` are the machine's unless given. Raises StartupError, one
-    line.
+    """Binds, opens the data and accepts connections. Raises StartupError, one line.
 
-    The data are opened within `opening`; `note` is of an earlier topology on the same data; `faults` go wrong on
-    command, also on the disk; `ring` keeps the newest requests.
+    `clock` and `files` are the machine's unless given. The data are opened within `opening`. `note` is the topology
+    that an earlier broker on the same data has recorded. `faults` applies to requests and to the disk. `ring` keeps the
+    newest requests.
     """
-    doors: list[Door] = []
+    listeners: list[ListenerSocket] = []
     settings = SocketSettings.from_config(options.config)
     files = files or DiskFiles()
     record_to: int | None = None
     try:
         for node_id, listener in options.nodes():
-            doors.append(Door(node_id, listener, settings))
+            listeners.append(ListenerSocket(node_id, listener, settings))
         if options.record is not None:
             from ..recording.files import claim
 
@@ -231,7 +238,7 @@ async def start(
                 record_to = claim(options.record)
             except RecordError as error:
                 raise StartupError(f"--record: {error}") from error
-        ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
+        ports = {(bound.node_id, bound.listener.name): bound.sock.getsockname()[1] for bound in listeners}
         try:
             apis = router.apis_of(options.config.profile, telemetry=options.config["ottla.client.telemetry"])
             with opening or contextlib.nullcontext():
@@ -240,17 +247,17 @@ async def start(
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:
-        for door in doors:
-            door.close()
+        for bound in listeners:
+            bound.close()
         if options.record is not None and record_to is not None:
             from ..recording.files import let_go
 
             let_go(options.record, record_to)
         raise
     if options.brokers == 1:
-        for door in doors:
-            door.node_id = state.node_id
-    running = Running(state, Connections(state), doors, files, faults, ring)
+        for bound in listeners:
+            bound.node_id = state.node_id
+    running = Running(state, Connections(state), listeners, files, faults, ring)
     if options.record is not None:
         try:
             running.recorder.start(running, options.record, record_to)  # before the first connection is accepted
@@ -261,7 +268,7 @@ async def start(
 
 
 def _with_faults(files: Files, faults: Faults | None) -> Files:
-    """The files as a broker sees them."""
+    """The files as the broker uses them: with faults if there are rules."""
     if faults is None:
         return files
     from ..faults.disk import FaultyFiles

@@ -1,4 +1,6 @@
-"""Why a request is not served: the API by its name, the versions that are served, and what the client can do."""
+"""The reason why a request is not served: the name of the API, the versions that are served, and advice for the
+client.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from ..releases.profiles import INTER_BROKER_KEYS, RELEASES, TELEMETRY_KEYS, Pro
 
 
 class _Missing(NamedTuple):
-    """A part of Kafka that is not served: what it is, the keys of its APIs, and what a client can do instead."""
+    """A part of Kafka that is not served: its name, the keys of its APIs, and advice for the client."""
 
     what: str
     keys: frozenset[int]
@@ -35,12 +37,12 @@ _MISSING = (
 
 
 def why_not_served(api_key: int) -> str | None:
-    """The reason why an API that a release advertises is not served; None where there is none."""
+    """Returns the reason why an API that a release advertises is not served, or None."""
     return next((missing.what for missing in _MISSING if api_key in missing.keys), None)
 
 
 def unserved_text(api_key: int, api_version: int, served: Mapping[int, Versions], played: Profile) -> str:
-    """One line about a request that is not served, for logs and for people who look at requests."""
+    """Returns one line about a request that is not served, for logs and for users who look at requests."""
     name = api_names().get(api_key)
     if name is None:
         return f"API key {api_key} is not served: no release of Kafka has it"

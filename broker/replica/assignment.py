@@ -1,4 +1,4 @@
-"""Who has a partition: its replicas, those in sync, and its leader, as the metadata of the cluster says."""
+"""The replicas of a partition, its ISR and its leader, as in the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ NO_LEADER = -1
 
 
 class Assignment(NamedTuple):
-    """Who has a partition: node ids in order of preference, those in sync, and the leader with its epoch. While it is
-    being reassigned its replicas are the old and the new ones; `adding` and `removing` are those that come and go."""
+    """The replicas of a partition: node ids in order of preference, the ISR, and the leader with its epoch.
+
+    During a reassignment `replicas` are the old and the new ones; `adding` and `removing` are the difference.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -27,15 +29,17 @@ class Assignment(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that it has, or will have when its reassignment is done."""
+        """The replicas after the reassignment under way; without one, the replicas."""
         return tuple(node for node in self.replicas if node not in self.removing)
 
     def next(self, leader: int, isr: Iterable[int]) -> Assignment:
-        """What it becomes with another leader, or others in sync; itself where nothing changes."""
+        """Returns the assignment with another leader and ISR, or itself if nothing changes."""
         return self.after(self._replace(leader=leader, isr=tuple(isr)))
 
     def after(self, made: Assignment) -> Assignment:
-        """The next one, with its epochs: a change of leader is a new one, and so is a replica less, as in Kafka."""
+        """Returns `made` with its epochs. As in Kafka, a new leader raises the leader epoch, and so does a removed
+        replica.
+        """
         if made._replace(leader_epoch=self.leader_epoch, partition_epoch=self.partition_epoch) == self:
             return self
         is_new = made.leader != self.leader or not set(self.replicas) <= set(made.replicas)

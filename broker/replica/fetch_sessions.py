@@ -1,7 +1,8 @@
-"""Incremental fetch sessions (KIP-227): what a client need not repeat, and what an answer may leave out.
+"""Incremental fetch sessions (KIP-227): a client need not repeat its partitions, and responses leave out unchanged
+ones.
 
-Owns the cache of sessions, their epochs and the remembered offsets. Knows no logs: the handler reads and asks here what
-to read and what of it to send. Rules: Kafka 4.3's `FetchManager`, `FetchSession`.
+Owns the cache of sessions, their epochs, and the fetch positions stored in them. Reads no logs: the handler gets the
+partitions to read here, and the responses to send. Rules: Kafka 4.3's `FetchManager`, `FetchSession`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FINAL_EPOCH = -1
 
 
 class PartitionKey(NamedTuple):
-    """A partition as a session knows it: by id where the client fetches by id, else by name."""
+    """A partition of a session: by id where the client fetches by id, else by name."""
 
     topic: str
     topic_id: bytes
@@ -32,7 +33,7 @@ class PartitionKey(NamedTuple):
 
 
 class Wanted:
-    """What a client wants of one partition, and what it was told last."""
+    """The fetch position of one partition, and the offsets of the last response."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -49,27 +50,27 @@ class Wanted:
         self.update(request)
 
     def update(self, request: Any) -> None:
-        """Takes over the request's FetchPartition."""
+        """Takes the values of the request's FetchPartition."""
         self.offset: int = request.fetch_offset
         self.max_bytes: int = request.partition_max_bytes
         self.current_leader_epoch: int = request.current_leader_epoch
         self.last_fetched_epoch: int = request.last_fetched_epoch
 
-    def is_news(self, answer: Any) -> bool:
-        """Whether an incremental answer has to list this partition."""
+    def is_news(self, response: Any) -> bool:
+        """Whether an incremental response has to include this partition."""
         return bool(
-            (answer.records is not None and len(answer.records))
-            or answer.error_code
-            or answer.high_watermark != self.high_watermark
-            or answer.log_start_offset != self.log_start_offset
-            or answer.preferred_read_replica != -1
-            or answer.diverging_epoch.epoch != -1
+            (response.records is not None and len(response.records))
+            or response.error_code
+            or response.high_watermark != self.high_watermark
+            or response.log_start_offset != self.log_start_offset
+            or response.preferred_read_replica != -1
+            or response.diverging_epoch.epoch != -1
         )
 
-    def told(self, answer: Any) -> None:
-        """Remembers what an answer says."""
-        self.high_watermark = -1 if answer.error_code else answer.high_watermark
-        self.log_start_offset = answer.log_start_offset
+    def note_sent(self, response: Any) -> None:
+        """Stores the offsets of a response that is sent."""
+        self.high_watermark = -1 if response.error_code else response.high_watermark
+        self.log_start_offset = response.log_start_offset
 
 
 class Session:
@@ -81,15 +82,15 @@ class Session:
         self, id: int, node_id: int, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int
     ) -> None:
         self.id = id
-        self.node_id = node_id  # the one that was asked for it, and that alone knows it
-        self.epoch = 1  # what the next request has to carry
+        self.node_id = node_id  # the node that created it; other nodes do not have it
+        self.epoch = 1  # of the next request
         self.partitions = partitions
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = self.used_ms = now_ms
 
 
 class FetchPlan:
-    """What one request reads: `partitions` in order. `session` is None for a full fetch without one."""
+    """The partitions that one request reads, in order. `session` is None for a full fetch without a session."""
 
     __slots__ = ("node_id", "partitions", "session", "session_epoch", "wants_session")
 
@@ -108,14 +109,14 @@ class FetchPlan:
         self.wants_session = wants_session
 
     def without(self, keys: Iterable[PartitionKey]) -> FetchPlan:
-        """What is left to read where these are not read."""
+        """Returns the plan for the partitions other than `keys`."""
         left_out = set(keys)
         left = {key: wanted for key, wanted in self.partitions.items() if key not in left_out}
         return FetchPlan(left, self.session, wants_session=self.wants_session, node_id=self.node_id)
 
 
 class FetchSessions:
-    """The cache of one broker; `random_id` makes non-zero ids of 31 bits."""
+    """The session cache of one broker; `random_id` returns non-zero ids of 31 bits."""
 
     def __init__(self, random_id: Callable[[], int], slots: int) -> None:
         self._random_id = random_id
@@ -126,11 +127,15 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> FetchPlan:
-        """What `request` (a FetchRequest) asks a node to read. Raises Refused for a session that is not, or not so."""
+        """Returns what a FetchRequest reads from a node. Raises Refused if the session is unknown or its epoch is
+        wrong.
+        """
         return steps.run(self.planning(request, uses_topic_ids, now_ms, node_id))
 
     def planning(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> Steps[FetchPlan]:
-        """`plan` in steps. A session's epoch is used up before the first of them that changes it."""
+        """`plan` in cooperative steps. The session's epoch changes in the first step, so that a second request with it
+        fails.
+        """
         listed: dict[PartitionKey, Any] = {}
         left = STEP_PARTITIONS
         for topic in request.topics:
@@ -147,7 +152,7 @@ class FetchSessions:
             session = None
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
-                del self._sessions[session.id]  # a full request ends the session it names
+                del self._sessions[session.id]  # a full request ends the session that it names
             wanted: dict[PartitionKey, Wanted] = {}
             for number, (key, partition) in enumerate(listed.items(), 1):
                 wanted[key] = Wanted(partition)
@@ -188,7 +193,7 @@ class FetchSessions:
         return plan
 
     def keys(self, request: Any) -> list[PartitionKey]:
-        """What `request` would read, in no order; nothing is changed by asking."""
+        """Returns the partitions that `request` would read, in no order, without changing a session."""
         keys = {
             PartitionKey(topic.topic, topic.topic_id, partition.partition): None
             for topic in request.topics
@@ -202,57 +207,57 @@ class FetchSessions:
                     keys.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
         return list(keys)
 
-    def pending(self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]]) -> list[tuple[PartitionKey, Any]]:
-        """Which answers `conclude` would have sent; nothing is changed by asking."""
+    def pending(self, plan: FetchPlan, responses: list[tuple[PartitionKey, Any]]) -> list[tuple[PartitionKey, Any]]:
+        """Returns the responses that `conclude` would send, without changing a session."""
         if plan.session is None:
-            return answers
+            return responses
         known = plan.session.partitions
-        return [(key, answer) for key, answer in answers if key in known and known[key].is_news(answer)]
+        return [(key, response) for key, response in responses if key in known and known[key].is_news(response)]
 
     def conclude(
-        self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
+        self, plan: FetchPlan, responses: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
-        """(session id, the answers to send). Raises Refused if another request used the session meanwhile."""
-        return steps.run(self.concluding(plan, answers, uses_topic_ids, now_ms))
+        """Returns (session id, the responses to send). Raises Refused if another request used the session meanwhile."""
+        return steps.run(self.concluding(plan, responses, uses_topic_ids, now_ms))
 
     def concluding(
-        self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
+        self, plan: FetchPlan, responses: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> Steps[tuple[int, list[tuple[PartitionKey, Any]]]]:
-        """`conclude` in steps."""
+        """`conclude` in cooperative steps."""
         if plan.session is None:
             if not plan.wants_session:
-                return 0, answers
+                return 0, responses
             session = self._begin(plan, uses_topic_ids, now_ms)
             if session is None:
-                return 0, answers
-            for number, (key, answer) in enumerate(answers, 1):
+                return 0, responses
+            for number, (key, response) in enumerate(responses, 1):
                 if (wanted := session.partitions.get(key)) is not None:
-                    wanted.told(answer)
+                    wanted.note_sent(response)
                 if number % STEP_PARTITIONS == 0:
                     yield None
-            return session.id, answers
+            return session.id, responses
         session = plan.session
         if session.epoch != plan.session_epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         sent: list[tuple[PartitionKey, Any]] = []
-        for number, (key, answer) in enumerate(answers, 1):
+        for number, (key, response) in enumerate(responses, 1):
             if number % STEP_PARTITIONS == 0:
                 yield None
             wanted = session.partitions.get(key)
             if wanted is None:
                 continue
-            is_news = wanted.is_news(answer)
-            wanted.told(answer)
+            is_news = wanted.is_news(response)
+            wanted.note_sent(response)
             if not is_news:
                 continue
-            sent.append((key, answer))
-            if answer.records is not None and len(answer.records):
-                # To the end: under max_bytes the others come first next time.
+            sent.append((key, response))
+            if response.records is not None and len(response.records):
+                # To the end: with a small max_bytes, the other partitions come first in the next fetch.
                 session.partitions[key] = session.partitions.pop(key)
         return session.id, sent
 
     def forget(self, node_id: int) -> None:
-        """A node stopped, and its sessions with it."""
+        """Removes the sessions of a node that stopped."""
         for session in [session for session in self._sessions.values() if session.node_id == node_id]:
             del self._sessions[session.id]
 
@@ -268,7 +273,9 @@ class FetchSessions:
         return session
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Makes room for a session of `size` partitions, as Kafka does: a stale one, else an old, smaller one."""
+        """Evicts a session in favour of one with `size` partitions, as Kafka does: an unused one, else an old smaller
+        one.
+        """
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms <= EVICTABLE_AFTER_MS:
             old = [s for s in self._sessions.values() if now_ms - s.created_ms > EVICTABLE_AFTER_MS]

@@ -1,10 +1,9 @@
-"""When what was appended is durable: which answers wait for that, and how many of them one sync serves.
+"""Durability of appends: which responses wait for a sync, and how many appends one sync covers.
 
-Owns the threads that sync logs and, for each log, what waits for its syncs. Nothing is synced after an append unless
-the topic asks (`flush.messages`), as in Kafka; then the append is neither answered nor shown to consumers before a sync
-covers it. Kafka syncs within the append and lets no other append in meanwhile; here appends go on and are covered
-together by the next sync, of which a log has one at a time. All of this runs on the event loop but the syncs
-themselves, which block.
+Owns the threads that sync logs and, for each log, the appends that wait for a sync. An append waits only if the topic
+requires it (`flush.messages`), as in Kafka; then its response is sent, and consumers can read it, only after a sync
+covers it. Kafka syncs within the append and blocks other appends meanwhile. Here other appends continue, and the next
+sync covers them together; a log has one sync at a time. All of this runs on the event loop, except the blocking syncs.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from ...storage.partition_log import Appended, PartitionLog
     from ..clock import Clock, Timer
 
-SYNC_THREADS = 8  # logs that are synced at once because somebody waits: a journalling file system joins them
-BACKGROUND_THREADS = 2  # the same for what nobody waits for, so that a large segment keeps nobody waiting
-RETRY_MS = 1000  # after a sync for which there was no descriptor
+SYNC_THREADS = 8  # parallel syncs with a waiting response: a journalling file system joins them
+BACKGROUND_THREADS = 2  # for syncs without a waiting response, so that a large segment delays no response
+RETRY_MS = 1000  # after a sync for which no file descriptor was free
 
 
 class Durability:
@@ -38,25 +37,25 @@ class Durability:
         self._ended = 0
         self._change: asyncio.Future[None] | None = None
         self._stopping = False
-        # A pool starts a thread when there is work for one.
+        # A pool starts its threads on demand.
         self._awaited = ThreadPoolExecutor(SYNC_THREADS, "ottla-sync")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "ottla-background")
 
     def of(self, log: PartitionLog, on_shown: Callable[[], None]) -> LogSync:
-        """The syncs of a log. `on_shown` is called when consumers may see more of it without an append."""
+        """Returns the syncs of a log. `on_shown` is called when a sync makes more records visible to consumers."""
         return LogSync(self, log, on_shown)
 
     def request(self, of: LogSync) -> None:
-        """Begins a sync when all requests that came together are appended, so that it covers them."""
+        """Starts a sync after all requests of this iteration are appended, so that it covers them."""
         if self._stopping:
-            of.end(StorageError("the broker stops"))
+            of.end(StorageError("the broker is stopping"))
             return
         if not self._requested:
             self.loop.call_soon(self._start)
         self._requested.append(of)
 
     def request_later(self, of: LogSync) -> Timer:
-        """The same after a while."""
+        """Starts a sync after RETRY_MS."""
         return self._clock.call_at(self._clock.now_ms() + RETRY_MS, self.request, of)
 
     def _start(self) -> None:
@@ -65,17 +64,17 @@ class Durability:
             is_awaited = of.begin()
             if is_awaited is not None:
                 self._submit(self._awaited if is_awaited else self._background, of.log.flush, of.finished)
-        self._tell()
+        self._notify()
 
     def in_background(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
-        """Does something that waits for the disk in a thread; `done` is called on the loop, with what it raised."""
+        """Runs blocking work in a background thread. `done` is called on the event loop with the exception, or None."""
         if not self._stopping:
             self._submit(self._background, work, done)
 
     async def in_thread(self, work: Callable[[], Any]) -> None:
-        """Returns when that is done in a thread, before what nobody waits for. Raises what it raises."""
+        """Runs blocking work in a thread, ahead of background work. Raises what the work raises."""
         if self._stopping:
-            raise StorageError("the broker stops")
+            raise StorageError("the broker is stopping")
         finished = self.loop.create_future()
 
         def done(error: BaseException | None) -> None:
@@ -85,7 +84,7 @@ class Durability:
                 finished.set_result(None)
             else:
                 finished.set_exception(error)
-                finished.exception()  # who awaited it may be gone
+                finished.exception()  # the waiter may have been cancelled
 
         self._submit(self._awaited, work, done)
         await finished
@@ -97,7 +96,7 @@ class Durability:
         pool.submit(self._work, work, done)
 
     def _work(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
-        """In a thread. Whatever is raised there has an end here: somebody may wait for it."""
+        """Runs in a thread. Every exception is passed on, since a response may wait for the result."""
         error: BaseException | None = None
         try:
             work()
@@ -111,24 +110,24 @@ class Durability:
         try:
             done(error)
         finally:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
-        """And, to whoever waits for less, that something has ended."""
+    def _notify(self) -> None:
+        """Wakes the tasks that wait for a change."""
         wake(self._change)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way, and nothing is to begin."""
+        """Whether no work is under way or requested."""
         return not (self._under_way or self._requested)
 
     async def idle(self) -> None:
-        """Returns when nothing is under way, and nothing is to begin."""
+        """Returns when no work is under way or requested."""
         while not self.is_idle:
             await self._changed()
 
     async def caught_up(self) -> None:
-        """Returns when so much has ended as was under way and to begin, whatever has begun since."""
+        """Returns when as much work has ended as was under way and requested at the call, regardless of later work."""
         ended = self._ended + self._under_way + len(self._requested)
         while self._ended < ended and not self.is_idle:
             await self._changed()
@@ -139,29 +138,29 @@ class Durability:
         await asyncio.shield(self._change)
 
     async def close(self) -> None:
-        """Begins no more syncs, and returns when those under way have ended: then the logs may be closed."""
+        """Starts no more syncs. Returns when those under way have ended: then the logs may be closed."""
         self._stopping = True
         requested, self._requested = self._requested, []
         for of in requested:
-            of.end(StorageError("the broker stops"))
+            of.end(StorageError("the broker is stopping"))
         await self.idle()
         self._awaited.shutdown(wait=False)
         self._background.shutdown(wait=False)
 
 
 class _Sync:
-    """One sync of a log, under way or to come."""
+    """One sync of a log, under way or pending."""
 
     __slots__ = ("_error", "_waiting", "held_from", "until")
 
     def __init__(self) -> None:
-        self.held_from: int | None = None  # nothing from this offset on is shown before it; None: nobody waits for it
-        self.until = 0  # it covers all below this offset
+        self.held_from: int | None = None  # the first offset that consumers cannot read before it
+        self.until = 0  # the sync covers all records below this offset
         self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
         self._error: BaseException | None = None
 
     def wait(self, loop: asyncio.AbstractEventLoop, result: Any) -> asyncio.Future[Any]:
-        """A future of `result`."""
+        """Returns a future that has `result` after the sync."""
         future = loop.create_future()
         self._waiting.append((future, result))
         if self._error is not None:
@@ -169,23 +168,23 @@ class _Sync:
         return future
 
     def done(self) -> None:
-        """Gives everybody who waits what it waits for."""
+        """Completes all futures after a successful sync."""
         for future, result in self._waiting:
             if not future.done():
                 future.set_result(result)
 
     def failed(self, error: BaseException) -> None:
-        """The same with an error, and for whoever comes later."""
+        """Completes all futures with an error, including those that are added later."""
         self._error = error
         for future, _ in self._waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever awaits it sees it too; nobody may be left to
+                future.exception()  # no client may be left to await it
         self._waiting = []
 
 
 class LogSync:
-    """The syncs of one log: at most one under way and one to come."""
+    """The syncs of one log: at most one under way and one pending."""
 
     __slots__ = ("_durability", "_following", "_is_requested", "_on_shown", "_running", "due_at", "log")
 
@@ -197,11 +196,11 @@ class LogSync:
         self._following: _Sync | None = None
         self._is_requested = False
         self.due_at = 0
-        """An append whose last offset is below it needs no thought; another has to be handed to `after`."""
+        """Appends whose last offset is below it need no sync; others must be passed to `after`."""
         self.reckon()
 
     def reckon(self) -> None:
-        """Finds `due_at` anew, as after a change of the log's config."""
+        """Computes `due_at` again, as after a change of the log's config."""
         if self._held_from() is None:
             self.due_at = self.log.recovery_point + self.log.config.flush_messages - 1
         else:
@@ -213,12 +212,13 @@ class LogSync:
                 return sync.held_from
         return None
 
-    # Asking
+    # Requests for syncs
 
     def after(self, appended: Appended) -> Appended | asyncio.Future[Appended]:
-        """What an append came to: at once, or when a sync covers it if it, or one before it, has to wait for that.
+        """Returns an append's result: at once, or after the sync that it, or an append before it, has to wait for.
 
-        The future raises StorageError when the sync fails. A copy of what is stored waits as long as that does.
+        The future raises StorageError if the sync fails. A duplicate of a stored batch waits as long as that batch
+        does.
         """
         sync = self._covering(appended.last_offset) if appended.duplicate else self._joined(appended)
         if sync is None:
@@ -227,7 +227,7 @@ class LogSync:
         return sync.wait(self._durability.loop, appended)
 
     def _covering(self, offset: int) -> _Sync | None:
-        """The sync without which this offset is not shown."""
+        """The sync that has to end before consumers may read this offset."""
         found = None
         for sync in (self._running, self._following):
             if sync is not None and sync.held_from is not None and offset >= sync.held_from:
@@ -242,7 +242,7 @@ class LogSync:
             else:
                 running, unflushed = None, log.log_end_offset - log.recovery_point
             if unflushed < log.config.flush_messages:
-                return running  # in Kafka it would have been appended behind that sync
+                return running  # Kafka would have appended it after that sync
             following = self._request()
             following.held_from = appended.base_offset
             self._hold()
@@ -250,7 +250,9 @@ class LogSync:
         return following
 
     def covered(self) -> asyncio.Future[None] | None:
-        """What everything appended so far waits for; None if nothing does. Raises StorageError if it waits in vain."""
+        """Returns a future of the sync that covers all appends so far, or None if none is needed. Raises StorageError
+        if the log has failed.
+        """
         if self.log.failure is not None:
             raise StorageError(f"{self.log.topic}-{self.log.partition}: {self.log.failure}")
         for sync in (self._following, self._running):
@@ -259,13 +261,13 @@ class LogSync:
         return None
 
     def soon(self) -> None:
-        """Syncs what the log has now, in the background: nobody waits."""
+        """Syncs the present records in the background; no response waits for it."""
         end_offset = self.log.log_end_offset
         if self._running is None or self._running.until < end_offset:
             self._request().until = end_offset
 
     def _request(self) -> _Sync:
-        """The sync to come."""
+        """The next sync, created if none is pending."""
         following = self._following
         if following is None:
             following = self._following = _Sync()
@@ -275,14 +277,14 @@ class LogSync:
         return following
 
     def _hold(self) -> None:
-        """Shows consumers what they may see."""
+        """Updates the offset up to which consumers may read."""
         self.log.hold_back(self._held_from())
         self.reckon()
 
-    # What becomes of it
+    # Progress of a sync
 
     def begin(self) -> bool | None:
-        """The sync to come is under way from here on: whether anybody waits for it. None if there is none."""
+        """Starts the pending sync. Returns whether a response waits for it, or None if there is no pending sync."""
         self._is_requested = False
         following = self._following
         if following is None or self._running is not None:
@@ -292,16 +294,16 @@ class LogSync:
         return following.held_from is not None
 
     def finished(self, error: BaseException | None) -> None:
-        """The sync has ended: those whom it covers are answered, and the next one begins."""
+        """Completes the waiting responses after a sync, and starts the next one."""
         running, self._running = self._running, None
-        if running is None:  # the log is gone
+        if running is None:  # the log was deleted
             return
         if error is not None:
             self._failed(running, error)
             return
         running.done()
         following = self._following
-        if following is not None and following.until <= self.log.recovery_point:  # it began late enough to cover these
+        if following is not None and following.until <= self.log.recovery_point:  # the sync covered these too
             following.done()
             self._following = None
         if self._following is not None:
@@ -311,10 +313,10 @@ class LogSync:
 
     def _failed(self, running: _Sync, error: BaseException) -> None:
         log = self.log
-        get_logger().error("a sync failed", topic=log.topic, partition=log.partition, reason=str(error))
+        get_logger().error("sync failed", topic=log.topic, partition=log.partition, reason=str(error))
         running.failed(error)
         if isinstance(error, StorageError) and log.failure is None:
-            # It was not tried: what is held back stays so until it is, and whoever appended may send that again.
+            # The sync was not attempted: its records stay hidden until the next one, and producers may retry.
             following = self._following
             if following is None and running.held_from is not None:
                 following = self._following = _Sync()
@@ -329,7 +331,7 @@ class LogSync:
             self._following = None
 
     def take_over(self) -> None:
-        """Ends every wait well: all that was appended is durable elsewhere, in a log that takes the place of this."""
+        """Completes all waits with success: another log that has all these records durably replaces this one."""
         self._is_requested = False
         for sync in (self._running, self._following):
             if sync is not None:
@@ -337,7 +339,7 @@ class LogSync:
         self._running = self._following = None
 
     def end(self, error: BaseException) -> None:
-        """Ends every wait, as when the log goes away; what it holds back stays so."""
+        """Ends all waits with an error, as when the log is deleted. Hidden records stay hidden."""
         self._is_requested = False
         for sync in (self._running, self._following):
             if sync is not None:

@@ -1,9 +1,8 @@
-"""`log.record.version.force.upgrade=2` (KIP-724, "Future Work"): at start every partition is brought to message v2.
+"""`log.record.version.force.upgrade=2` (KIP-724, "Future Work"): converts every partition to message v2 at the start.
 
-Owns what is said of it while it runs: a line for each partition that changed, some in between for large ones, a total.
-The work is storage's, done as each partition is opened: after its recovery, before anybody is served. So it may block:
-there is no event loop to protect yet, and nothing to be gained from a process of its own, for which clients would wait
-just as long.
+Owns the log lines: one for each partition that changed, some in between for large ones, and a total. `storage/` does
+the conversion as each partition is opened, after its recovery. It may block the event loop, because the broker serves
+no client yet; another process would make clients wait just as long.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ REPORT_MS = 5_000
 
 
 class ForcedUpgrade:
-    """The upgrade of `partitions` partitions. Made for one start."""
+    """The upgrade of `partitions` partitions, in one start."""
 
     def __init__(self, partitions: int, clock: Clock) -> None:
         self._partitions = partitions
@@ -34,7 +33,7 @@ class ForcedUpgrade:
         self.written_bytes = 0
 
     def watch(self, topic: str, index: int) -> OnUpgrade:
-        """Who is told about the next partition."""
+        """Returns the progress callback for the next partition."""
         self._opened += 1
         name, number = f"{topic}-{index}", self._opened
 
@@ -45,14 +44,14 @@ class ForcedUpgrade:
                 self.segments += progress.segments
                 self.read_bytes += progress.read_bytes
                 self.written_bytes += progress.written_bytes
-                self._say("partition upgraded to v2", name, number, progress, written_bytes=progress.written_bytes)
+                self._log("partition upgraded to v2", name, number, progress, written_bytes=progress.written_bytes)
             elif self._cadence.is_due():
-                self._say("upgrading to v2", name, number, progress, of_bytes=progress.total_bytes)
+                self._log("upgrading to v2", name, number, progress, of_bytes=progress.total_bytes)
 
         return on_upgrade
 
-    def _say(self, event: str, name: str, number: int, progress: UpgradeProgress, **more: int) -> None:
-        self._cadence.said()
+    def _log(self, event: str, name: str, number: int, progress: UpgradeProgress, **more: int) -> None:
+        self._cadence.logged()
         get_logger().info(
             event,
             partition=name,
@@ -64,7 +63,7 @@ class ForcedUpgrade:
         )
 
     def finish(self) -> None:
-        """Says the total."""
+        """Logs the total."""
         get_logger().info(
             "all partitions hold v2 only",
             partitions=self._opened,

@@ -1,11 +1,11 @@
-"""The data directories of a broker, as one place for partitions.
+"""The data directories of a broker.
 
-Owns which directory holds which partition (a new one goes where the fewest are, as in Kafka), the cluster id that all
-directories share, and the putting aside of folders that belong to no topic. What is inside a directory is storage's.
+Owns the placement of partitions (a new one goes to the directory with the fewest, as in Kafka), the cluster id that all
+directories share, and putting folders of unknown topics aside. The content of a directory is storage's.
 
 A directory whose disk fails, at the start or later, takes its partitions offline and nothing else (KIP-112): none of
-them is looked for elsewhere, and new ones go to the others. Which partitions are its is known from the metadata log
-(KIP-858), so the broker cannot do without the directory that has this.
+them is created elsewhere, and new partitions go to the other directories. The metadata log records the directory of
+each partition (KIP-858), so the broker cannot run without the directory of the metadata log.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from .flush import SYNC_THREADS
 from .forced_upgrade import ForcedUpgrade
 from .start_progress import Opening
 
-FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # those below are words (unassigned, lost), not directories (KIP-858)
+FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # lower ids are reserved words (unassigned, lost; KIP-858)
 DEFAULT_NODE_ID = 1
-PREFERRED_MAX = 10_000  # wishes for partitions that nobody has made yet
+PREFERRED_MAX = 10_000  # preferred directories of partitions that do not exist yet
 
 
 class LogDir:
-    """One data directory with the partitions that are open in it."""
+    """One data directory with its open partitions."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self.data = directory
         self.id: bytes = decode_id(directory.directory_id)
         self.path: str = directory.path
         self.logs: dict[tuple[str, int], PartitionLog] = {}
-        self.placed = 0  # partitions that are on their way here
+        self.placed = 0  # partitions that are about to be created here
 
     @property
     def failure(self) -> str | None:
-        """Why it cannot be used any more."""
+        """The error of a directory that failed, or None."""
         return self.data.failure
 
     def holds(self, log: PartitionLog) -> bool:
-        """Whether this open log lies here."""
+        """Returns whether this open log is in this directory."""
         return self.logs.get((log.topic, log.partition)) is log
 
     def volume_bytes(self) -> tuple[int, int]:
-        """(all, usable) bytes of the file system; -1 where it cannot be asked."""
+        """Returns (all, usable) bytes of the file system; -1 if the system does not report them."""
         try:
             found = os.statvfs(self.path)
         except (OSError, AttributeError):
@@ -70,7 +70,7 @@ class LogDir:
 
 
 class UnusableDir(NamedTuple):
-    """A data directory that could not be opened at the start. `id` is None where that could not even be read."""
+    """A data directory that could not be opened at the start. `id` is None if it could not be read."""
 
     path: str
     failure: str
@@ -78,34 +78,34 @@ class UnusableDir(NamedTuple):
 
 
 class LogDirs:
-    """All data directories. Made by `open`; ended by `close`, or by `release` when the start failed."""
+    """All data directories. Made by `open`; ended by `close`, or by `release` after a failed start."""
 
     def __init__(self, all: Sequence[LogDir | UnusableDir]) -> None:
         self.all = all
-        """Each in the order in which they were given."""
+        """All directories, in the order in which they were given."""
         self.directories = directories = [log_dir for log_dir in all if isinstance(log_dir, LogDir)]
-        """Those that were opened; some may have failed since."""
+        """The directories that were opened; some may have failed since."""
         self.unusable = [log_dir for log_dir in all if isinstance(log_dir, UnusableDir)]
         self.metadata_dir = directories[0]
-        """The one with the metadata log."""
+        """The directory with the metadata log."""
         self.cluster_id = directories[0].data.cluster_id
         self.node_id = directories[0].data.node_id
         self.upgrade: ForcedUpgrade | None = None
-        """While it is set, partitions are brought to message format v2 as they are opened."""
+        """Set during a forced upgrade: partitions are converted to message format v2 as they are opened."""
         self.opening: Opening | None = None
-        """While it is set, it is told of the bytes that recovery checks."""
+        """Set during the start: counts the partitions and the bytes that recovery checks."""
         self.cordoned: Callable[[], Sequence[str]] = tuple
-        """Tells the value of `cordoned.log.dirs`."""
+        """Returns the value of `cordoned.log.dirs`."""
         self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
-        """When the files of a deleted partition go; at once unless somebody with a clock says otherwise."""
+        """Called with a function that removes the files of a deleted partition; removes them at once by default."""
         self.on_delete: Callable[[PartitionLog], None] = lambda log: None
-        """Told before a partition is deleted."""
+        """Called before a partition is deleted."""
         self.on_offline: Callable[[LogDir], None] = lambda log_dir: None
-        """Told, in any thread, when a directory has failed; its logs refuse everything already."""
+        """Called, in any thread, when a directory has failed; its logs refuse all operations already."""
         self.moving: dict[tuple[str, int], Callable[[], None]] = {}
-        """The partitions that move to another directory: what calls that off."""
-        self._preferred: dict[tuple[str, int], LogDir] = {}  # for partitions that are not there yet
-        self._found: dict[tuple[str, int], LogDir] = {}  # folders that were there, until they are opened
+        """The partitions that move to another directory, each with a function that cancels the move."""
+        self._preferred: dict[tuple[str, int], LogDir] = {}  # for partitions that do not exist yet
+        self._found: dict[tuple[str, int], LogDir] = {}  # folders found at the start, until they are opened
         for log_dir in directories:
             log_dir.data.on_failure = functools.partial(self._failed, log_dir)
             for key in log_dir.data.partitions():
@@ -113,14 +113,14 @@ class LogDirs:
 
     @classmethod
     def open(cls, files: Files, paths: Sequence[Path], node_id: int | None, nodes: Sequence[int] = ()) -> LogDirs:
-        """Locks all directories whose disks work. Raises StorageError, also DirectoryLocked, where one is not ours to
-        use or none is left; then none stays locked.
+        """Locks all directories whose disks work.
 
         Without a `node_id` it is that of the first directory which was used before, else the first of `nodes`. A
-        directory of a node that is not in `nodes` is refused, unless `nodes` is empty.
+        directory of a node that is not in `nodes` is refused, unless `nodes` is empty. Raises StorageError or
+        DirectoryLocked if a directory belongs to another broker or none is left; then none stays locked.
         """
         unusable = _finish_restores(files, paths)
-        # Those in use come first: a new one takes over their cluster id.
+        # Used directories come first: a new one takes their cluster id.
         order = sorted(paths, key=lambda path: not files.exists(os.path.join(path, META_PROPERTIES)))
         if node_id is None:
             node_id = _stored_node_id(files, order, nodes[0] if nodes else DEFAULT_NODE_ID)
@@ -138,7 +138,7 @@ class LogDirs:
                     taken[path] = DataDirectory.take(files, path, node_id=node_id)
                 except DirectoryFailed as error:
                     unusable[path] = UnusableDir(os.path.abspath(path), str(error), _stored_id(files, path))
-            # Nothing is written yet, and no marker of a clean shutdown taken away.
+            # Up to here nothing was written, and the markers of a clean shutdown are intact.
             cluster_id = next((data.cluster_id for data in taken.values() if data.cluster_id), None)
             for data in taken.values():
                 data.check_cluster(cluster_id)
@@ -164,12 +164,12 @@ class LogDirs:
 
     @property
     def online(self) -> list[LogDir]:
-        """Those that can be used."""
+        """The directories that have not failed."""
         return [log_dir for log_dir in self.directories if log_dir.failure is None]
 
     def _failed(self, log_dir: LogDir) -> None:
         get_logger().error(
-            "a log directory failed, its partitions are offline",
+            "log directory failed, its partitions are offline",
             log_dir=log_dir.path,
             reason=log_dir.failure,
             partitions=len(log_dir.logs),
@@ -177,40 +177,43 @@ class LogDirs:
         self.on_offline(log_dir)
 
     def metadata_holder(self) -> LogDir | None:
-        """The directory in which a metadata log was found."""
+        """Returns the directory in which a metadata log was found, or None."""
         return self._found.get((METADATA_TOPIC, 0))
 
     def holds_partitions(self) -> bool:
-        """Whether any partition was found besides the metadata log."""
+        """Returns whether any partition was found besides the metadata log."""
         return any(topic != METADATA_TOPIC for topic, _ in self._found)
 
     def begin_metadata(self, prepared: str, holder: LogDir) -> None:
-        """Makes a folder that was written beside the metadata log; one that is there is set aside. StorageError."""
+        """Makes the prepared folder the metadata log, after setting an existing one aside. Raises StorageError."""
         if self.metadata_holder() is holder:
             holder.data.set_aside(METADATA_TOPIC, 0)
-        holder.data.forget_offsets([(METADATA_TOPIC, 0)])  # they are of the other log, which may have been longer
+        holder.data.forget_offsets([(METADATA_TOPIC, 0)])  # they belong to the other log, which may have been longer
         holder.data.put_in_place(prepared, METADATA_TOPIC, 0)
         self._found[METADATA_TOPIC, 0] = holder
 
     def open_metadata(self, now_ms: int, config: LogConfig | None = None) -> PartitionLog:
-        """The log of `__cluster_metadata`, in the directory that has it, else in the first. Raises StorageError."""
+        """Opens the log of `__cluster_metadata`, in the directory that has it, else in the first. Raises
+        StorageError.
+        """
         holder = self.metadata_dir = self.metadata_holder() or self.directories[0]
         return self._open(holder, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config or LogConfig(), now_ms)
 
     def put_strays_aside(self, known: Mapping[tuple[str, int], tuple[bytes, bytes | None]]) -> None:
-        """Renames every folder whose partition is not `known` {(topic, index): (topic id, directory id)}, so that
-        nothing is lost, and all but one of a partition's: the one in that directory stays, else the first."""
+        """Sets aside every folder whose partition is not in `known` {(topic, index): (topic id, directory id)}, so that
+        no data is lost. Of several folders of a partition, the one in its directory stays, else the first.
+        """
         holders: dict[tuple[str, int], list[LogDir]] = {}
         aside = {key for log_dir in self.online for key in log_dir.data.partitions() if key[0] != METADATA_TOPIC}
         for log_dir in self.online:
-            with contextlib.suppress(DirectoryFailed):  # what it has is offline then
+            with contextlib.suppress(DirectoryFailed):  # its partitions are offline then
                 for key in log_dir.data.partitions():
                     if key[0] != METADATA_TOPIC:
                         topic_id = log_dir.data.topic_id(*key)
                         if key in known and topic_id in (bytes(16), known[key][0]):
                             holders.setdefault(key, []).append(log_dir)
                         else:
-                            self._put_aside(log_dir, key, "no known partition")
+                            self._put_aside(log_dir, key, "an unknown partition")
         self._found = {key: log_dir for key, log_dir in self._found.items() if key[0] == METADATA_TOPIC}
         for key, found in holders.items():
             named = known[key][1]
@@ -218,16 +221,16 @@ class LogDirs:
             for log_dir in found:
                 if log_dir is not holder:
                     with contextlib.suppress(DirectoryFailed):
-                        self._put_aside(log_dir, key, f"a partition that lies in {holder.path}")
+                        self._put_aside(log_dir, key, f"a partition in {holder.path}")
         for log_dir in self.online:
             with contextlib.suppress(DirectoryFailed):
-                log_dir.data.forget_offsets(aside)  # they are of the folders, which may be of deleted topics
+                log_dir.data.forget_offsets(aside)  # they belong to the folders, which may be of deleted topics
 
     def _put_aside(self, log_dir: LogDir, key: tuple[str, int], of: str) -> None:
         end_offset = log_dir.data.noted_end(*key)
         renamed = log_dir.data.set_aside(*key)
         get_logger().warning(
-            f"a folder of {of} was put aside",
+            f"folder of {of} put aside",
             topic=key[0],
             partition=key[1],
             folder=renamed,
@@ -235,32 +238,37 @@ class LogDirs:
         )
 
     def prefer(self, topic: str, index: int, log_dir: LogDir) -> None:
-        """Has a partition lie there once it is made, if it can then. The oldest wish of too many is forgotten."""
+        """Sets the directory for a partition that does not exist yet. Beyond PREFERRED_MAX the oldest entry is
+        dropped.
+        """
         self._preferred.pop((topic, index), None)
         self._preferred[topic, index] = log_dir
         if len(self._preferred) > PREFERRED_MAX:
             del self._preferred[next(iter(self._preferred))]
 
     def is_cordoned(self, log_dir: LogDir) -> bool:
-        """Whether `cordoned.log.dirs` keeps new partitions out of a directory."""
+        """Returns whether `cordoned.log.dirs` excludes a directory from new partitions."""
         cordoned = self.cordoned()
         return EVERY_DIRECTORY in cordoned or str(log_dir.path) in map(os.path.abspath, cordoned)
 
     def place(self, topic: str = "", index: int = -1) -> bytes:
-        """The id of the directory for one more partition. Raises StorageError if none is left."""
+        """Chooses the directory of a new partition and returns its id. Raises StorageError if none is left."""
         preferred = self._preferred.pop((topic, index), None)
         online = self.online if preferred is None or preferred.failure is not None else [preferred]
-        open_ones = [log_dir for log_dir in online if not self.is_cordoned(log_dir)]  # one has to take it all the same
+        open_ones = [
+            log_dir for log_dir in online if not self.is_cordoned(log_dir)
+        ]  # if all are cordoned, one takes it
         chosen = min(open_ones or online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
         if chosen is None:
-            raise StorageError("no log directory can be used")
+            raise StorageError("all log directories are offline")
         if len(self.directories) > 1:
             chosen.placed += 1
         return chosen.id
 
     def forget_offsets(self, topic: str, indexes: Iterable[int]) -> None:
-        """Takes what checkpoints say of deleted partitions out of them, durably, before there are new ones of the same
-        name. Raises StorageError."""
+        """Removes the checkpointed offsets of deleted partitions, durably, before new partitions get the same names.
+        Raises StorageError.
+        """
         keys = [(topic, index) for index in indexes]
         for log_dir in self.online:
             with contextlib.suppress(DirectoryFailed):
@@ -269,10 +277,10 @@ class LogDirs:
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, config: LogConfig, directory_id: bytes | None, now_ms: int
     ) -> PartitionLog:
-        """Opens a partition where its folder is, else makes it in the directory of that id.
+        """Opens a partition where its folder is, or creates it in the directory with that id.
 
-        Raises DirectoryFailed if its directory cannot be used, and StorageError, also when that directory was not
-        given: the partition must not begin anew elsewhere.
+        Raises DirectoryFailed if its directory failed, and StorageError, also if its directory is not among the
+        configured ones: creating the partition elsewhere would lose its records.
         """
         holder = self._found.pop((topic, index), None)
         is_new = holder is None
@@ -282,13 +290,13 @@ class LogDirs:
         try:
             return self._open(holder, topic, index, topic_id, config, now_ms)
         except StorageError:
-            if is_new:  # what was made of it would stand in the way of the next topic of that name
+            if is_new:  # its remains would block the next topic of that name
                 with contextlib.suppress(StorageError):
                     holder.data.discard_partition(topic, index)
             raise
 
     def _holder(self, topic: str, index: int, directory_id: bytes | None) -> LogDir:
-        """The directory in which a partition that was not found is to be made."""
+        """The directory for a partition whose folder was not found."""
         is_named = directory_id is not None and directory_id >= FIRST_DIRECTORY_ID
         for log_dir in self.directories:
             if log_dir.id == directory_id:
@@ -301,7 +309,7 @@ class LogDirs:
         return self.directories[0]
 
     def id_of(self, log: PartitionLog) -> bytes | None:
-        """The id of the directory in which this open log lies."""
+        """Returns the id of the directory in which this open log is."""
         return next((log_dir.id for log_dir in self.directories if log_dir.holds(log)), None)
 
     def _open(
@@ -314,38 +322,40 @@ class LogDirs:
         )
         holder.logs[topic, index] = log
         for loss in log.losses:
-            _tell(log, loss)
+            _log_loss(log, loss)
         return log
 
     def note_losses(self) -> None:
-        """Writes the checkpoints of directories that have lost records, so that a second start does not report again
-        what this one did. Raises StorageError."""
+        """Writes the checkpoints of directories that have lost records, so that the next start does not report the same
+        loss again. Raises StorageError.
+        """
         for log_dir in self.online:
             if any(log.losses for log in log_dir.logs.values()):
                 with contextlib.suppress(DirectoryFailed):
                     log_dir.data.write_checkpoints()
 
     def holder(self, log: PartitionLog) -> LogDir:
-        """The directory of an open log. StorageError if it has none any more."""
+        """Returns the directory of an open log. Raises StorageError if it has none any more."""
         for log_dir in self.directories:
             if log_dir.holds(log):
                 return log_dir
-        raise StorageError(f"{log.topic}-{log.partition} lies in no directory")
+        raise StorageError(f"{log.topic}-{log.partition} is in no log directory")
 
     def delete(self, log: PartitionLog, *, at_once: bool = False) -> None:
-        """Deletes a partition; its files go a little `later`, unless `at_once`. Raises StorageError."""
+        """Deletes a partition. Its files are removed after a delay, or `at_once`. Raises StorageError."""
         for log_dir in self.directories:
             if log_dir.holds(log):
                 self.on_delete(log)
-                if (call_off := self.moving.pop((log.topic, log.partition), None)) is not None:
-                    call_off()
+                if (cancel := self.moving.pop((log.topic, log.partition), None)) is not None:
+                    cancel()
                 del log_dir.logs[log.topic, log.partition]
                 remove = log_dir.data.delete_partition(log.topic, log.partition)
                 remove() if at_once else self.later(remove)
 
     def replaced(self, old: PartitionLog, source: LogDir, new: PartitionLog, target: LogDir) -> None:
-        """A partition has moved to another directory: its old folder goes, a little later. One that cannot is put aside
-        by a later start."""
+        """Adopts the new log of a partition that has moved; the old folder is removed after a delay. If that fails, a
+        later start puts it aside.
+        """
         self.on_delete(old)
         key = old.topic, old.partition
         target.logs[key] = new
@@ -354,10 +364,10 @@ class LogDirs:
             self.later(source.data.delete_partition(*key))
         except StorageError as error:
             old.abandon()
-            get_logger().error("the old folder of a partition stays", folder=repr(old), reason=str(error))
+            get_logger().error("old folder of a moved partition not removed", folder=repr(old), reason=str(error))
 
     def close(self) -> None:
-        """Flushes and closes everything; the first StorageError is raised when all have been tried."""
+        """Flushes and closes everything. Tries all directories, then raises the first StorageError."""
         self._each(self.directories, lambda log_dir: log_dir.data.close(SYNC_THREADS))
 
     @staticmethod
@@ -372,19 +382,20 @@ class LogDirs:
             raise failures[0]
 
     def release(self) -> None:
-        """Gives the directories back without closing them, as after a crash."""
+        """Releases the directories without closing them, as after a crash."""
         for log_dir in self.directories:
             log_dir.data.abandon()
 
 
 def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, UnusableDir]:
-    """Completes restores of snapshots that were interrupted, before a directory is opened. A directory whose disk does
-    not let it is unusable. Raises StorageError where a restore cannot be completed for another reason."""
+    """Completes interrupted restores of snapshots, before a directory is opened. Returns the directories whose disks
+    failed in it. Raises StorageError if a restore cannot be completed for another reason.
+    """
     unusable: dict[Path, UnusableDir] = {}
     by_name = {os.path.abspath(path): path for path in paths}
     for problem in restore.finish(files, paths):
         if not restore.is_planned(files, problem.path):
-            get_logger().warning("restore of a snapshot not ended", log_dir=problem.path, reason=problem.reason)
+            get_logger().warning("restore of a snapshot not completed", log_dir=problem.path, reason=problem.reason)
         elif problem.passes:
             raise StorageError(f"{problem.path}: {problem.reason}")
         else:
@@ -393,8 +404,8 @@ def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, Unusable
     return unusable
 
 
-def _tell(log: PartitionLog, loss: Loss) -> None:
-    """Logs what a log has lost."""
+def _log_loss(log: PartitionLog, loss: Loss) -> None:
+    """Logs the records that a log has lost."""
     facts: dict[str, object] = {
         "topic": log.topic,
         "partition": log.partition,
@@ -416,15 +427,16 @@ def _tell(log: PartitionLog, loss: Loss) -> None:
 
 
 def _check_unusable(files: Files, unusable: Sequence[UnusableDir], usable: Sequence[str]) -> None:
-    """Raises StorageError if the metadata log may lie in a directory that cannot be used. Also at a first start: a
-    cluster id that is made up without one directory would shut it out for good."""
+    """Raises StorageError if the metadata log may be in an unusable directory. A first start is refused too: a cluster
+    id made without that directory would not match its own.
+    """
     if unusable and not any(files.exists(os.path.join(path, f"{METADATA_TOPIC}-0")) for path in usable):
         problem = f"no directory that can be used has {METADATA_TOPIC}-0: " if usable else ""
         raise StorageError(problem + "; ".join(log_dir.failure for log_dir in unusable))
 
 
 def _stored_node_id(files: Files, paths: Sequence[Path], otherwise: int) -> int:
-    """The node of the first directory that was used before and can be read; `otherwise` where there is none."""
+    """Returns the node id of the first readable directory that was used before, else `otherwise`."""
     for path in paths:
         try:
             stored = stored_node_id(files, path)
@@ -438,7 +450,7 @@ def _stored_node_id(files: Files, paths: Sequence[Path], otherwise: int) -> int:
 
 
 def _stored_id(files: Files, path: Path) -> bytes | None:
-    """The id of a directory that cannot be used, if at least that can be read."""
+    """Returns the id of an unusable directory if it can be read."""
     name = os.path.join(path, META_PROPERTIES)
     try:
         return decode_id(parse_meta_properties(files.read_bytes(name), name)["directory.id"])

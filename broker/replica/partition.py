@@ -1,4 +1,4 @@
-"""A partition as the broker serves it: its log, those who wait for it, and the order of its appends."""
+"""A partition as the broker serves it: its log, its waiting fetches, and the order of its appends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .log_dirs import LogDir
     from .purgatory import FetchWaiter
 
-LEADER_EPOCH = 0  # the first one; what was adopted keeps the epoch that it had
+LEADER_EPOCH = 0  # the first one; adopted data keeps its epoch
 
 Records = bytes | bytearray | memoryview
 Submitted = Appended | asyncio.Future[Appended]
@@ -35,7 +35,7 @@ Submitted = Appended | asyncio.Future[Appended]
 
 
 class NotLed(Refused):
-    """A client asked a node that does not lead the partition, or it knows of another epoch than the leader's."""
+    """Raised for a client that requests a partition from a node that does not lead it, or with another leader epoch."""
 
     def __init__(self, code: ErrorCode, partition: Partition) -> None:
         super().__init__(code)
@@ -43,7 +43,7 @@ class NotLed(Refused):
 
 
 def _pass_on(result: asyncio.Future[Appended], ended: asyncio.Future[Appended] | asyncio.Future[Submitted]) -> None:
-    """Ends `result` as `ended`, or as the sync that `ended` returned."""
+    """Completes `result` like `ended`, or like the sync that `ended` returned."""
     if result.done():  # a waiter was cancelled
         return
     if ended.cancelled():
@@ -58,7 +58,7 @@ def _pass_on(result: asyncio.Future[Appended], ended: asyncio.Future[Appended] |
 
 
 class Partition:
-    """One partition. Appending through it wakes the fetches that wait for it."""
+    """One partition. Appends through it wake its waiting fetches."""
 
     __slots__ = (
         "_epoch",
@@ -86,47 +86,46 @@ class Partition:
         offline: str | None = None,
         assignment: Assignment | None = None,
     ) -> None:
-        """Without a log it is offline; `offline` says why, and the assignment's epoch is the one to tell."""
+        """Without a log the partition is offline: `offline` is the reason, and the assignment has the leader epoch."""
         self.topic = topic
         self.index = index
         self._log = log
         self.assignment = assignment or Assignment((), (), NO_LEADER)
-        """Who has it. The epoch of its log is at least this one's, and the one that counts."""
+        """The replicas and the leader. The epoch of the log is at least this one's, and takes precedence."""
         self.leader = self.assignment.leader
-        """The node that leads it, -1 without one."""
+        """The node id of the leader, or -1."""
         self.is_held = False
-        """Whether it is to have no leader."""
+        """Whether a test keeps the partition without a leader."""
         self._epoch = self.assignment.leader_epoch
         self.directory: bytes | None = None
-        """The id of the directory that it lies in, where that is known."""
+        """The id of its log directory, if known."""
         self.offline = offline
-        """Why nothing can be read or written: its directory has failed."""
+        """The reason why the partition is offline: its directory has failed."""
         self.waiters: dict[FetchWaiter, None] = {}
         self._syncs: LogSync | None = None
         if log is not None:
             self._syncs = durability.of(log, self.wake)
             log.on_roll = self._syncs.soon
-        self._last: asyncio.Task[Submitted] | None = None  # the newest append that needs turns, while it is under way
+        self._last: asyncio.Task[Submitted] | None = None  # the newest append in several steps, if under way
         self._is_gone = False
-        self._refused_batches: RefusedBatches | None = None  # since one was refused
+        self._refused_batches: RefusedBatches | None = None  # set by the first refused batch
 
     @property
     def log(self) -> PartitionLog:
-        """Its log. Raises StorageError where the partition is offline."""
+        """The partition's log. Raises StorageError if the partition is offline."""
         if self._log is None:
             raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
         return self._log
 
     @property
     def syncs(self) -> LogSync:
-        """The syncs of its log. Raises StorageError where the partition is offline."""
+        """The syncs of the log. Raises StorageError if the partition is offline."""
         if self._log is None or self._syncs is None:
             raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
         return self._syncs
 
     def append(self, records: Records, now_ms: int, produce_version: int) -> Submitted:
-        """Appends what a client sent, here and now; the future is of its sync. Raises what `PartitionLog.append`
-        raises."""
+        """Appends a client's records now. A future is done after the sync. Raises what `PartitionLog.append` raises."""
         log = self.log
         prepared = validate.prepare(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
         return self._adopt(log, prepared, now_ms)
@@ -140,15 +139,15 @@ class Partition:
         guard: Guard | asyncio.Future[Guard] | None = None,
         compares_log_start: bool = False,
     ) -> Submitted:
-        """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
+        """Appends a client's records: now, or in a task if that takes several cooperative steps.
 
-        Appends keep the order in which they were submitted. The task ends its work even if the client is gone, as after
-        a request with acks=0. The future is done when the sync that the append waits for has ended. Raises, or the
-        future does, what `PartitionLog.append` raises.
+        Appends keep the order of their submission. The task completes even if the client has closed its connection, as
+        after a request with acks=0. The future is done after the sync that the append waits for. This method, or the
+        future, raises what `PartitionLog.append` raises.
 
-        `guard` is from `verify`, or a future of it while the coordinator's answer is awaited, behind which the append
-        waits, and whose error is the append's; without one a batch of a transaction may begin it. `compares_log_start`
-        is as in `PartitionLog.append_prepared`.
+        `guard` is the result of `verify`, or a future of it while the transaction coordinator verifies the partition:
+        the append waits for the future, and fails with its error. Without a guard a transactional batch may begin the
+        transaction. `compares_log_start` is that of `PartitionLog.append_prepared`.
         """
         if self._last is None and not isinstance(guard, asyncio.Future):
             log = self.log
@@ -160,7 +159,7 @@ class Partition:
                     return self._adopt(log, prepared, now_ms, guard, compares_log_start)
                 except DuplicateSequence as refused:
                     return self._begin(self._find_copy(prepared.header, refused, scheduler))
-        # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
+        # Works on a copy: the request's buffer is reused as soon as its handler waits.
         later = self._append_later(
             self._last, bytearray(records), now_ms, produce_version, scheduler, guard, compares_log_start
         )
@@ -188,7 +187,7 @@ class Partition:
         if before is not None:
             await asyncio.wait([before])
         if isinstance(guard, asyncio.Future):
-            await asyncio.wait([guard])  # others may wait for it, so nobody is to cancel it
+            await asyncio.wait([guard])  # shared with other appends: asyncio.wait does not cancel it
             guard = guard.result()
         log = self.log
         steps = validate.preparing(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
@@ -201,7 +200,7 @@ class Partition:
             return await self._find_copy(prepared.header, refused, scheduler)
 
     async def _find_copy(self, header: BatchHeader, refused: DuplicateSequence, scheduler: Cooperative) -> Submitted:
-        """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
+        """Looks for a copy of the batch in the tail of the log, in a thread, in releases that do so (KAFKA-5494)."""
         log = self.log
         scan = log.duplicate_scan(header)
         try:
@@ -235,14 +234,15 @@ class Partition:
 
     @property
     def refused_batches(self) -> RefusedBatches:
-        """Where to note batches that were refused for a moment."""
+        """The refused batches of the partition, created at first use."""
         if self._refused_batches is None:
             self._refused_batches = RefusedBatches()
         return self._refused_batches
 
     def appended(self, appended: Appended) -> Submitted:
-        """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,
-        for which the future waits."""
+        """Makes appended records visible to consumers, now or after their sync. Returns the result, or the future of
+        the sync.
+        """
         syncs = self._syncs
         if syncs is not None and appended.last_offset >= syncs.due_at:
             later = syncs.after(appended)
@@ -255,11 +255,11 @@ class Partition:
     def verify(
         self, producer_id: int, producer_epoch: int, sequence: int = 0, *, bumps_epoch: bool = False, now_ms: int = 0
     ) -> Guard:
-        """As `PartitionLog.verify`: what lets a batch begin a transaction here, for `submit`."""
+        """Returns the guard with which a batch may begin a transaction here, as `PartitionLog.verify`."""
         return self.log.verify(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
 
     def refuse(self, producer_id: int, producer_epoch: int) -> None:
-        """As `PartitionLog.refuse`, where there is a log."""
+        """Invalidates a producer's guard, as `PartitionLog.refuse`; does nothing if the partition is offline."""
         if self._log is not None:
             self._log.refuse(producer_id, producer_epoch)
 
@@ -273,8 +273,9 @@ class Partition:
         now_ms: int,
         transaction_version: int = 0,
     ) -> Submitted:
-        """Ends a producer's transaction here, at once: it waits for no append, and one that takes several turns finds
-        its transaction over. The future is of the sync. Raises what `PartitionLog.append_marker` raises."""
+        """Writes a producer's transaction marker now, without waiting for appends: an append in several steps then
+        finds its transaction ended. A future is done after the sync. Raises what `PartitionLog.append_marker` raises.
+        """
         return self.appended(
             self.log.append_marker(
                 producer_id,
@@ -287,7 +288,7 @@ class Partition:
         )
 
     def configure(self, config: LogConfig) -> None:
-        """Takes new settings for its log."""
+        """Applies new settings to the log."""
         self.log.configure(config)
         self.syncs.reckon()
 
@@ -295,20 +296,20 @@ class Partition:
         if self._last is task:
             self._last = None
         if not task.cancelled():
-            task.exception()  # whoever awaits it sees it too; nobody may be left to
+            task.exception()  # other waiters see the error too, but there may be none
 
     @property
     def unfinished(self) -> asyncio.Task[Submitted] | None:
-        """The newest append that is not done; those before it end before it does."""
+        """The newest append that is under way; earlier ones end before it."""
         return self._last
 
     def wake(self) -> None:
-        """Lets the waiting fetches look again."""
+        """Lets waiting fetches check for enough bytes."""
         for waiter in list(self.waiters):
             waiter.check()
 
     def gone(self) -> None:
-        """The partition was deleted: waiting fetches answer so at once."""
+        """Ends waits after the partition was deleted: fetches return an error at once."""
         self._is_gone = True
         if self._syncs is not None:
             self._syncs.end(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -316,16 +317,16 @@ class Partition:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The nodes that have it, the preferred leader first."""
+        """The replicas, the preferred leader first."""
         return self.assignment.replicas
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """Those that are in sync."""
+        """The node ids of the ISR."""
         return self.assignment.isr
 
     def assign(self, assignment: Assignment) -> None:
-        """Takes over who has it now, and a new leader's epoch."""
+        """Applies a new assignment, and a new leader's epoch."""
         self.assignment = assignment
         self.leader = assignment.leader
         if self._log is None:
@@ -334,31 +335,35 @@ class Partition:
             self._log.leader_epoch = assignment.leader_epoch
 
     def release(self) -> None:
-        """Its leader changed: who waits for it is answered at once."""
+        """Ends waits after a change of the leader: their requests get a response at once."""
         wake_all(self.waiters)
 
     def check_leader(self, node_id: int, current_leader_epoch: int = -1) -> None:
-        """Refuses a client that asks another node than the leader, or knows of another epoch. As in Kafka a node that
-        has the partition looks at the epoch first. StorageError if offline and asked with an epoch."""
+        """Refuses requests to a node that does not lead the partition, or with another leader epoch.
+
+        As in Kafka, a replica checks the epoch first. Raises StorageError if the partition is offline and an epoch is
+        given.
+        """
         if self.leader != node_id:
             if current_leader_epoch != -1 and node_id in self.assignment.replicas:
                 self.check_epoch(current_leader_epoch)
             raise NotLed(ErrorCode.NOT_LEADER_OR_FOLLOWER, self)
 
     def check_in_sync(self, least: int, *, at_most_replicas: bool) -> None:
-        """Refuses where fewer replicas are in sync than `min.insync.replicas` asks for; with `at_most_replicas` all are
-        enough where there are fewer."""
+        """Raises NOT_ENOUGH_REPLICAS if the ISR is smaller than `least`, the value of min.insync.replicas. With
+        `at_most_replicas`, all replicas are enough where there are fewer.
+        """
         if at_most_replicas:
             least = min(least, len(self.assignment.replicas))
         if len(self.assignment.isr) < least:
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def lies_in(self, log_dir: LogDir) -> bool:
-        """Whether its log is open there."""
+        """Returns whether its log is open in a directory."""
         return self._log is not None and log_dir.holds(self._log)
 
     def replace_log(self, log: PartitionLog, durability: Durability, directory: bytes) -> None:
-        """Goes on in another log of that directory, which holds all that this one does, durably."""
+        """Continues in another log, of the given directory, which has all records of this one durably."""
         syncs = self._syncs
         self._log, self.directory = log, directory
         self._syncs = durability.of(log, self.wake)
@@ -369,11 +374,11 @@ class Partition:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was deleted."""
+        """Whether the partition was deleted."""
         return self._is_gone
 
     def go_offline(self, reason: str) -> None:
-        """Its directory has failed: all who wait are told so at once, as is whoever comes later."""
+        """Takes the partition offline after a failure of its directory: waiting and later requests get an error."""
         self._epoch = self.leader_epoch
         self.offline = reason
         self._log = None
@@ -383,11 +388,11 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that clients are told, and that batches get."""
+        """The leader epoch for clients and for appended batches."""
         return self._epoch if self._log is None else self._log.leader_epoch
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Refuses a client that knows of another leader epoch; -1 does not ask (KIP-320). StorageError if offline."""
+        """Refuses requests with another leader epoch; -1 skips the check (KIP-320). Raises StorageError if offline."""
         leader_epoch = self.log.leader_epoch
         if current_leader_epoch in (-1, leader_epoch):
             return

@@ -1,8 +1,7 @@
-"""What a broker answers to a batch of an idempotent producer, and why, in words for people.
+"""The broker's verdict on a batch of an idempotent producer, with its reason in words for users.
 
-Owns the words and the choice of examples. The verdicts are `storage/producers/producer_state.py`'s, by the rules of a
-profile, so that nothing is decided here that the broker decides otherwise. Pure. Sources: KIP-98, KIP-192, KIP-360,
-KAFKA-5494.
+Owns the texts and the choice of examples. The verdicts are `storage/producers/producer_state.py`'s, by the rules of a
+profile, so that they are the same as the broker's. Pure. Sources: KIP-98, KIP-192, KIP-360, KAFKA-5494.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ EPOCH_MAX = INT16_MAX
 
 
 class Judge(NamedTuple):
-    """By what is judged: the profile's name and its rules, and the log as it is.
+    """The basis of a verdict: the profile's name and rules, and the state of the log.
 
-    `magic` is the format in which the topic is written; `knows_producers` is False for releases before 0.11.
+    `magic` is the message format of the topic; `knows_producers` is False for releases before 0.11.
     """
 
     release: str
@@ -48,7 +47,7 @@ class Judge(NamedTuple):
     log_bytes: int
 
 
-class Asked(NamedTuple):
+class ProducerBatch(NamedTuple):
     """A batch that a producer might send, in a transaction or in none."""
 
     case: str
@@ -62,10 +61,10 @@ class Asked(NamedTuple):
         return (self.first_sequence + self.record_count - 1) % SEQUENCE_SPACE
 
 
-class Answer(NamedTuple):
-    """What the broker says to it. `offset` and `timestamp_ms` are -1 where the answer has none, or it is new."""
+class BatchVerdict(NamedTuple):
+    """The broker's verdict on a batch. `offset` and `timestamp_ms` are -1 if the response has none, or new ones."""
 
-    asked: Asked
+    batch: ProducerBatch
     code: ErrorCode
     written: bool
     offset: int
@@ -73,150 +72,150 @@ class Answer(NamedTuple):
     why: str
 
 
-def examples(known: Producer | None, recent: list[Written], rules: ProducerRules) -> list[Asked]:
-    """The next batch of a producer, and what may come instead: before it, after it, of other epochs.
+def examples(known: Producer | None, recent: list[Written], rules: ProducerRules) -> list[ProducerBatch]:
+    """Returns the next batch of a producer and other possible ones: earlier, later, of other epochs.
 
-    While a transaction is open they belong to it.
+    While a transaction is open, they belong to it.
     """
     found = _examples(known, recent, rules)
     if known is None or known.transaction_first_offset < 0:
         return found
     outside = found[0]._replace(case="the next, in no transaction")
-    return [*(asked._replace(transactional=True) for asked in found), outside]
+    return [*(candidate._replace(transactional=True) for candidate in found), outside]
 
 
-def _examples(known: Producer | None, recent: list[Written], rules: ProducerRules) -> list[Asked]:
+def _examples(known: Producer | None, recent: list[Written], rules: ProducerRules) -> list[ProducerBatch]:
     if known is None:
-        return [Asked("its first", 0, 0, 1), Asked("a later one", 0, 1, 1)]
+        return [ProducerBatch("its first", 0, 0, 1), ProducerBatch("a later one", 0, 1, 1)]
     batches = [of for of in known.batches if of.last_sequence >= 0]
     newest = known.batches[-1].last_sequence if known.batches else -1
-    found = [Asked("the next", known.epoch, after(newest), 1)]
+    found = [ProducerBatch("the next", known.epoch, after(newest), 1)]
     if batches:
         found.append(_copy("the newest again", known.epoch, batches[-1]))
         if len(batches) > 1:
-            found.append(_copy("the oldest remembered again", known.epoch, batches[0]))
+            found.append(_copy("the oldest cached again", known.epoch, batches[0]))
         older = [w for w in recent if w.epoch == known.epoch and w.batch.last_offset < batches[0].base_offset]
         if older and len(batches) >= rules.cached_batches:
             found.append(_copy("one before those again", known.epoch, older[-1].batch))
-    found.append(Asked("one too far", known.epoch, (after(newest) + 1) % SEQUENCE_SPACE, 1))
+    found.append(ProducerBatch("one too far", known.epoch, (after(newest) + 1) % SEQUENCE_SPACE, 1))
     if known.epoch < EPOCH_MAX:
-        found.append(Asked("a new epoch", known.epoch + 1, 0, 1))
+        found.append(ProducerBatch("a new epoch", known.epoch + 1, 0, 1))
     if known.epoch > 0:
-        found.append(Asked("an old epoch", known.epoch - 1, 0, 1))
+        found.append(ProducerBatch("an old epoch", known.epoch - 1, 0, 1))
     return found
 
 
-def _copy(case: str, epoch: int, of: CachedBatch) -> Asked:
-    return Asked(case, epoch, of.first_sequence, of.offset_delta + 1)
+def _copy(case: str, epoch: int, of: CachedBatch) -> ProducerBatch:
+    return ProducerBatch(case, epoch, of.first_sequence, of.offset_delta + 1)
 
 
-def answer(by: Judge, producer_id: int, known: Producer | None, asked: Asked, copy: Written | None) -> Answer:
-    """What a broker says to a batch. `copy` is the newest batch of the log with the very same sequences and epoch."""
+def batch_verdict(
+    by: Judge, producer_id: int, known: Producer | None, candidate: ProducerBatch, copy: Written | None
+) -> BatchVerdict:
+    """Returns the verdict on a batch. `copy` is the newest batch of the log with the same sequences and epoch."""
     if not by.knows_producers:
-        why = f"{by.release} knows no idempotent producers, nor the format that they write: both came with 0.11."
-        return Answer(asked, ErrorCode.UNSUPPORTED_VERSION, False, -1, -1, why)
+        why = f"{by.release} has no idempotent producers, nor the format that they write: both came with 0.11."
+        return BatchVerdict(candidate, ErrorCode.UNSUPPORTED_VERSION, False, -1, -1, why)
     if by.magic < batch.MAGIC:
         why = f"The topic is written in format v{by.magic}, which has no place for producers and sequences."
-        return Answer(asked, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, False, -1, -1, why)
-    header = _header(producer_id, asked)
+        return BatchVerdict(candidate, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, False, -1, -1, why)
+    header = _header(producer_id, candidate)
     verdict = judge_transaction(known, header, judge(known, header, by.rules), None)
     if isinstance(verdict, Accept):
-        return Answer(asked, ErrorCode.NONE, True, -1, -1, _why_accepted(by, known, asked))
+        return BatchVerdict(candidate, ErrorCode.NONE, True, -1, -1, _why_accepted(by, known, candidate))
     if isinstance(verdict, Duplicate):
-        more = "Nothing is written; the answer has that batch's offset and timestamp."
+        more = "Nothing is written; the response has that batch's offset and timestamp."
         if verdict.of.last_offset < by.log_start_offset:
-            more += " It is below the log start: a broker that was started since does not remember it."
-        return _duplicate(asked, verdict.of, more)
+            more += " It is below the log start: a broker that was started since has no state of it."
+        return _duplicate(candidate, verdict.of, more)
     if isinstance(verdict, DuplicateWithoutOffset):
-        return _written_before(by, known, asked, copy)
-    code, why = _refusal(by, known, asked, verdict)
-    return Answer(asked, code, False, -1, -1, why)
+        return _written_before(by, known, candidate, copy)
+    code, why = _refusal(by, known, candidate, verdict)
+    return BatchVerdict(candidate, code, False, -1, -1, why)
 
 
-def _header(producer_id: int, asked: Asked) -> BatchHeader:
+def _header(producer_id: int, candidate: ProducerBatch) -> BatchHeader:
     return BatchHeader(
         base_offset=0,
         batch_length=batch.HEADER_BYTES,
         partition_leader_epoch=-1,
         magic=batch.MAGIC,
         crc=0,
-        attributes=batch.TRANSACTIONAL_BIT if asked.transactional else 0,
-        last_offset_delta=asked.record_count - 1,
+        attributes=batch.TRANSACTIONAL_BIT if candidate.transactional else 0,
+        last_offset_delta=candidate.record_count - 1,
         base_timestamp=0,
         max_timestamp=0,
         producer_id=producer_id,
-        producer_epoch=asked.epoch,
-        base_sequence=asked.first_sequence,
-        record_count=asked.record_count,
+        producer_epoch=candidate.epoch,
+        base_sequence=candidate.first_sequence,
+        record_count=candidate.record_count,
     )
 
 
-def _duplicate(asked: Asked, of: CachedBatch, more: str) -> Answer:
+def _duplicate(candidate: ProducerBatch, of: CachedBatch, more: str) -> BatchVerdict:
     why = f"A copy of the batch at {place_text(of)}. {more}"
-    return Answer(asked, ErrorCode.NONE, False, of.base_offset, of.max_timestamp_ms, why)
+    return BatchVerdict(candidate, ErrorCode.NONE, False, of.base_offset, of.max_timestamp_ms, why)
 
 
-def _written_before(by: Judge, known: Producer | None, asked: Asked, copy: Written | None) -> Answer:
-    """As the scan behind the remembered batches finds it; see `storage/producers/duplicate_scan.py`."""
+def _written_before(by: Judge, known: Producer | None, candidate: ProducerBatch, copy: Written | None) -> BatchVerdict:
+    """The verdict of the duplicate scan below the cached batches; see `storage/producers/duplicate_scan.py`."""
     reach = by.rules.scan_bytes
     if copy is not None and by.log_bytes - copy.log_position <= reach and copy.batch.last_offset >= by.log_start_offset:
         return _duplicate(
-            asked, copy.batch, f"It is no longer remembered, but was found in the last {reach} bytes of the log."
+            candidate, copy.batch, f"It is no longer cached, but was found in the last {reach} bytes of the log."
         )
-    where = f"and no copy of it is in the log's last {reach} bytes" if reach else "but it is not remembered where"
-    why = f"It was written before, {where}. Producers take this for a success without an offset (KIP-192)."
-    return Answer(asked, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, False, -1, -1, why)
+    where = f"and no copy of it is in the log's last {reach} bytes" if reach else "but its offset was dropped"
+    why = f"It was written before, {where}. Producers treat this as a success without an offset (KIP-192)."
+    return BatchVerdict(candidate, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, False, -1, -1, why)
 
 
-def _why_accepted(by: Judge, known: Producer | None, asked: Asked) -> str:
+def _why_accepted(by: Judge, known: Producer | None, candidate: ProducerBatch) -> str:
     if known is None or not known.batches:
-        what = "Nothing is known of the producer" if known is None else "Only a transaction's marker is known of it"
-        if asked.first_sequence == 0:
+        what = "The log has no state of it" if known is None else "The log has only a transaction marker of it"
+        if candidate.first_sequence == 0:
             return f"{what}, and it begins with sequence 0."
-        return f"{what}, and {by.release} then takes any first sequence (KIP-360): that some were lost goes unnoticed."
-    if asked.epoch > known.epoch:
+        return f"{what}, and {by.release} then accepts any first sequence (KIP-360), so lost batches go unnoticed."
+    if candidate.epoch > known.epoch:
         return f"A new epoch begins with sequence 0. From then on batches of epoch {known.epoch} are refused."
     newest = known.batches[-1]
     if newest.last_sequence < 0:
-        return (
-            f"It begins with sequence 0 behind a coordinator's batch at {place_text(newest)}, which has no sequences."
-        )
+        return f"It begins with sequence 0 after a coordinator's batch at {place_text(newest)}, which has no sequences."
     return f"It follows sequence {newest.last_sequence}, which is at offset {newest.last_offset}."
 
 
 def _refusal(
-    by: Judge, known: Producer | None, asked: Asked, verdict: Fenced | OutOfOrder | Unknown | Misplaced
+    by: Judge, known: Producer | None, candidate: ProducerBatch, verdict: Fenced | OutOfOrder | Unknown | Misplaced
 ) -> tuple[ErrorCode, str]:
     if isinstance(verdict, Fenced):
-        why = f"Epoch {asked.epoch} is over: the producer has written with epoch {verdict.current_epoch} since."
+        why = f"Epoch {candidate.epoch} is over: the producer has written with epoch {verdict.current_epoch} since."
         return ErrorCode.INVALID_PRODUCER_EPOCH, why
     if isinstance(verdict, Misplaced):
         return ErrorCode.INVALID_TXN_STATE, f"It is {verdict.why}."
     if isinstance(verdict, Unknown):
-        what = "Nothing is known of the producer" if known is None else "Only a transaction's marker is known of it"
+        what = "The log has no state of it" if known is None else "The log has only a transaction marker of it"
         return ErrorCode.UNKNOWN_PRODUCER_ID, (
-            f"{what}, and it does not begin with sequence 0. The answer has the log start offset,"
+            f"{what}, and it does not begin with sequence 0. The response has the log start offset,"
             f" {by.log_start_offset}: if the producer's last acknowledged offset is below that, its records were"
-            " deleted and it may begin anew; if not, they are lost (KIP-192)."
+            " deleted and it may start again; if not, they are lost (KIP-192)."
         )
-    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _why_out_of_order(by, known, asked)
+    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _why_out_of_order(by, known, candidate)
 
 
-def _why_out_of_order(by: Judge, known: Producer | None, asked: Asked) -> str:
+def _why_out_of_order(by: Judge, known: Producer | None, candidate: ProducerBatch) -> str:
     if known is None:
-        return f"Nothing is known of the producer, and it does not begin with sequence 0, as it must on {by.release}."
-    if asked.epoch > known.epoch:
+        return f"The log has no state of it, and it does not begin with sequence 0, as it must on {by.release}."
+    if candidate.epoch > known.epoch:
         return "A new epoch has to begin with sequence 0."
     if not known.batches:
-        return "Only a transaction's marker is known of this epoch: its next batch has to begin with sequence 0."
+        return "The log has only a transaction marker of this epoch: its next batch has to begin with sequence 0."
     newest = known.batches[-1].last_sequence
     if newest < 0:
         return "The newest batch is a coordinator's, without sequences: the next of the producer's begins with 0."
-    if not at_or_below(asked.first_sequence, newest):
-        missing = missing_text(after(newest), (asked.first_sequence - 1) % SEQUENCE_SPACE)
-        return f"A gap: {missing} missing before it. For the producer that is the loss of records."
-    if not at_or_below(asked.last_sequence, newest):
+    if not at_or_below(candidate.first_sequence, newest):
+        missing = missing_text(after(newest), (candidate.first_sequence - 1) % SEQUENCE_SPACE)
+        return f"A gap: {missing} missing before it. The producer treats this as lost records."
+    if not at_or_below(candidate.last_sequence, newest):
         return f"Its sequences up to {newest} were written before, the others were not: neither a copy nor the next."
     remembered = len(known.batches)
     what = "the batch that is" if remembered == 1 else f"one of the {remembered} batches that are"
-    return f"It was written before, but is no copy of {what} remembered. {by.release} answers as to a gap."
+    return f"It was written before, but is no copy of {what} cached. {by.release} treats it as a gap."

@@ -1,7 +1,7 @@
-"""What a partition's log tells of its producers: stretches of batches in order, and what is odd between them.
+"""The history of a partition's producers: runs of consecutive batches, and anomalies between them.
 
-Owns the classification. Pure: fed with batches, oldest first, it gives `Stretch`es as they end. Its memory grows with
-the number of producers, never with that of batches. Sequences run from 0 to 2**31 - 1 and then start at 0 again.
+Owns the classification. Pure: it takes batches, oldest first, and yields a `Stretch` when one ends. Memory grows with
+the number of producers, not of batches. Sequences run from 0 to 2**31 - 1 and then start at 0 again.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import NamedTuple
 from ...storage.producers.producer_state import SEQUENCE_SPACE, CachedBatch, at_or_below
 from .producer_log import LogBatch
 
-REMEMBERED = 6  # of each producer: what a broker remembers, and the one that it has just forgotten
+REMEMBERED = 6  # batches of each producer: those that a broker caches, and the one before them
 
 
 class Stretch(NamedTuple):
-    """Batches of one producer that follow each other in sequence; or one thing that is no such batch.
+    """Consecutive batches of one producer; or one marker, one batch without sequences, or one gap of offsets.
 
-    `kind`: "begins", "late start" (not with sequence 0), "continues", "goes on" (in order again), "epoch", "old epoch",
+    `kind`: "begins", "late start" (not with sequence 0), "continues", "resumes" (in order again), "epoch", "old epoch",
     "again" (written before), "overlap", "gap", "no sequences" (a coordinator's), "marker", "missing offsets". `text`
-    says what is remarkable, mostly of the first batch; it is `odd` if that should not be. Without a producer or
-    sequences these are -1; so are times that are not known.
+    describes a remarkable stretch, mostly its first batch; it is `odd` if a correct log has none. A missing producer,
+    sequence or time is -1.
     """
 
     first_offset: int
@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A batch that the log has, and where: `log_position` counts the bytes before it."""
+    """A batch in the log; `log_position` is the number of bytes before it."""
 
     batch: CachedBatch
     epoch: int
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 
 class Producer:
-    """What the history knows of one producer. `newest_sequence` is the highest of its epoch; -1 if there is none."""
+    """The state of one producer in the history. `newest_sequence` is the highest of its epoch, or -1."""
 
     __slots__ = (
         "data_offset",
@@ -66,7 +66,7 @@ class Producer:
     def __init__(self, epoch: int, last_offset: int, missing: int) -> None:
         self.epoch = epoch
         self.last_offset = last_offset
-        self.data_offset = last_offset  # of its newest batch that is no marker
+        self.data_offset = last_offset  # of its newest data batch
         self.last_sequence = -1
         self.newest_sequence = -1
         self.missing = missing
@@ -76,29 +76,29 @@ class Producer:
 
 
 def after(sequence: int) -> int:
-    """The sequence that follows; 0 after -1, which stands for none."""
+    """Returns the next sequence; 0 after -1, which means none."""
     return (sequence + 1) % SEQUENCE_SPACE
 
 
 def span(first: int, last: int) -> str:
-    """`5` or `5-9`."""
+    """Returns `5` or `5-9`."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 def missing_text(first: int, last: int) -> str:
-    """`sequence 5 is` or `sequences 5-9 are`."""
+    """Returns `sequence 5 is` or `sequences 5-9 are`."""
     return f"sequence {first} is" if first == last else f"sequences {span(first, last)} are"
 
 
 def place_text(of: CachedBatch) -> str:
-    """`offset 5` or `offsets 5-9`."""
+    """Returns `offset 5` or `offsets 5-9`."""
     return f"offset{'' if of.base_offset == of.last_offset else 's'} {span(of.base_offset, of.last_offset)}"
 
 
 class History:
-    """See the module. Feed `step`, then call `finish`.
+    """See the module. Call `step` for each batch, then `finish`.
 
-    `only` is the one producer that is looked at, if not all. With `each_batch` no two batches share a stretch.
+    `only` restricts the history to one producer. With `each_batch` every batch is a stretch of its own.
     """
 
     def __init__(self, log_start_offset: int, *, only: int | None = None, each_batch: bool = False) -> None:
@@ -111,12 +111,12 @@ class History:
         """Batches without a producer, at or above the log start."""
         self.plain_records = 0
         self.missing_offsets = 0
-        """How many offsets between the first and the last batch are in none."""
+        """The number of offsets between the first and the last batch that no batch has."""
         self.holes = 0
-        """In how many places."""
+        """The number of places with missing offsets."""
 
     def step(self, found: LogBatch) -> Iterator[Stretch]:
-        """One batch more; the stretches that it ends."""
+        """Adds a batch. Yields the stretches that it ends."""
         header = found.header
         is_gone = header.last_offset < self._log_start_offset
         hole = self._hole(found)
@@ -131,7 +131,7 @@ class History:
             yield from self._of_producer(found, is_gone)
 
     def finish(self) -> Iterator[Stretch]:
-        """The stretches that the end of the log ends, by offset."""
+        """Yields the stretches that the end of the log ends, by offset."""
         left = [known.open for known in self.producers.values() if known.open is not None]
         yield from sorted(left)
 
@@ -205,7 +205,7 @@ class History:
         of = CachedBatch(header.base_sequence, last, header.base_offset, header.last_offset, header.max_timestamp)
         known.recent = [*known.recent, Written(of, header.producer_epoch, found.log_position)][-REMEMBERED:]
 
-    # What a batch is after what is known: its kind, what is remarkable, and whether that should not be.
+    # The classification of a batch: its kind, its text, and whether it is odd.
 
     def _marker(self, found: LogBatch, known: Producer | None) -> tuple[str, str, bool]:
         kind, coordinator_epoch = found.marker or ("?", -1)
@@ -228,14 +228,14 @@ class History:
         if header.producer_epoch > known.epoch:
             text = f"epoch {known.epoch} -> {header.producer_epoch}"
             return "epoch", text if first == 0 else f"{text}, but sequence {first} instead of 0", first != 0
-        if known.last_sequence < 0:  # a marker only
+        if known.last_sequence < 0:  # the state comes from a marker
             return ("continues", "", False) if first == 0 else self._beginning(first)
         if first not in (after(known.newest_sequence), after(known.last_sequence)):
             return self._out_of_order(found, known)
         if known.last_offset < self._log_start_offset:
-            return "goes on", f"what came before sequence {first} is deleted with the log's start", False
+            return "resumes", f"the batches before sequence {first} are below the log start", False
         if known.is_again and first == after(known.newest_sequence):
-            return "goes on", "", False
+            return "resumes", "", False
         wraps = first == 0 or header.last_sequence < first
         return "continues", "after sequence 2147483647 comes 0" if wraps else "", False
 
@@ -243,14 +243,14 @@ class History:
         if first == 0:
             return "begins", "its first batch", False
         if self._log_start_offset > 0:
-            return "late start", f"sequences before {first} are deleted with the log's start, or never came", False
+            return "late start", f"sequences before {first} are below the log start, or were never written", False
         return "late start", f"begins with sequence {first}: nothing before it is in the log", True
 
     def _out_of_order(self, found: LogBatch, known: Producer) -> tuple[str, str, bool]:
         header = found.header
         first, last, newest = header.base_sequence, header.last_sequence, known.newest_sequence
         if first == 0 and known.last_offset < self._log_start_offset:
-            return "begins", "begins anew: what came before is deleted with the log's start, and was forgotten", False
+            return "begins", "begins again: earlier batches are below the log start, and its state has expired", False
         if at_or_below(first, newest):
             for written in reversed(known.recent):
                 of = written.batch
@@ -258,7 +258,7 @@ class History:
                     return "again", f"a duplicate: these sequences are at {place_text(of)} too", True
             if at_or_below(last, newest):
                 return "again", f"written before: sequences up to {newest} were", True
-            return "overlap", f"sequences up to {newest} were written before, those behind it were not", True
+            return "overlap", f"sequences up to {newest} were written before, later ones were not", True
         text = f"a gap: {missing_text(after(newest), (first - 1) % SEQUENCE_SPACE)} not in the log"
         if self.missing_offsets > known.missing:
             text += f", nor are {self.missing_offsets - known.missing} offsets since {known.data_offset}: removed"
@@ -267,7 +267,7 @@ class History:
 
 
 def _goes_on(one: Stretch, other: Stretch) -> bool:
-    """Whether both are one stretch."""
+    """Whether both belong to one stretch."""
     if other.kind == "no sequences":
         return (one.kind, one.epoch) == (other.kind, other.epoch)
     return other.kind == "continues" and one.kind != "no sequences"

@@ -1,8 +1,8 @@
-"""The batches of one partition as its files have them, in order, for those who ask about producers.
+"""The batches of one partition, in order, read from its files; for commands that explain producers.
 
-Owns finding the partition and its log start, and reading headers and transaction markers one behind the other. It
-takes no lock and writes nothing, so it works beside a running broker: what that appends meanwhile is not seen. Memory
-does not grow with the log.
+Owns finding the partition and its log start, and reading headers and transaction markers in sequence. It takes no lock
+and writes nothing, so it works beside a running broker; batches that are appended meanwhile are not seen. Memory does
+not grow with the log.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ...storage.io.files import DiskFiles
 from ...storage.producers import snapshot
 from ...storage.producers.producer_state import Producer, ProducerRules, advance, forget_below
 
-MARKER_BYTES_MAX = 4096  # one has some 80
+MARKER_BYTES_MAX = 4096  # a marker has about 80
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
 _MARKER_TYPES = {0: "ABORT", 1: "COMMIT"}
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its control batch tells it; "?" and -1 for what cannot be read."""
+    """The end of a transaction, read from its control batch; "?" and -1 for unreadable parts."""
 
     kind: str
     coordinator_epoch: int
@@ -40,8 +40,8 @@ class Marker(NamedTuple):
 class LogBatch(NamedTuple):
     """One batch, or one message of format v0 or v1.
 
-    `first_offset` is -1 for a compressed set of an old format. `log_position` counts the bytes of the log's files
-    before it. `begins_segment`: it is the first of its file.
+    `first_offset` is -1 for a compressed set of an old format. `log_position` is the number of bytes of the log's files
+    before it. `begins_segment` is True for the first batch of a file.
     """
 
     header: BatchHeader
@@ -52,25 +52,29 @@ class LogBatch(NamedTuple):
 
 
 class PartitionFiles:
-    """One partition. Attributes marked so are known when `batches` has ended."""
+    """The files of one partition. The attributes marked "after `batches`" are set when it has ended."""
 
     def __init__(self, folder: inspect.PartitionFolder, log_start_offset: int) -> None:
         self.folder = folder
         self.log_start_offset = max(log_start_offset, folder.segments[0].base_offset)
-        """Where the log starts; the files may begin before that."""
+        """The log start offset; the files may begin below it."""
         self.end_offset = 0
-        """Afterwards: the offset behind the last batch that was read."""
+        """After `batches`: the offset after the last batch that was read."""
         self.size_bytes = 0
-        """Afterwards: bytes of the batches that were read, and of the files before them."""
+        """After `batches`: the bytes up to the end of the last batch that was read, including earlier files."""
         self.damage: str | None = None
-        """Afterwards: where and why reading ended early, if it was neither the end nor a write under way."""
+        """After `batches`: the place and the reason of damage that ended the reading early, or None. The end of the log
+        and a write under way are no damage.
+        """
 
     @property
     def name(self) -> str:
         return f"{self.folder.topic}-{self.folder.partition}"
 
     def batches(self, from_offset: int = 0) -> Iterator[LogBatch]:
-        """Every batch in the segments that may hold `from_offset` or more, oldest first; up to the first damage."""
+        """Yields the batches of the segments that may have offsets from `from_offset` on, oldest first, up to the first
+        damage.
+        """
         segments = self.folder.segments
         first = sum(segment.base_offset <= from_offset for segment in segments[1:])
         position = sum(segment.size_bytes for segment in segments[:first])
@@ -83,7 +87,7 @@ class PartitionFiles:
             except StorageError as error:
                 if os.path.exists(segment.path):
                     self.damage = str(error)
-                # Else it was deleted meanwhile: that is no damage, and what comes behind it is there.
+                # Else the file was deleted meanwhile: no damage, and later segments are readable.
             if self.damage is not None:
                 return
             position += segment.size_bytes
@@ -93,12 +97,12 @@ class PartitionFiles:
         for found in inspect.entries(source, check_crc=False):
             where = f"{self.name}/{os.path.basename(segment.path)} at byte {found.position}"
             if isinstance(found, inspect.Damage):
-                if not found.is_tail or segment is not self.folder.segments[-1]:  # else it is being written
+                if not found.is_tail or segment is not self.folder.segments[-1]:  # else the broker is writing it
                     self.damage = f"{where}: {found.reason}"
                 return
             first, last = found.header.base_offset, found.last_offset
             if not self.end_offset <= first <= last:
-                what = f"ends at offset {last}" if last < first else f"stands behind offset {self.end_offset - 1}"
+                what = f"ends at offset {last}" if last < first else f"comes after offset {self.end_offset - 1}"
                 self.damage = f"{where}: offset {first} {what}"
                 return
             marker = _marker(source, found) if found.header.is_control else None
@@ -115,7 +119,7 @@ class PartitionFiles:
         return [int(match[1]) for match in matches if match]
 
     def snapshots(self) -> Iterator[tuple[int, dict[int, Producer]]]:
-        """(offset, producers) of each good snapshot above the log start, newest first."""
+        """Yields (offset, producers) of each valid snapshot above the log start, newest first."""
         for offset in sorted(self._snapshot_offsets(), reverse=True):
             if offset <= self.log_start_offset:
                 return
@@ -125,7 +129,7 @@ class PartitionFiles:
                     yield offset, found
 
     def opening(self) -> dict[int, Producer]:
-        """The producers whose transaction began before the first file, as the oldest good snapshot tells."""
+        """Returns the producers whose open transaction began before the first file, from the oldest valid snapshot."""
         first = self.folder.segments[0].base_offset
         for offset in sorted(self._snapshot_offsets()):
             with contextlib.suppress(StorageError):
@@ -135,9 +139,10 @@ class PartitionFiles:
         return {}
 
     def producers(self, rules: ProducerRules) -> tuple[dict[int, Producer], int | None]:
-        """What a broker that opens this log knows of its producers, and the offset of the snapshot that it begins with.
+        """Returns the producer states that a broker has after opening this log, and the offset of the snapshot it
+        starts from.
 
-        Nobody is forgotten for having written nothing for long: that depends on when the broker opens it.
+        Idle producers are kept: their expiry depends on the time at which the broker opens the log.
         """
         for offset, found in self.snapshots():
             known = dict(found)
@@ -169,16 +174,17 @@ def _marker(source: inspect.Source, found: inspect.BatchFacts) -> Marker:
 
 
 def find(directory: str, topic: str | None = None, partition: int | None = None) -> list[PartitionFiles]:
-    """The partitions of a data directory, by topic and number; those asked for, of which there must be one.
+    """Returns the partitions of a data directory, by topic and number; with `topic` or `partition` only the matching
+    ones.
 
-    Raises StorageError with a text for people.
+    Raises StorageError with a text for users if none matches.
     """
     found = inspect.partitions(directory)
     chosen = [folder for folder in found if topic in (None, folder.topic) and partition in (None, folder.partition)]
     if not chosen and (topic is not None or partition is not None):
         raise StorageError(_missing(directory, found, topic, partition))
     starts: dict[tuple[str, int], int] = {}
-    with contextlib.suppress(StorageError):  # a hint, also for the broker
+    with contextlib.suppress(StorageError):  # only a hint, as for the broker
         starts = checkpoint.read_offsets(DiskFiles(), os.path.join(directory, checkpoint.LOG_START_OFFSET))
     return [PartitionFiles(folder, starts.get((folder.topic, folder.partition), 0)) for folder in chosen]
 
@@ -190,9 +196,7 @@ def _missing(directory: str, found: Sequence[inspect.PartitionFolder], topic: st
     if topic in topics:
         numbers = [folder.partition for folder in found if folder.topic == topic]
         return f"{topic} has no partition {partition} in {directory}; it has {_listed(numbers)}"
-    return f"no topic {topic} in {directory}" + (
-        meant(near(topic, topics, 3) or topics[:3]) or "; there is none at all"
-    )
+    return f"no topic {topic} in {directory}" + (meant(near(topic, topics, 3) or topics[:3]) or "; it has no topics")
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
-"""Long polls: a fetch that waits until its partitions hold enough bytes, or its time is up.
+"""Delayed fetches: a Fetch waits until its partitions have enough bytes, or until its time is over.
 
-Owns the waiter object and how an append wakes it. A waiter is an object on each partition it watches, not a task: an
-append costs one attribute check where nobody waits.
+Owns the waiter and how an append wakes it. A waiter is an object in each of its partitions, not a task: without waiters
+an append costs one check of an attribute.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..clock import Clock
 
 
-class Watched(Protocol):
-    """A partition that an append or a change wakes waiters of."""
+class FetchedPartition(Protocol):
+    """A partition whose appends and changes wake waiters."""
 
     waiters: dict[FetchWaiter, None]
 
@@ -27,53 +27,54 @@ class Watched(Protocol):
 
 
 class FetchWaiter:
-    """Waits for `min_bytes` in all, over `watched` [(partition, fetch offset, bytes that count at most)]; with
-    `committed` for what lies below the last stable offsets."""
+    """Waits until `partitions` [(partition, fetch offset, limit in bytes)] have `min_bytes` in all; with `committed`,
+    only records below the last stable offset count.
+    """
 
-    __slots__ = ("_committed", "_future", "_min_bytes", "_watched")
+    __slots__ = ("_committed", "_future", "_min_bytes", "_partitions")
 
     def __init__(
         self,
-        watched: Sequence[tuple[Watched, int, int]],
+        partitions: Sequence[tuple[FetchedPartition, int, int]],
         min_bytes: int,
         loop: asyncio.AbstractEventLoop,
         *,
         committed: bool = False,
     ) -> None:
         self._committed = committed
-        self._watched = watched
+        self._partitions = partitions
         self._min_bytes = min_bytes
         self._future: asyncio.Future[None] = loop.create_future()
 
     async def wait(self, clock: Clock, deadline_ms: int) -> None:
-        """Returns when there is enough, when something about a partition changed, or at the deadline."""
+        """Returns when there are enough bytes, after a change of a partition, or at the deadline."""
         timer = clock.call_at(deadline_ms, self.wake)
-        for partition, _, _ in self._watched:
+        for partition, _, _ in self._partitions:
             partition.waiters[self] = None
         try:
             await self._future
         finally:
             timer.cancel()
-            for partition, _, _ in self._watched:
+            for partition, _, _ in self._partitions:
                 partition.waiters.pop(self, None)
 
     def check(self) -> None:
-        """Called after an append to a watched partition."""
-        if self._future.done():  # woken already, maybe as one of the others went offline, whose log is no more
+        """Wakes the fetch if there are enough bytes; called after an append."""
+        if self._future.done():  # another partition may have gone offline and has no log any more
             return
         need = self._min_bytes
-        for partition, offset, max_bytes in self._watched:
+        for partition, offset, max_bytes in self._partitions:
             need -= min(partition.log.available_bytes(offset, committed=self._committed), max_bytes)
             if need <= 0:
                 self.wake()
                 return
 
     def wake(self) -> None:
-        """Ends the wait now: the fetch reads once more and answers whatever there is."""
+        """Ends the wait now: the fetch reads again and returns what there is."""
         wake(self._future)
 
 
 def wake_all(waiters: Iterable[FetchWaiter]) -> None:
-    """Ends every wait, as when a partition goes away."""
+    """Ends all waits, as when a partition is deleted."""
     for waiter in list(waiters):
         waiter.wake()

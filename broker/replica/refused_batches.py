@@ -1,9 +1,10 @@
-"""First batches of idempotent producers that were refused: what is behind them waits until they come again.
+"""Refused first batches of idempotent producers: later batches are refused until the first ones are retried.
 
-Since 2.5 a producer of which a log knows nothing may begin with any sequence. Where the first of several batches in
-flight is refused for a moment, as by a disk that is full, by a leader on its way or on command, the second would begin
-the log, the first could never follow, and librdkafka takes it as written. With Kafka whatever refuses one refuses the
-others too; here it may not, so they are told that they are out of order, as they are once a producer is known.
+Since 2.5 a producer without state in a log may begin with any sequence. Suppose several batches are in flight and the
+first one is refused for a moment, because a disk is full, a leader moves, or a fault rule fires. The second would then
+begin the log, the first could never follow, and librdkafka would count it as written. In Kafka the cause that refuses
+one batch refuses the others too. Here it may not, so later batches get OUT_OF_ORDER_SEQUENCE_NUMBER, as they would once
+the producer has state.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from ...protocol.records.errors import CorruptRecords
 from ...storage.errors import OutOfOrderSequence
 from ...storage.partition_log import PartitionLog
 
-PRODUCERS_MAX = 1000  # of one partition; the oldest is forgotten
+PRODUCERS_MAX = 1000  # of one partition; the oldest is dropped
 
 
 class RefusedBatches:
-    """The refused batches of one partition: of each producer the epoch and the lowest sequence."""
+    """The refused batches of one partition: the epoch and the lowest refused sequence of each producer."""
 
     def __init__(self) -> None:
         self._lowest: dict[int, tuple[int, int]] = {}
 
     def note(self, header: BatchHeader) -> None:
-        """A batch was refused that its producer will send again."""
+        """Notes a refused batch that its producer will retry."""
         if header.producer_id < 0:
             return
         epoch, sequence = self._lowest.pop(header.producer_id, (-1, 0))
@@ -34,7 +35,7 @@ class RefusedBatches:
             del self._lowest[next(iter(self._lowest))]
 
     def note_records(self, records: bytes | bytearray | memoryview | None) -> None:
-        """The same, as it came; what cannot be read, or is of an old format, is no batch of such a producer."""
+        """Notes a refused batch in its bytes. Malformed batches and batches of an old format are ignored."""
         try:
             header = formats.read_header(records or b"")
         except CorruptRecords:
@@ -43,11 +44,13 @@ class RefusedBatches:
             self.note(header)
 
     def check(self, header: BatchHeader, log: PartitionLog) -> None:
-        """Raises OutOfOrderSequence for a batch of a producer that is not known, behind one that was refused."""
+        """Raises OutOfOrderSequence for a batch after a refused one, if its producer has no state."""
         epoch, sequence = self._lowest.get(header.producer_id, (-1, 0))
         if epoch < 0:
             return
-        is_behind = epoch == header.producer_epoch and header.base_sequence > sequence
-        if is_behind and header.producer_id not in log.producers():
-            raise OutOfOrderSequence(f"producer {header.producer_id}: {sequence} is next, and was refused before")
+        is_later = epoch == header.producer_epoch and header.base_sequence > sequence
+        if is_later and header.producer_id not in log.producers():
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id}: sequence {sequence}, refused before, is next"
+            )
         del self._lowest[header.producer_id]

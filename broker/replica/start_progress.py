@@ -1,7 +1,7 @@
-"""What is said while a start takes long: how many partitions are open, how many bytes recovery has checked.
+"""Progress of a long start: log lines with the number of open partitions and the bytes that recovery has checked.
 
-Owns when a line is due. Nothing is said by a start that is over within two seconds; after that a line each second at
-most, by the broker's clock. The forced upgrade has its own words and shares the cadence.
+Owns when a line is due. A start of less than two seconds logs nothing; after that there is at most one line a second,
+by the broker's clock. The forced upgrade has its own lines and the same cadence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EACH_MS = 1_000
 
 
 class Cadence:
-    """A line is due `first_ms` after the beginning, and then `each_ms` after the last one."""
+    """Decides when a line is due: first after `first_ms`, then `each_ms` after the last line."""
 
     def __init__(self, clock: Clock, first_ms: int, each_ms: int) -> None:
         self._clock = clock
@@ -24,16 +24,18 @@ class Cadence:
         self._due_ms = clock.now_ms() + first_ms
 
     def is_due(self) -> bool:
-        """Whether it is time for a line."""
+        """Whether a line is due."""
         return self._clock.now_ms() >= self._due_ms
 
-    def said(self) -> None:
-        """There was a line, due or not."""
+    def logged(self) -> None:
+        """Resets the interval after a line."""
         self._due_ms = self._clock.now_ms() + self._each_ms
 
 
 class Opening:
-    """The opening of `partitions` partitions. Made for one start. Not `is_logged`: somebody else says something."""
+    """The opening of `partitions` partitions in one start. With `is_logged` False, the forced upgrade logs its own
+    lines.
+    """
 
     def __init__(self, partitions: int, clock: Clock, *, is_logged: bool = True) -> None:
         self._partitions = partitions
@@ -46,30 +48,30 @@ class Opening:
         self.checked_bytes = 0
 
     def watch(self, topic: str, index: int) -> Callable[[int], None]:
-        """Who is told of the bytes that recovery has checked in the next partition, some at a time."""
+        """Returns a callback for the bytes that recovery checks in the next partition, called several times."""
         name = f"{topic}-{index}"
 
         def on_checked(bytes: int) -> None:
             self.checked_bytes += bytes
-            self._maybe_say(recovering=name)
+            self._log_if_due(recovering=name)
 
         return on_checked
 
     def done(self) -> None:
-        """One partition more is open, or cannot be opened."""
+        """Counts a partition that was opened or cannot be opened."""
         self.opened += 1
-        self._maybe_say()
+        self._log_if_due()
 
     def finish(self) -> None:
-        """Says the total, if it took long."""
+        """Logs the total of a long start."""
         if self._is_slow:
-            self._say("opened all partitions", milliseconds=self._clock.now_ms() - self._began_ms)
+            self._log("opened all partitions", milliseconds=self._clock.now_ms() - self._began_ms)
 
-    def _maybe_say(self, **more: str) -> None:
+    def _log_if_due(self, **more: str) -> None:
         if self._is_logged and self._cadence.is_due():
-            self._say("opening partitions", **more)
+            self._log("opening partitions", **more)
 
-    def _say(self, event: str, **more: str | int) -> None:
+    def _log(self, event: str, **more: str | int) -> None:
         self._is_slow = True
-        self._cadence.said()
+        self._cadence.logged()
         get_logger().info(event, opened=self.opened, of=self._partitions, checked_bytes=self.checked_bytes, **more)

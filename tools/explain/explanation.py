@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...broker.config.log_config import log_config
 from ...broker.config.values import Config, TopicConfig
 from ...broker.replica import producer_answers
-from ...broker.replica.producer_answers import Answer, Asked, Judge
+from ...broker.replica.producer_answers import BatchVerdict, Judge, ProducerBatch
 from ...broker.replica.producer_history import History, Stretch, Written
 from ...broker.replica.producer_log import LogBatch, PartitionFiles
 from ...storage.producers.producer_state import Accept, CachedBatch, Producer, advance, forget_below, judge
@@ -90,7 +90,7 @@ class Explanation:
             return next(iter(self.known))
         return self.producer_id
 
-    def answers(self, producer_id: int) -> list[Answer]:
+    def answers(self, producer_id: int) -> list[BatchVerdict]:
         """To the batch that is asked for, or to examples."""
         by = Judge(
             self.profile.name,
@@ -105,16 +105,16 @@ class Explanation:
             epoch = asked.epoch if asked.epoch is not None else known.epoch if known else 0
             copy = self._copy if self._copy is not None and self._copy.epoch == epoch else None
             in_one = known is not None and known.transaction_first_offset >= 0
-            wanted = Asked("as asked", epoch, asked.next_sequence, asked.count or 1, in_one)
-            return [producer_answers.answer(by, producer_id, known, wanted, copy)]
+            wanted = ProducerBatch("as asked", epoch, asked.next_sequence, asked.count or 1, in_one)
+            return [producer_answers.batch_verdict(by, producer_id, known, wanted, copy)]
         recent = history.recent if history else []
         return [
-            producer_answers.answer(by, producer_id, known, example, _copy_of(example, recent))
+            producer_answers.batch_verdict(by, producer_id, known, example, _copy_of(example, recent))
             for example in producer_answers.examples(known, recent, self.rules)
         ]
 
 
-def _copy_of(asked: Asked, recent: Sequence[Written]) -> Written | None:
+def _copy_of(asked: ProducerBatch, recent: Sequence[Written]) -> Written | None:
     """The newest batch with the same sequences and epoch."""
     wanted = (asked.epoch, asked.first_sequence, asked.last_sequence)
     same = [w for w in recent if (w.epoch, w.batch.first_sequence, w.batch.last_sequence) == wanted]

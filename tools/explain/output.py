@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...broker.replica.producer_answers import Answer
+from ...broker.replica.producer_answers import BatchVerdict
 from ...broker.replica.producer_history import Stretch, after, span
 from ...protocol.errors import ErrorCode
 from ...protocol.text import duration, lines, moment
@@ -154,7 +154,7 @@ def _write_answers(explained: Explanation, producer_id: int, write: Write) -> No
     found = explained.answers(producer_id)
     rows = [("BATCH", "EPOCH", "SEQUENCES", "ANSWER")]
     rows += [
-        (a.asked.case, str(a.asked.epoch), span(a.asked.first_sequence, a.asked.last_sequence), _answer(a))
+        (a.batch.case, str(a.batch.epoch), span(a.batch.first_sequence, a.batch.last_sequence), _answer(a))
         for a in found
     ]
     head, *others = lines(rows)
@@ -163,7 +163,7 @@ def _write_answers(explained: Explanation, producer_id: int, write: Write) -> No
         write(f"{line}  {answer.why}\n")
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: BatchVerdict) -> str:
     if answer.written:
         return "accepted"
     if answer.code is ErrorCode.NONE:
@@ -253,13 +253,13 @@ def _producer_report(explained: Explanation, producer_id: int) -> dict[str, Any]
     }
 
 
-def _answer_report(answer: Answer) -> dict[str, Any]:
+def _answer_report(answer: BatchVerdict) -> dict[str, Any]:
     return {
-        "case": answer.asked.case,
-        "epoch": answer.asked.epoch,
-        "first_sequence": answer.asked.first_sequence,
-        "last_sequence": answer.asked.last_sequence,
-        "transactional": answer.asked.transactional,
+        "case": answer.batch.case,
+        "epoch": answer.batch.epoch,
+        "first_sequence": answer.batch.first_sequence,
+        "last_sequence": answer.batch.last_sequence,
+        "transactional": answer.batch.transactional,
         "error_code": int(answer.code),
         "error": answer.code.name,
         "written": answer.written,

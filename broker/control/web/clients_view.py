@@ -11,7 +11,7 @@ from ....storage.errors import StorageError
 from ...admin_api.views import Group, GroupOffset, NotFound
 from ...groups.resets import SCENARIOS
 from ...replica import producer_answers
-from ...replica.producer_answers import Answer, Judge
+from ...replica.producer_answers import BatchVerdict, Judge
 from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ..refusal import Refusal
 from .answer import Ask, Page
@@ -173,7 +173,7 @@ async def producers(ask: Ask) -> Page:
     return Page("producers.html", "Producers", "producers", {**values, "topic": topic, "id": wanted, "open": is_open})
 
 
-def _next(state: BrokerState, row: ProducerRow) -> Answer | None:
+def _next(state: BrokerState, row: ProducerRow) -> BatchVerdict | None:
     """What is answered to its next batch; None where its partition went meanwhile."""
     try:
         partition = partition_of(state, row.topic, row.partition)
@@ -182,7 +182,7 @@ def _next(state: BrokerState, row: ProducerRow) -> Answer | None:
         return None
 
 
-def _answers(state: BrokerState, partition: Partition, producer_id: int, known: Producer | None) -> list[Answer]:
+def _answers(state: BrokerState, partition: Partition, producer_id: int, known: Producer | None) -> list[BatchVerdict]:
     """What this broker answers to batches that the producer may send."""
     log = partition.log
     config = log.config
@@ -195,7 +195,7 @@ def _answers(state: BrokerState, partition: Partition, producer_id: int, known: 
         log.size_bytes,
     )
     asked = producer_answers.examples(known, [], config.producer_rules)
-    return [producer_answers.answer(by, producer_id, known, one, None) for one in asked]
+    return [producer_answers.batch_verdict(by, producer_id, known, one, None) for one in asked]
 
 
 async def producer(ask: Ask) -> Page:

@@ -62,7 +62,7 @@ def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest
         assert (run("topics"), run("faults")) == ("no topics", "no faults")
         process.terminate()
         _, error = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0 and "the broker cannot go on until it is reset or restored" in error
+    assert process.returncode == 0 and "fatal disk failure, broker waits for a reset or restore" in error
 
 
 @pytest.mark.process

@@ -86,7 +86,7 @@ async def test_a_handler_logs_whose_request_it_is_also_behind_a_wait(
     background = of_requests(events, "background")
     assert len(background) == 2
     assert all(one.keys() == {"event", "log_level"} for one in background)
-    assert logs.handling().told() == {}
+    assert logs.handling().event_fields() == {}
 
 
 async def test_closed_connection_line_has_client_id_library_and_version(tmp_path: Path, events: list[Any]) -> None:

@@ -158,9 +158,9 @@ async def test_a_directory_that_vanishes_under_a_broker(which: str, tmp_path: Pa
             assert broker.process.wait(timeout=PATIENCE_S) == 1
         text = broker.error
         assert "Traceback" not in text
-        failed = [line for line in text.splitlines() if "a log directory failed" in line]
+        failed = [line for line in text.splitlines() if "log directory failed" in line]
         assert len(failed) == 1 and str(gone) in failed[0]
-        ended = [line for line in text.splitlines() if "cannot go on and stops" in line]
+        ended = [line for line in text.splitlines() if "fatal disk failure, broker stops" in line]
         assert len(ended) == (0 if which == "another" else 1)
     assert not (tmp_path / "data" / "t-0").exists() or which == "another"
     assert not (gone / "t-0").exists()

@@ -181,7 +181,7 @@ async def test_folder_with_another_topic_id_is_put_aside_with_its_partition_and_
     path = tmp_path / "t-0" / "partition.metadata"
     path.write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
     (line,) = [one for one in await started(tmp_path) if "partition" in one]
-    assert line["event"] == "a folder of no known partition was put aside"
+    assert line["event"] == "folder of an unknown partition put aside"
     assert (line["topic"], line["partition"], line["log_end_offset"]) == ("t", 0, 12)
     assert "-stray" in line["folder"]
 

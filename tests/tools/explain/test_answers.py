@@ -43,7 +43,7 @@ def answers(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
 
 
 EPOCHS = [("a new epoch", "accepted", -1), ("an old epoch", "INVALID_PRODUCER_EPOCH", -1)]
-COPIES = [("the newest again", "copy", 12), ("the oldest remembered again", "copy", 4)]
+COPIES = [("the newest again", "copy", 12), ("the oldest cached again", "copy", 4)]
 GAP = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
@@ -104,20 +104,20 @@ Known of producer 7 by the rules of ottla: epoch 1, last sequence 13 at offset 1
 its last timestamp then, or by a restart.
   5 batches of it are remembered; after a restart it may be the newest alone, and what came behind the last snapshot.
 
-BATCH                        EPOCH  SEQUENCES  ANSWER
-the next                     1      14         accepted
+BATCH                    EPOCH  SEQUENCES  ANSWER
+the next                 1      14         accepted
   It follows sequence 13, which is at offset 14.
-the newest again             1      12-13      success, offset 13
-  A copy of the batch at offsets 13-14. Nothing is written; the answer has that batch's offset and timestamp.
-the oldest remembered again  1      4-5        success, offset 5
-  A copy of the batch at offsets 5-6. Nothing is written; the answer has that batch's offset and timestamp.
-one before those again       1      2-3        success, offset 3
-  A copy of the batch at offsets 3-4. It is no longer remembered, but was found in the last 16777216 bytes of the log.
-one too far                  1      15         OUT_OF_ORDER_SEQUENCE_NUMBER (45)
-  A gap: sequence 14 is missing before it. For the producer that is the loss of records.
-a new epoch                  2      0          accepted
+the newest again         1      12-13      success, offset 13
+  A copy of the batch at offsets 13-14. Nothing is written; the response has that batch's offset and timestamp.
+the oldest cached again  1      4-5        success, offset 5
+  A copy of the batch at offsets 5-6. Nothing is written; the response has that batch's offset and timestamp.
+one before those again   1      2-3        success, offset 3
+  A copy of the batch at offsets 3-4. It is no longer cached, but was found in the last 16777216 bytes of the log.
+one too far              1      15         OUT_OF_ORDER_SEQUENCE_NUMBER (45)
+  A gap: sequence 14 is missing before it. The producer treats this as lost records.
+a new epoch              2      0          accepted
   A new epoch begins with sequence 0. From then on batches of epoch 1 are refused.
-an old epoch                 0      0          INVALID_PRODUCER_EPOCH (47)
+an old epoch             0      0          INVALID_PRODUCER_EPOCH (47)
   Epoch 0 is over: the producer has written with epoch 1 since.
 """
 

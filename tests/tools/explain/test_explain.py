@@ -177,7 +177,7 @@ def test_what_was_written_twice_is_told_with_its_first_place(run: Run, log: Log)
     assert history(run, log) == [
         ("begins", False, (0, 5), (0, 5), 3),
         ("again", True, (6, 7), (4, 5), 1),
-        ("goes on", False, (8, 9), (6, 7), 1),
+        ("resumes", False, (8, 9), (6, 7), 1),
         ("again", True, (10, 10), (3, 3), 1),
         ("overlap", True, (11, 14), (7, 10), 2),
     ]
@@ -193,7 +193,7 @@ def test_a_producer_that_begins_again_is_one_line_of_what_was_written_before(run
     assert history(run, log) == [
         ("begins", False, (0, 19), (0, 19), 10),
         ("again", True, (20, 39), (0, 19), 10),
-        ("goes on", False, (40, 40), (20, 20), 1),
+        ("resumes", False, (40, 40), (20, 20), 1),
     ]
 
 
@@ -257,12 +257,12 @@ def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: R
     log.batch(9, 0, 5)
     log.start_at(7)
     assert history(run, log) == [
-        ("goes on", False, (7, 8), (2, 3), 1),
+        ("resumes", False, (7, 8), (2, 3), 1),
         ("late start", False, (9, 9), (5, 5), 1),
     ]
     assert texts(run, log) == [
-        "what came before sequence 2 is deleted with the log's start",
-        "sequences before 5 are deleted with the log's start, or never came",
+        "the batches before sequence 2 are below the log start",
+        "sequences before 5 are below the log start, or were never written",
     ]
     found = report(run, *asked(log))
     assert (found["log_start_offset"], found["log_end_offset"]) == (7, 10)
@@ -280,7 +280,7 @@ def test_a_producer_that_was_forgotten_with_the_logs_start_begins_anew(run: Run,
     assert [line[:2] for line in history(run, log)] == [("begins", False), ("again", True)]
     log.start_at(4)
     assert history(run, log) == [("begins", False, (4, 5), (0, 1), 1)]
-    assert "begins anew" in texts(run, log)[0]
+    assert "begins again" in texts(run, log)[0]
     (known,) = report(run, *asked(log))["producers"]
     assert [(one["first_sequence"], one["base_offset"]) for one in known["remembered"]] == [(0, 4)]
 
@@ -345,7 +345,7 @@ def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
     log.offset = 3
     log.batch(7, 0, 5)
     code, _, err = run(*asked(log))
-    assert code == 1 and "offset 3 stands behind offset 4" in err
+    assert code == 1 and "offset 3 comes after offset 4" in err
     log.path.write_bytes(b"")
     log.raw(batch.build([], batch.BatchFields(last_offset_delta=-2, max_timestamp=NOW), base_offset=5), 0)
     code, _, err = run(*asked(log))
