@@ -94,8 +94,8 @@ def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
-def readme_broker(tmp_path: Path) -> Iterator[str]:
-    """The address of a broker process for one program of the README."""
+def example_broker(tmp_path: Path) -> Iterator[str]:
+    """The address of a broker process for one example of the documentation."""
     command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--data-dir", "data"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""The README's tests in Java, Go and JavaScript, as they stand there, against one `ottla serve --control`."""
+"""The documentation's tests in Java, Go and JavaScript, run as written against one `ottla serve --control`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java, program
 from ottla_testing.old_environment import NODE_MODULES, install_kafkajs
+from ottla_testing.snippets import SNIPPETS
 
-PAGES = Path(__file__).parent / "pages"
+PAGES = SNIPPETS / "languages"
 FRANZ = Path(__file__).parent / "franz"  # its go.mod and go.sum serve this program, too
 FOLDER = OUT / "pages"
 CLIENTS = "4.3.1"
@@ -23,7 +24,7 @@ PATIENCE_SECONDS = 120
 
 @contextmanager
 def controlled() -> Iterator[dict[str, str]]:
-    """A running broker with its control plane; gives the environment that tells both addresses."""
+    """A running broker with its control plane; yields the environment with both addresses."""
     serve = [sys.executable, "-m", "ottla.tools", "serve", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"]
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as data, (OUT / "pages.log").open("w") as log:
@@ -80,8 +81,8 @@ def run(language: str) -> str:
         done = subprocess.run(command, **asked)
         if done.returncode:
             raise Failed(f"{done.stdout[-1500:]} {done.stderr[-1500:]}")
-    return "a lost answer, an error, eight days and a snapshot, as the README has it"
+    return "a lost answer, an error, eight days and a snapshot, as the documentation has it"
 
 
 LANGUAGES = {"Java": in_java, "Go": in_go, "JavaScript": in_javascript}
-CHECKS = [Check(f"README in {language}", lambda language=language: run(language)) for language in LANGUAGES]
+CHECKS = [Check(f"examples in {language}", lambda language=language: run(language)) for language in LANGUAGES]

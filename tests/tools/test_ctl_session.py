@@ -1,4 +1,4 @@
-"""What README.md shows of `ottla ctl` is what it prints, line by line."""
+"""The session with `ottla ctl` in the documentation: each command prints what the page shows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ import shlex
 from pathlib import Path
 
 from ottla.storage.io.memory import MemoryFiles
-from ottla_testing import ROOT
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.ctl_runs import run
-
-README = ROOT / "README.md"
-
-
-def part(name: str) -> str:
-    match = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", README.read_text(), re.DOTALL)
-    assert match, f"README.md has no part {name}"
-    return match[1]
+from ottla_testing.snippets import snippet
 
 
 def same(text: str) -> list[str]:
@@ -27,9 +19,9 @@ def same(text: str) -> list[str]:
     return [" ".join(line.split()) for line in apart.splitlines()]
 
 
-async def test_the_commands_print_what_the_readme_says(tmp_path: Path) -> None:
-    lines = [line.removeprefix("    ") for line in part("ctl").splitlines()]
-    session = [(text[0], text[1:]) for text in (piece.splitlines() for piece in "\n".join(lines).split("$ ")[1:])]
+async def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    pieces = (piece.splitlines() for piece in snippet("sessions/ctl.txt").split("$ ")[1:])
+    session = [(lines[0], lines[1:]) for lines in pieces]
     assert len(session) > 10
     async with controlled(tmp_path, brokers=3, files=MemoryFiles(lambda: 0)) as (broker, api):
         await api.ask("POST", "/clock/freeze")

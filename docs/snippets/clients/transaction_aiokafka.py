@@ -1,0 +1,20 @@
+import asyncio
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+
+async def main() -> None:
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9092", transactional_id="greeter")
+    async with producer, producer.transaction():
+        await producer.send_and_wait("greetings", b"hello")
+    consumer = AIOKafkaConsumer(
+        "greetings",
+        bootstrap_servers="127.0.0.1:9092",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    async with consumer:
+        print((await consumer.getone()).value)
+
+
+asyncio.run(main())

@@ -1,0 +1,43 @@
+"""The documentation's programs that read and write with Spark, run as written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ottla.broker import Embedded
+from ottla_testing.snippets import ADDRESS, SNIPPETS, snippet
+
+RECORDS = 6
+# Program -> parts of its output.
+PRINTS = {
+    "read_files": ["record 0", "record 5", "gzip"],
+    "read_broker": [f"{RECORDS}\n"],
+    "read_stream": ["0 offsets behind"],
+    "write_each_row_once": [f"{RECORDS} records"],
+}
+
+
+def test_every_program_is_run() -> None:
+    assert sorted(path.stem for path in (SNIPPETS / "spark").glob("*.py")) == sorted(PRINTS)
+
+
+def test_they_work_as_written(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    with Embedded(data_dir=data, configs={"compression.type": "gzip"}) as broker:
+        broker.create_topic("orders", partitions=2)
+        for number in range(RECORDS):
+            broker.send("orders", f"record {number}", partition=int(number == 3))
+    with Embedded(data_dir=data) as broker:  # again: in use, and its high watermarks are written down
+        broker.create_topic("copies", partitions=2)
+        for name, expected in PRINTS.items():
+            program = snippet(f"spark/{name}.py").replace(ADDRESS, broker.bootstrap)
+            for path in ("data", "checkpoint", "orders.parquet", "copying"):  # the JVM looks where it was started
+                program = program.replace(f'"{path}"', repr(str(tmp_path / path)))
+            capfd.readouterr()
+            exec(program, {"__name__": name})
+            printed = capfd.readouterr().out
+            assert all(text in printed for text in expected), printed
+    assert spark.read.parquet(str(tmp_path / "orders.parquet")).count() == RECORDS
