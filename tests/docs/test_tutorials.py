@@ -11,24 +11,13 @@ from pathlib import Path
 import pytest
 
 from ottla_testing.patience import PATIENCE_S
-from ottla_testing.sessions import DOCS, TUTORIALS, Session, free_ports
-
-ADDRESS, CONTROL = "127.0.0.1:9092", "127.0.0.1:9080"
-
-
-def session_in(folder: Path, tutorial: str) -> Session:
-    """A session of a tutorial in an empty folder that has its other files, with free ports in place of the usual ones."""
-    broker, control = (f"127.0.0.1:{port}" for port in free_ports(2))
-    for path in (TUTORIALS / tutorial).iterdir():
-        if path.suffix != ".console":
-            (folder / path.name).write_text(path.read_text().replace(ADDRESS, broker).replace(CONTROL, control))
-    return Session(folder, {ADDRESS: broker, CONTROL: control})
+from ottla_testing.sessions import DOCS, TUTORIALS, tutorial_session
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("tutorial", ["moving-to-kafka-4", "operating"])
 def test_console_session_prints_what_the_tutorial_shows(tutorial: str, tmp_path: Path) -> None:
-    session_in(tmp_path, tutorial).run((TUTORIALS / tutorial / "session.console").read_text())
+    tutorial_session(tmp_path, tutorial).run((TUTORIALS / tutorial / "session.console").read_text())
 
 
 @pytest.mark.process
@@ -39,7 +28,7 @@ def test_python_suite_of_the_tutorial_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_python_suite_without_idempotence_fails_as_the_tutorial_says(tmp_path: Path) -> None:
+def test_python_suite_without_idempotence_fails_as_documented(tmp_path: Path) -> None:
     outcome = run_suite(tmp_path, "enable_idempotence=False, ")
     assert "assert [b'1', b'2', b'2'] == [b'1', b'2']" in outcome.stdout
     assert "2 failed, 2 passed" in outcome.stdout  # also the test that asserts idempotence

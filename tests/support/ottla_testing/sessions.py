@@ -1,6 +1,6 @@
 """Console sessions of the documentation: runs the commands of a file and compares what they print.
 
-A session is a text file. A line `$ COMMAND` runs (with `\\` at its end it goes on in the next line), the lines after it
+A session is a text file. A line `$ COMMAND` runs (a `\\` at its end continues it in the next line), the lines after it
 are the expected output, in which `...` stands for anything and runs of blanks are equal. `ottla serve` runs until `^C`.
 All other commands share a shell. Lines with marks of pymdownx.snippets are left out.
 """
@@ -24,6 +24,7 @@ from .patience import PATIENCE_S
 
 DOCS = ROOT / "docs"
 TUTORIALS = DOCS / "snippets" / "tutorials"
+ADDRESS, CONTROL = "127.0.0.1:9092", "127.0.0.1:9080"  # of the documentation
 CHECKOUT = "../ottla"  # what the tutorials call the checkout
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 STOP = "^C"
@@ -65,7 +66,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Session:
-    """Runs a session in a folder, in one shell. `replaced` has texts of the documentation and their values in this run."""
+    """Runs a session in a folder, in one shell. `replaced` maps documented texts to their values in this run."""
 
     def __init__(self, folder: Path, replaced: Mapping[str, str]) -> None:
         self.folder = folder
@@ -146,3 +147,12 @@ class Session:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=PATIENCE_S)
         assert server.returncode == 0, self._log.read_text()[-3000:]
+
+
+def tutorial_session(folder: Path, tutorial: str) -> Session:
+    """A session of a tutorial in a folder that has its other files, with free ports in place of the usual ones."""
+    broker, control = (f"127.0.0.1:{port}" for port in free_ports(2))
+    for path in (TUTORIALS / tutorial).iterdir():
+        if path.suffix != ".console":
+            (folder / path.name).write_text(path.read_text().replace(ADDRESS, broker).replace(CONTROL, control))
+    return Session(folder, {ADDRESS: broker, CONTROL: control})

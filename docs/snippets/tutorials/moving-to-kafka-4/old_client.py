@@ -1,4 +1,4 @@
-"""Acts as a client library of the time of Kafka 0.9: it sends Produce v1 and Fetch v1, and does not ask for versions.
+"""Acts as a client library of the time of Kafka 0.9: it sends Produce v1 and Fetch v1, and no ApiVersions.
 
 With the argument `new` it acts as the same program after an update of its library.
 """

@@ -1,0 +1,20 @@
+"""Writes 10,000 page views to a topic."""
+
+import asyncio
+import json
+import random
+
+from ottla.client import Producer
+
+PAGES = ["/", "/bread", "/milk", "/basket"]
+
+
+async def main() -> None:
+    random.seed(1)
+    async with Producer("127.0.0.1:9092") as producer:
+        for number in range(10_000):
+            view = {"user": number % 100, "page": random.choice(PAGES)}
+            await producer.send("views", json.dumps(view).encode(), key=str(view["user"]).encode())
+
+
+asyncio.run(main())
