@@ -1,40 +1,41 @@
-"""What is known of a client connection: its addresses, its listener, the client and its library."""
+"""The facts of a client connection: its addresses, its listener, the client and its library."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from .metrics.client_ledger import Origin
+from .metrics.client_ledger import ClientLibrary
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """Which way a connection came in: the listener's name, our own address that it reached, the client's host and port
-    (-1 where it has none), and which of our nodes it talks to.
+    """A client connection: the listener's name, the local address that the client reached, the client's host and port
+    (-1 if it has none), and the node id of the listener.
 
-    `origin` is where its calls are noted; another one as soon as the client tells its software. `client_id` is that of
-    its newest request, None before the first.
+    `library` is the client library; the client ledger counts requests under it. It changes when an ApiVersions request
+    names the library (KIP-511). `client_id` is that of the newest request, None before the first one.
     """
 
     listener: str
     local_host: str
     client_host: str
-    origin: Origin
+    library: ClientLibrary
     node_id: int
     client_port: int = -1
     client_id: str | None = None
 
     def log_fields(self) -> dict[str, Any]:
-        """The connection in a log line: the client's address, the listener, and the client id and the client library
-        with its version as far as requests have named them (KIP-511)."""
-        origin = self.origin
+        """Returns the connection's fields for a log line: the client's address, the listener, the client id and the
+        client library with its version as far as requests have named them (KIP-511).
+        """
+        library = self.library
         fields = {
             "client": self.client_host,
             "port": self.client_port,
             "listener": self.listener,
             "client_id": self.client_id,
-            "library": origin.software_name,
-            "library_version": origin.software_version,
+            "library": library.software_name,
+            "library_version": library.software_version,
         }
         return {name: value for name, value in fields.items() if value is not None}

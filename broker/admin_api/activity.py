@@ -1,8 +1,8 @@
-"""What clients do now: how much each of them asks for, which requests wait, which of the last minute were slow.
+"""The activity of clients: their requests and bytes, requests that wait, and the slowest requests of the last minute.
 
-A sink of the tap. Owns counts and a few facts of each request, never its bytes; what it keeps is bounded whatever
-clients do. Times are of `timer`, the clock of `Exchange.begun_ns`. A request that waits because it asked to waits, and
-is not slow: a Fetch up to its `max_wait_ms`, a JoinGroup or a SyncGroup for the other members.
+A sink of the tap. Keeps counts and a few facts of each request, never its bytes, and its memory is bounded whatever
+clients do. Times are of `timer`, the clock of `Exchange.begun_ns`. A request that lets the broker wait is not slow
+while it waits: a Fetch up to its `max_wait_ms`, a JoinGroup or a SyncGroup for the other members.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from ..recording.decoding import request_value
 from ..recording.exchange import Ending
 
 if TYPE_CHECKING:
-    from ..metrics.client_ledger import Origin
+    from ..metrics.client_ledger import ClientLibrary
     from ..recording.exchange import Exchange, Peer
 
-CLIENTS_MAX = 1_000  # what is beyond is counted under no name
-FRAME_BYTES_MAX = 64 * 1024  # of the requests that are looked into
-TEXT_MAX = 200  # letters of a client's id; what is longer is cut
+CLIENTS_MAX = 1_000  # further clients are counted together, without a client id
+FRAME_BYTES_MAX = 64 * 1024  # of the requests that are decoded
+TEXT_MAX = 200  # characters of a client id; the rest is cut off
 SECOND_NS = 1_000_000_000
 SLOW_SECONDS = 60
 SLOW_OF_A_SECOND = 20
 WAITS_FOR: dict[int, str] = {ApiKey.FETCH: "records", ApiKey.JOIN_GROUP: "members", ApiKey.SYNC_GROUP: "members"}
 
 ClientKey = tuple[str, str | None, str | None, str | None]
-"""Listener, client id, software's name and version."""
+"""Listener, client id, name and version of the client library."""
 
 
 @dataclass(slots=True, eq=False)
 class ClientActivity:
-    """All connections of one listener that named the same client id and software. `client_id` is None for those that
-    named none, and for all that are beyond CLIENTS_MAX. `hosts` are those of the connections that are open now."""
+    """All connections of one listener with the same client id and client library. `client_id` is None for clients
+    without one, and for all clients beyond CLIENTS_MAX. `hosts` are those of the connections that are open now."""
 
     listener: str
     client_id: str | None
@@ -53,12 +53,12 @@ class ClientActivity:
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """The number of open connections."""
         return self.hosts.total()
 
 
 class SlowRequest(NamedTuple):
-    """One request that took long; `ended_ns` is when it was answered."""
+    """A request that took long; `ended_ns` is when its response was sent."""
 
     duration_ns: int
     number: int
@@ -75,47 +75,47 @@ class SlowRequest(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
-    """One open connection, and whose it is; nobody's before its first request has ended."""
+class _OpenConnection:
+    """An open connection; `client` is None before its first request has ended."""
 
     peer: Peer
     client: ClientActivity | None = None
-    origin: Origin | None = None
+    library: ClientLibrary | None = None
     client_id: str | None = None
 
 
 class Activity:
-    """See the module. All methods are called on the broker's loop."""
+    """The subscriber that counts. All methods are called on the broker's loop."""
 
     def __init__(self, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         self.timer = timer
-        self.gone = ClientActivity("", None, None, None)
-        """All clients that are forgotten, together."""
+        self.evicted = ClientActivity("", None, None, None)
+        """The sums of all clients that were evicted for want of room."""
         self._clients: dict[ClientKey, ClientActivity] = {}
-        self._seats: dict[int, _Seat] = {}
+        self._connections: dict[int, _OpenConnection] = {}
         self._pending: dict[int, Exchange] = {}
-        self._slow: deque[tuple[int, list[SlowRequest]]] = deque()  # (second, a heap of its slowest)
-        self._next_ns = 0  # when another second begins
-        self._floor_ns = -1  # what took no longer is none of the slowest of this second
+        self._slow: deque[tuple[int, list[SlowRequest]]] = deque()  # (second, a heap of its slowest requests)
+        self._next_ns = 0  # when the next second begins
+        self._floor_ns = -1  # a request must take longer than this to be among the slowest of this second
 
-    # What the tap tells
+    # Events of the tap
 
     def opened(self, peer: Peer) -> None:
-        """A connection is there."""
-        self._seats[peer.number] = _Seat(peer)
+        """Adds a connection."""
+        self._connections[peer.number] = _OpenConnection(peer)
 
     def begun(self, exchange: Exchange) -> None:
-        """A request is there."""
+        """Adds a request that waits for its response."""
         self._pending[exchange.number] = exchange
 
     def ended(self, exchange: Exchange) -> None:
-        """It is answered, or will not be."""
+        """Counts a request whose response was sent, or that will get none."""
         self._pending.pop(exchange.number, None)
         peer = exchange.peer
-        seat = self._seats[peer.number]
-        client = seat.client
-        if client is None or seat.origin is not peer.origin or seat.client_id != exchange.client_id:
-            client = self._take_seat(seat, exchange)
+        connection = self._connections[peer.number]
+        client = connection.client
+        if client is None or connection.library is not peer.library or connection.client_id != exchange.client_id:
+            client = self._assign(connection, exchange)
         duration_ns = exchange.duration_ns
         client.requests += 1
         client.request_bytes += exchange.request_bytes
@@ -127,76 +127,76 @@ class Activity:
             self._note_duration(exchange, ended_ns)
 
     def closed(self, peer: Peer) -> None:
-        """A connection is gone."""
-        seat = self._seats.pop(peer.number, None)
-        if seat is not None:
-            self._leave(seat)
+        """Removes a connection."""
+        connection = self._connections.pop(peer.number, None)
+        if connection is not None:
+            self._leave(connection)
 
-    # What is asked of it
+    # Queries
 
     @property
     def connections(self) -> int:
-        """How many are open, those included that have not asked anything."""
-        return len(self._seats)
+        """The number of open connections, including those without a request so far."""
+        return len(self._connections)
 
     @property
     def clients(self) -> list[ClientActivity]:
-        """Those that are connected, and those that were as long as there is room; in no order."""
+        """The connected clients, and as many disconnected ones as there is room for; in no order."""
         return list(self._clients.values())
 
     def client_of(self, peer: Peer) -> ClientActivity | None:
-        """Whose a connection is, None for one that is nobody's yet, or has gone."""
-        seat = self._seats.get(peer.number)
-        return None if seat is None else seat.client
+        """Returns the client of a connection; None before its first request has ended, and after it was closed."""
+        connection = self._connections.get(peer.number)
+        return None if connection is None else connection.client
 
     def waiting(self) -> Iterator[Exchange]:
-        """The requests that are not answered yet, oldest first."""
+        """Iterates over the requests without a response, oldest first."""
         return iter(list(self._pending.values()))
 
     def slow(self) -> list[SlowRequest]:
-        """The slowest of the last minute, slowest first."""
+        """Returns the slowest requests of the last minute, slowest first."""
         self._forget(self.timer())
         return sorted((one for _, some in self._slow for one in some), reverse=True)
 
     # Clients
 
-    def _take_seat(self, seat: _Seat, exchange: Exchange) -> ClientActivity:
-        """Whose connection it is from here on."""
-        self._leave(seat)
-        seat.origin, seat.client_id = seat.peer.origin, exchange.client_id
-        client = seat.client = self._client(seat.origin, exchange.client_id)
-        client.hosts[seat.peer.client_host] += 1
+    def _assign(self, connection: _OpenConnection, exchange: Exchange) -> ClientActivity:
+        """Assigns a connection to the client that this request names, from now on."""
+        self._leave(connection)
+        connection.library, connection.client_id = connection.peer.library, exchange.client_id
+        client = connection.client = self._client(connection.library, exchange.client_id)
+        client.hosts[connection.peer.client_host] += 1
         return client
 
-    def _leave(self, seat: _Seat) -> None:
-        if seat.client is not None:
-            hosts, host = seat.client.hosts, seat.peer.client_host
+    def _leave(self, connection: _OpenConnection) -> None:
+        if connection.client is not None:
+            hosts, host = connection.client.hosts, connection.peer.client_host
             hosts[host] -= 1
             if hosts[host] <= 0:
                 del hosts[host]
-            seat.client = None
+            connection.client = None
 
-    def _client(self, origin: Origin, client_id: str | None) -> ClientActivity:
-        key = (origin.listener, short(client_id), origin.software_name, origin.software_version)
+    def _client(self, library: ClientLibrary, client_id: str | None) -> ClientActivity:
+        key = (library.listener, short(client_id), library.software_name, library.software_version)
         found = self._clients.get(key)
         if found is not None:
             return found
         if len(self._clients) >= CLIENTS_MAX:
             self._make_room()
         if len(self._clients) >= CLIENTS_MAX:
-            key = (origin.listener, None, None, None)
+            key = (library.listener, None, None, None)
         found = self._clients.get(key) or ClientActivity(*key)
         self._clients[key] = found
         return found
 
     def _make_room(self) -> None:
-        """Forgets half of the clients that are gone, those of which nothing was heard for longest."""
-        gone = [(client.last_ns, key) for key, client in self._clients.items() if not client.hosts]
-        for _, key in heapq.nsmallest((len(gone) + 1) // 2, gone, key=lambda pair: pair[0]):
-            forgotten, gone_for_good = self._clients.pop(key), self.gone
-            gone_for_good.requests += forgotten.requests
-            gone_for_good.request_bytes += forgotten.request_bytes
-            gone_for_good.response_bytes += forgotten.response_bytes
+        """Evicts half of the disconnected clients, those without requests for the longest time."""
+        idle = [(client.last_ns, key) for key, client in self._clients.items() if not client.hosts]
+        for _, key in heapq.nsmallest((len(idle) + 1) // 2, idle, key=lambda pair: pair[0]):
+            client, total = self._clients.pop(key), self.evicted
+            total.requests += client.requests
+            total.request_bytes += client.request_bytes
+            total.response_bytes += client.response_bytes
 
     # Slow requests
 
@@ -210,7 +210,7 @@ class Activity:
             self._slow.append((second, []))
             self._next_ns, self._floor_ns = (second + 1) * SECOND_NS, -1
         heap = self._slow[-1][1]
-        if exchange.api_key == ApiKey.FETCH and _asked_to_wait(exchange):
+        if exchange.api_key == ApiKey.FETCH and _is_expected_wait(exchange):
             return
         peer = exchange.peer
         found = SlowRequest(
@@ -238,11 +238,11 @@ class Activity:
 
 
 def short(client_id: str | None) -> str | None:
-    """A client's id as it is kept and told here."""
+    """Returns a client id cut to TEXT_MAX characters."""
     return client_id if client_id is None or len(client_id) <= TEXT_MAX else client_id[: TEXT_MAX - 1] + "…"
 
 
-def _asked_to_wait(exchange: Exchange) -> bool:
-    """Whether a Fetch took no longer than it may wait for records; nobody knows of one that is not kept."""
+def _is_expected_wait(exchange: Exchange) -> bool:
+    """Returns whether a Fetch took no longer than its `max_wait_ms`; True for a request whose bytes were not kept."""
     request = request_value(exchange)
     return request is None or exchange.duration_ns <= (request.max_wait_ms + 1) * 1_000_000

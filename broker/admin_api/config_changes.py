@@ -1,7 +1,7 @@
 """Configs of topics and of the broker: described, and changed by the rules of IncrementalAlterConfigs.
 
-The rules and their words are `broker/handlers/configs/resources.py`'s; access control lists are not asked, as nowhere
-in the control plane.
+The rules and their error texts are in `broker/handlers/configs/resources.py`. Access control lists are not checked, as
+everywhere in the control plane.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..connection_info import ConnectionInfo
 from ..context import RequestContext
 from ..handlers.configs import resources
 from ..handlers.configs.resources import Change
-from ..metrics.client_ledger import Origin
+from ..metrics.client_ledger import ClientLibrary
 from .views import ConfigChanges, ConfigInfo
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ LISTENER = "CONTROL"
 
 
 def of_topic(state: BrokerState, name: str) -> list[ConfigInfo]:
-    """All configs of a topic. Raises Refused."""
+    """Returns all configs of a topic. Raises Refused."""
     config, facts = state.topics.named(name).config, state.config.facts("topic")
     return [_info(config.describe(key), facts.get(key)) for key in sorted(config.names())]
 
 
 def of_broker(state: BrokerState) -> list[ConfigInfo]:
-    """All configs of the broker."""
+    """Returns all configs of the broker."""
     config = state.config
     return [_info(config.describe(key), config.fact(key)) for key in sorted(config.names())]
 
@@ -57,13 +57,13 @@ def _info(entry: ConfigEntry, fact: Fact | None) -> ConfigInfo:
 
 
 def change_topic(state: BrokerState, name: str, changes: ConfigChanges, *, validate_only: bool) -> None:
-    """Raises Refused, ConfigError and StorageError; then nothing has changed."""
+    """Changes configs of a topic, all or none. Raises Refused, ConfigError, StorageError."""
     state.topics.named(name)
     resources.alter(_context(state), TOPIC, name, _changes(changes), validate_only=validate_only)
 
 
 def change_broker(state: BrokerState, changes: ConfigChanges, *, for_all: bool, validate_only: bool) -> None:
-    """Raises Refused, ConfigError and StorageError; then nothing has changed."""
+    """Changes configs of the broker, all or none. Raises Refused, ConfigError, StorageError."""
     context = _context(state)
     name = "" if for_all else str(context.node_id)
     resources.alter(context, BROKER, name, _changes(changes), validate_only=validate_only)
@@ -77,6 +77,6 @@ def _changes(changes: ConfigChanges) -> list[Change]:
 
 
 def _context(state: BrokerState) -> RequestContext:
-    """That of a request to the first node. Its configs are those of all nodes, which are one broker."""
-    connection_info = ConnectionInfo(LISTENER, "", "", Origin(LISTENER, None, None, True), state.nodes.ids[0])
+    """Returns the context of a request to the first node. Its configs are those of all nodes, which are one broker."""
+    connection_info = ConnectionInfo(LISTENER, "", "", ClientLibrary(LISTENER, None, None, True), state.nodes.ids[0])
     return RequestContext(state, VERSION, 0, "", connection_info)

@@ -1,7 +1,7 @@
-"""Looks at all that Prometheus is told of, and writes it down as rows.
+"""Gathers everything that Prometheus scrapes, as rows.
 
-Owns the reading of the broker's state, on its loop, in slices: between two of them whoever is ready is served, and the
-state may change, so that a scrape is of no single moment. Nothing is decoded and no file is read.
+Reads the broker's state on its loop, in slices. Between two slices the loop serves clients and the state may change: a
+scrape is not of one moment. Decodes nothing and reads no file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..network.server import Running
     from ..replica.partition import Partition
 
-SLICE_SECONDS = 0.002  # on the loop at a stretch
-SERIES_MAX = 100_000  # of one name; a group that reads thousands of topics has as many
+SLICE_SECONDS = 0.002  # of work on the loop without a pause
+SERIES_MAX = 100_000  # of one family; a group that reads thousands of topics has as many
 RUNNING, NOT_RUNNING = 3, 0  # of Kafka's BrokerState
 PURGATORIES = {"Fetch": "Fetch", "Produce": "Produce", "JoinGroup": "Rebalance", "SyncGroup": "Rebalance"}
 TOPIC_COUNTERS = {
@@ -51,11 +51,11 @@ _NODE_ROWS = (
 )
 
 Labels = tuple[str, ...]
-"""The values of a family's labels, in their order; fewer where a series has not all of them."""
+"""The values of a family's labels, in order; fewer if a series lacks the last ones."""
 
 
 class Buckets:
-    """A histogram as it was at one moment: counts that include those of all lower bounds."""
+    """A histogram at one moment: each count includes those of all lower bounds."""
 
     def __init__(self, of: Histogram) -> None:
         total = 0
@@ -68,7 +68,7 @@ class Buckets:
 
 
 class Summed:
-    """A summary: how many there were, and their sum."""
+    """A summary: a count and a sum."""
 
     def __init__(self, count: int, sum: int) -> None:
         self.count = count
@@ -76,7 +76,7 @@ class Summed:
 
 
 class Rows:
-    """What was found: series by the name of their family."""
+    """The gathered series, by the name of their family."""
 
     def __init__(self) -> None:
         self.found: dict[str, list[tuple[Labels, Any]]] = {name: [] for name in BY_NAME}
@@ -84,7 +84,7 @@ class Rows:
         self._since = time.perf_counter()
 
     def add(self, name: str, value: Any, *labels: str) -> None:
-        """One series."""
+        """Adds one series."""
         rows = self.found[name]
         if len(rows) >= SERIES_MAX:
             self.left_out[name] += 1
@@ -92,14 +92,14 @@ class Rows:
             rows.append((labels, value))
 
     async def pause(self) -> None:
-        """To be called often: has others do what they can where this has taken long enough."""
+        """Yields to the event loop if this slice has taken SLICE_SECONDS. Gatherers call it often."""
         if time.perf_counter() - self._since > SLICE_SECONDS:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
 
 
 async def gather(running: Running, metrics: RequestMetrics, lag: LoopLag) -> Rows:
-    """All rows. To be called on the broker's loop; two at once do not disturb each other."""
+    """Returns all rows. Runs on the broker's loop; two at once do not disturb each other."""
     rows = Rows()
     _requests(rows, metrics)
     await _topics(rows, running, metrics)
@@ -191,7 +191,7 @@ def _replicas(nodes: dict[str, Counter[int]], partition: Partition, least: int) 
 
 
 def _log(rows: Rows, topic: Topic, partition: Partition) -> int:
-    """The rows of one log; how many producers it knows."""
+    """Adds the rows of one log, and returns its number of producers."""
     log, labels = partition.log, (topic.name, str(partition.index))
     values = (log.size_bytes, log.log_start_offset, log.log_end_offset, len(log.segments))
     for name, value in zip(_LOG_ROWS, values, strict=True):
@@ -205,8 +205,8 @@ async def _connections(rows: Rows, running: Running, metrics: RequestMetrics) ->
     for connection in list(running.connections.open):
         if connection.waiting is not None:
             waiting[connection.waiting] += 1
-        origin = connection.origin
-        by_client[connection.listener, origin.software_name or "", origin.software_version or ""] += 1
+        library = connection.library
+        by_client[connection.listener, library.software_name or "", library.software_version or ""] += 1
         await rows.pause()
     for labels, count in by_client.items():
         rows.add("kafka_server_socket_server_metrics_connections", count, *labels)
@@ -235,7 +235,7 @@ async def _groups(rows: Rows, running: Running) -> None:
 
 
 async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_id: str) -> int:
-    """The rows of one group; how many offsets it has committed."""
+    """Adds the rows of one group, and returns its number of committed offsets."""
     group = groups.group(group_id)
     if group is None:
         return 0
@@ -246,7 +246,7 @@ async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_i
         rows.add("kafka_consumergroup_current_offset", offset.offset, *labels)
         try:
             end_offset = running.state.topics.partition(topic, index).log.high_watermark
-        except (Refused, StorageError):  # it is gone, or offline
+        except (Refused, StorageError):  # the partition was deleted, or is offline
             continue
         rows.add("kafka_consumergroup_lag", max(0, end_offset - offset.offset), *labels)
         await rows.pause()

@@ -71,11 +71,11 @@ class Lookups:
 
 
 def _client(connection_info: ConnectionInfo, client_id: str) -> _Client:
-    return _Client(connection_info.client_host, client_id, connection_info.origin.software_name)
+    return _Client(connection_info.client_host, client_id, connection_info.library.software_name)
 
 
 def _knows_new_protocols(connection_info: ConnectionInfo) -> bool:
-    name, version = connection_info.origin.software_name or "", connection_info.origin.software_version or ""
+    name, version = connection_info.library.software_name or "", connection_info.library.software_version or ""
     if name == JAVA:
         numbers = version.split(".")[:2]
         return all(part.isdigit() for part in numbers) and tuple(map(int, numbers)) >= JAVA_SINCE

@@ -1,1 +1,1 @@
-"""The metadata of the cluster: its log, topics, nodes, leaders, and the adoption of directories of Apache Kafka."""
+"""Cluster metadata: its log, topics, nodes, leaders, and the import of data directories of Apache Kafka."""

@@ -1,17 +1,16 @@
-"""Taking over the data directories of another Kafka, once, at the first start.
+"""Takes over data directories of Apache Kafka, once, at the first start.
 
-Owns the choice of what becomes a topic when no metadata log of ours says it: folder names, `partition.metadata`, the
-cleaner's checkpoint, and the metadata log of a KRaft broker where there is one (`kraft_image.py`). What it finds is
-written as a metadata log of ours; nothing else on the disk is changed, so each partition is opened, and recovered where
-that is needed, by the start that follows.
+Owns the choice of topics when there is no metadata log of Ottla: by folder names, `partition.metadata`, the cleaner's
+checkpoint, and the metadata log of a KRaft broker if there is one (`kraft_image.py`). The result is written as an Ottla
+metadata log. No other file is changed: the start that follows opens each partition, and recovers it if needed.
 
-The order makes it one step: the log is written, closed and synced under a name that the next start removes
-(`__cluster_metadata-0.<32 hex>-delete`), and then renamed. A start that ends before the rename has changed nothing, and
-the next one does it all again. A KRaft broker's own log is set aside (`-stray`) right before; a start that ends between
-the two renames finds it there.
+The takeover is atomic: the log is written, closed and synced in a folder that the next start would remove
+(`__cluster_metadata-0.<32 hex>-delete`), and then renamed. A crash before the rename changes nothing, and the next
+start repeats the takeover. A KRaft broker's own log is set aside (`-stray`) right before; after a crash between the two
+renames the next start finds it there.
 
-After ZooKeeper nobody knows a topic's configs. A topic that Kafka's cleaner has worked on is compacted. Of the others
-nothing is deleted (`retention.ms=-1`) until somebody says otherwise: a guess of seven days could cost years of data.
+Data of a ZooKeeper-based cluster has no topic configs. A topic in the cleaner's checkpoint becomes compacted. For all
+others retention is off (`retention.ms=-1`) until a user sets it: a guess of seven days could delete years of data.
 """
 
 from __future__ import annotations
@@ -50,25 +49,25 @@ from .log import TOPIC_ID as METADATA_TOPIC_ID
 from .log import MetadataLog
 from .topics import GROUP_OFFSETS_TOPIC, RESOURCE_TOPIC, TRANSACTION_STATE_TOPIC, internal_configs, new_topic_id
 
-METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # holds the id of the directory with the metadata log
-HOLES_MAX = 10_000  # partitions of a topic that are made because one of a higher index is there
-# Ids that were handed out and never written with leave no trace; brokers take them in blocks of a thousand.
+METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # file with the id of the directory that has the metadata log
+HOLES_MAX = 10_000  # limit of empty partitions created because a higher partition index exists
+# Producer ids that were allocated but never used in a write leave no trace; brokers allocate blocks of a thousand.
 PRODUCER_IDS_SKIPPED = 1_000_000
-RECORDS_AT_ONCE = 1_000  # in a batch of the metadata log
+RECORDS_AT_ONCE = 1_000  # records in a batch of the metadata log
 _RETENTION_CONFIGS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _METADATA_ASIDE = re.compile(re.escape(METADATA_TOPIC) + r"-0\.[0-9a-f]{32}-stray")
 _TRANSACTION_VALUE = struct.Struct(">hq")  # version, producer id; the key is the transactional id
 
 
 class Folder(NamedTuple):
-    """A partition's folder that was found. `topic_id` of zeros: it has none."""
+    """A partition folder. A `topic_id` of zeros means that it has none."""
 
     log_dir: LogDir
     topic_id: bytes
     leader_epoch: int
 
     def path(self, topic: str, index: int) -> str:
-        """Where it lies."""
+        """Returns the path of the folder."""
         return os.path.join(self.log_dir.path, f"{topic}-{index}")
 
 
@@ -77,7 +76,7 @@ Folders = dict[str, dict[int, Folder]]
 
 @dataclass
 class AdoptedTopic:
-    """A topic as it will be: (directory id, leader epoch) of each partition, in order."""
+    """A topic to be created: (directory id, leader epoch) of each partition, in order."""
 
     name: str
     id: bytes
@@ -85,7 +84,7 @@ class AdoptedTopic:
     partitions: list[tuple[bytes, int]]
 
     def records(self, node_id: int) -> Iterator[Any]:
-        """Its metadata records."""
+        """Yields the metadata records of the topic."""
         yield TopicRecord(name=self.name, topic_id=self.id)
         for name, value in self.configs.items():
             yield ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=self.name, name=name, value=value)
@@ -95,8 +94,9 @@ class AdoptedTopic:
 
 @dataclass
 class Adopted:
-    """All that is taken over. `others` are records that stay as they were; `holes` partitions that begin empty;
-    `left_out` kinds of things that stay behind."""
+    """The metadata to be written. `others` are records kept as they are; `holes` are partitions that start empty;
+    `left_out` names unsupported kinds of records.
+    """
 
     topics: list[AdoptedTopic] = field(default_factory=list[AdoptedTopic])
     next_producer_id: int = 0
@@ -105,7 +105,7 @@ class Adopted:
     left_out: list[str] = field(default_factory=list[str])
 
     def records(self, node_id: int) -> Iterator[Any]:
-        """All metadata records, in an order in which they can be replayed."""
+        """Yields all metadata records, in an order for replay."""
         yield from self.others
         for topic in self.topics:
             yield from topic.records(node_id)
@@ -114,7 +114,7 @@ class Adopted:
 
 
 def partition_record(topic_id: bytes, index: int, node_id: int, directory: bytes, leader_epoch: int) -> PartitionRecord:
-    """A partition with one replica, which leads."""
+    """Returns the record of a partition with one replica, which is the leader."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -130,9 +130,9 @@ def partition_record(topic_id: bytes, index: int, node_id: int, directory: bytes
 
 
 def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid: Callable[[], bytes]) -> None:
-    """Takes over what lies in the directories, if they hold partitions and no metadata log of ours; else does nothing.
+    """Takes over the partitions in the directories, unless there are none or an Ottla metadata log exists.
 
-    Raises StorageError, one line for the user, for what cannot be taken over; then nothing has changed.
+    Raises StorageError, with one line for the user, if that is impossible; then nothing has changed.
     """
     holder = logs.metadata_holder()
     holders = [log_dir.path for log_dir in logs.directories if (METADATA_TOPIC, 0) in log_dir.data.partitions()]
@@ -142,7 +142,7 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
         foreign = _foreign_metadata(files, logs)
         if foreign is None and (holder is not None or not logs.holds_partitions()):
             return
-        for unusable in logs.unusable:  # its partitions would begin anew
+        for unusable in logs.unusable:  # the partitions in it would restart empty
             raise StorageError(
                 f"cannot take over the data of another Kafka without {unusable.path}: {unusable.failure}"
             )
@@ -160,13 +160,14 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
         logs.begin_metadata(prepared, holder)
     except OSError as error:
         raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
-    _tell(adopted)
+    _log_summary(adopted)
 
 
 def mark_others(files: Files, logs: LogDirs) -> None:
-    """Notes in each directory but that of the metadata log where the topics are known, so that a start without that
-    one does not take the others for those of another Kafka. One whose disk fails is given up; where
-    there is no room, the next start tries again."""
+    """Writes into each directory which one has the metadata log, so that a start without that directory does not take
+    over the others as data of another Kafka. A directory with a disk error is marked as failed; without free space the
+    next start tries again.
+    """
     holder = logs.metadata_holder() or logs.directories[0]
     for log_dir in logs.directories:
         path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
@@ -175,7 +176,7 @@ def mark_others(files: Files, logs: LogDirs) -> None:
                 write_atomically(files, path, f"{encode_id(holder.id)}\n".encode())
         except OSError as error:
             if is_passing(error):
-                get_logger().warning("cannot note where the topics are known", reason=str(error))
+                get_logger().warning("location of the metadata log not recorded", reason=str(error))
             else:
                 log_dir.data.fail(str(error))
 
@@ -186,13 +187,15 @@ def _check_alone(files: Files, logs: LogDirs) -> None:
         if files.exists(path):
             where = files.read_bytes(path).decode(errors="replace").strip()
             raise StorageError(
-                f"the topics of {log_dir.path} are known in another data directory (directory.id={where}), which was"
+                f"the metadata log of {log_dir.path} is in another data directory (directory.id={where}), which was"
                 " not given"
             )
 
 
 def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
-    """Where the metadata log of a KRaft broker lies: in its place, or set aside by a start that ended between."""
+    """Returns the directory and path of a KRaft broker's metadata log: in its place, or set aside by a start that
+    crashed between the renames.
+    """
     holder = logs.metadata_holder()
     if holder is not None:
         path = os.path.join(holder.path, f"{METADATA_TOPIC}-0")
@@ -205,28 +208,30 @@ def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
     return None
 
 
-def _tell(adopted: Adopted) -> None:
+def _log_summary(adopted: Adopted) -> None:
     logger = get_logger()
     for topic, index in adopted.holes:
-        logger.warning("a partition is not in any data directory and begins empty", partition=f"{topic}-{index}")
+        logger.warning("partition found in no data directory, starts empty", partition=f"{topic}-{index}")
     if adopted.left_out:
-        logger.warning("what Ottla does not have was not taken over", kinds=adopted.left_out)
+        logger.warning("unsupported records not taken over", kinds=adopted.left_out)
     kept = sorted(topic.name for topic in adopted.topics if topic.configs.get("retention.ms") == "-1")
     if kept:
-        logger.warning("the configs of these topics are not known: nothing of them is deleted", topics=kept)
+        logger.warning("topic configs unknown, retention turned off", topics=kept)
     logger.info(
-        "took over the data of another Kafka",
+        "data of another Kafka taken over",
         topics=len(adopted.topics),
         partitions=sum(len(topic.partitions) for topic in adopted.topics),
         next_producer_id=adopted.next_producer_id,
     )
 
 
-# What is there
+# --- folders
 
 
 def find_folders(files: Files, directories: Sequence[LogDir]) -> Folders:
-    """Every partition folder but the metadata log's. Raises StorageError for what is none, or lies there twice."""
+    """Returns every partition folder except the metadata log's. Raises StorageError for a folder that is no partition,
+    and for a duplicate.
+    """
     found: Folders = {}
     for log_dir in directories:
         for topic, index in log_dir.data.partitions():
@@ -247,37 +252,37 @@ def _check_folder(files: Files, path: str) -> None:
     except NotADirectoryError:
         names = [""]
     if names and PARTITION_METADATA not in names and not any(name.endswith(".log") for name in names):
-        raise StorageError(f"{path} is named like a partition and holds no segment: move it away")
+        raise StorageError(f"{path} has the name of a partition but no segment: move it away")
 
 
 def newest_epoch(files: Files, path: str) -> int:
-    """The newest leader epoch that a partition's checkpoint tells; 0 if none."""
+    """Returns the newest leader epoch in a partition's checkpoint; 0 if there is none."""
     try:
         epochs = checkpoint.read_epochs(files, os.path.join(path, checkpoint.LEADER_EPOCH))
-    except StorageError:  # made anew from the batches when the log is opened
+    except StorageError:  # rebuilt from the batches when the log is opened
         return 0
     return max(0, epochs[-1][0]) if epochs else 0
 
 
 def topic_id_of(topic: str, folders: Mapping[int, Folder]) -> bytes:
-    """The one id that the folders of a topic have; zeros if none has one. Raises StorageError for several."""
+    """Returns the topic id of a topic's folders; zeros if none has one. Raises StorageError for several ids."""
     ids = {folder.topic_id: folder.path(topic, index) for index, folder in sorted(folders.items(), reverse=True)}
     ids.pop(ZERO_UUID, None)
     if len(ids) > 1:
         (first, second, *_) = sorted(ids.values())
-        raise StorageError(f"{first} and {second} belong to different topics of one name: partition.metadata differs")
+        raise StorageError(f"partition.metadata of {first} and {second} differs: move one of them away")
     return next(iter(ids), ZERO_UUID)
 
 
 def check_ids(topics: Sequence[AdoptedTopic]) -> None:
-    """Raises StorageError if two topics have one id."""
+    """Raises StorageError if two topics have the same id."""
     by_id: dict[bytes, str] = {}
     for topic in topics:
         if (other := by_id.setdefault(topic.id, topic.name)) != topic.name:
-            raise StorageError(f"the topics {other} and {topic.name} have one id in partition.metadata")
+            raise StorageError(f"the topics {other} and {topic.name} have the same topic id in partition.metadata")
 
 
-# Topics of folders
+# --- topics of folders
 
 
 def _from_folders(
@@ -296,7 +301,7 @@ def _from_folders(
             topic_id = new_topic_id(random_uuid)
         count = max(found) + 1
         if count - len(found) > HOLES_MAX:
-            raise StorageError(f"{name}-{count - 1} is there, but {count - len(found)} partitions below it are not")
+            raise StorageError(f"{name}-{count - 1} exists, but {count - len(found)} partitions below it are missing")
         adopted.topics.append(
             AdoptedTopic(
                 name,
@@ -311,18 +316,18 @@ def _from_folders(
 
 
 def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
-    """What a KRaft broker's own metadata says is so. Its epochs are kept: clients do not go back to an older one."""
+    """Builds the metadata from that of a KRaft broker. Keeps its leader epochs: clients ignore older ones."""
     others: list[Any] = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
     others += image.quotas.values()
     adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
         if sorted(topic.leader_epochs) != list(range(len(topic.leader_epochs))):
-            raise StorageError(f"the metadata log does not name every partition of {topic.name}")
+            raise StorageError(f"the metadata log lacks partitions of {topic.name}")
         places: list[tuple[bytes, int]] = []
         for index in range(len(topic.leader_epochs)):
             folder = folders.get(topic.name, {}).get(index)
             if folder is not None and folder.topic_id not in (ZERO_UUID, topic.id):
-                folder = None  # of a topic of that name that was deleted; it is put aside
+                folder = None  # of a deleted topic with the same name; set aside
             if folder is None:
                 adopted.holes.append((topic.name, index))
             directory, leader_epoch = placed(logs, folder)
@@ -336,38 +341,38 @@ def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
 
 
 def placed(logs: LogDirs, folder: Folder | None) -> tuple[bytes, int]:
-    """(directory id, leader epoch) of a partition, which begins empty where there is no folder."""
+    """Returns (directory id, leader epoch) of a partition; without a folder it starts empty."""
     return (logs.place(), 0) if folder is None else (folder.log_dir.id, folder.leader_epoch)
 
 
 def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str, str]:
-    """The configs of a topic of which nobody knows them, see the module."""
+    """Returns the configs of a topic whose own ones are unknown, see the module."""
     if topic in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
         return internal_configs(topic, config)
     if is_cleaned:
         return {"cleanup.policy": "compact"}
-    is_told = any(config.is_set(name) for name in _RETENTION_CONFIGS if config.fact(name))
-    return {} if is_told else {"retention.ms": "-1"}
+    is_configured = any(config.is_set(name) for name in _RETENTION_CONFIGS if config.fact(name))
+    return {} if is_configured else {"retention.ms": "-1"}
 
 
 def cleaned_topics(files: Files, path: str) -> set[str]:
-    """The topics that the cleaner has worked on, by its checkpoint. Of one that cannot be read nothing is known."""
+    """Returns the topics in the cleaner's checkpoint; none if it cannot be read."""
     try:
         return {topic for topic, _ in checkpoint.read_offsets(files, os.path.join(path, checkpoint.CLEANER_OFFSET))}
     except StorageError as error:
-        get_logger().warning("which topics are compacted is not known", reason=str(error))
+        get_logger().warning("cleaner checkpoint unreadable, compacted topics unknown", reason=str(error))
         return set()
 
 
-# Producer ids
+# --- producer ids
 
 
 def next_producer_id(files: Files, partitions: Iterable[tuple[str, str, bool]]) -> int:
-    """The first id that no producer has, well beyond all that left a trace in partitions (topic, folder, was closed);
-    0 if none did. Raises StorageError.
+    """Returns a producer id that is unused, well above all that appear in partitions (topic, folder, was closed); 0 if
+    none appears. Raises StorageError.
 
-    Traces are snapshots, the transaction log, and, where a partition was not closed, the batches behind the newest
-    snapshot.
+    Ids appear in snapshots, in the transaction log and, in partitions without a clean shutdown, in batches after the
+    newest snapshot.
     """
     newest = -1
     for topic, path, was_closed in partitions:
@@ -388,8 +393,9 @@ def _in_snapshots(files: Files, path: str) -> int:
 
 
 def _in_batches(files: Files, path: str, is_transactions: bool) -> int:
-    """The largest id in batches that no snapshot covers; of the transaction log, in all records. A torn end is no
-    news: recovery cuts it."""
+    """Returns the largest id in batches that no snapshot covers; in the transaction log, in all records. A torn end is
+    ignored: recovery removes it.
+    """
     names = files.list(path)
     covered = 0
     for offset in reversed(_snapshot_offsets(names)):
@@ -416,7 +422,7 @@ def _in_batches(files: Files, path: str, is_transactions: bool) -> int:
 
 
 def _in_transactions(source: FileSource, position: int, header: BatchHeader) -> int:
-    """The largest producer id in a batch of `__transaction_state`."""
+    """Returns the largest producer id in a batch of `__transaction_state`."""
     newest = -1
     if header.is_control or header.size_bytes > inspect.ENTRY_BYTES_MAX:
         return newest
@@ -424,16 +430,16 @@ def _in_transactions(source: FileSource, position: int, header: BatchHeader) -> 
         for record in formats.records(source.read(position, header.size_bytes), 0):
             if record.value and len(record.value) >= _TRANSACTION_VALUE.size:
                 newest = max(newest, _TRANSACTION_VALUE.unpack_from(record.value)[1])
-    except (CorruptRecords, InvalidRecords, UnsupportedCodec):  # said by whoever loads it
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec):  # reported when the log is loaded
         pass
     return newest
 
 
-# The metadata log
+# --- the metadata log
 
 
 def _write(files: Files, directory: DataDirectory, records: Iterator[Any], now_ms: int) -> str:
-    """Writes a metadata log in a folder that the next start would remove; its path. All of it is durable."""
+    """Writes a metadata log into a folder that the next start would remove; returns its path. All of it is durable."""
     folder = os.path.join(directory.path, f"{METADATA_TOPIC}-0.{uuid.uuid4().hex}-delete")
     log = PartitionLog.open(
         files,

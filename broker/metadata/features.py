@@ -1,8 +1,8 @@
-"""The features of the cluster and the levels at which they are finalised (KIP-584).
+"""Supported and finalized features of the cluster (KIP-584).
 
-Owns the one feature whose level can change here and means something: `transaction.version` (KIP-890), where the release
-has it and its clients could make use of it. A change is written down as Kafka's FeatureLevelRecord and durable before
-it shows. `metadata.version`, at the head of the metadata log, says in which form the log is written: nobody changes it.
+Owns the one feature with a variable level: `transaction.version` (KIP-890), if the release has it and serves the API
+versions for it. A change is a FeatureLevelRecord, durable before it is visible. `metadata.version`, the first record of
+the metadata log, is fixed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 TRANSACTION_VERSION = "transaction.version"
 NEWEST_TRANSACTION_VERSION = 2
-OWN_EPOCH_SINCE = 5  # of EndTxn: each transaction has its own epoch
+OWN_EPOCH_SINCE = 5  # version of EndTxn in which each transaction has its own epoch
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 Judges = Literal["zookeeper", "each", "whole"]
 
 
 class Range(NamedTuple):
-    """The levels at which a feature can be finalised; 0 is not at all."""
+    """Levels at which a feature can be finalized; 0 means not finalized."""
 
     first: int
     last: int
 
 
 class Update(NamedTuple):
-    """One feature that is to be finalised at another level; `kind` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
+    """A requested change of a feature's level; `kind` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE.
 
-    `allow_downgrade` is what v0 has instead of the kind; KRaft controllers do not look at it.
+    `allow_downgrade` replaces the kind in v0; KRaft controllers ignore it.
     """
 
     feature: str
@@ -47,46 +47,46 @@ class Update(NamedTuple):
 
 
 class Features:
-    """What is supported and what is finalised."""
+    """The supported features and their finalized levels."""
 
     def __init__(self, metadata: MetadataLog, node_id: int, transaction_version: int, apis: Apis) -> None:
-        """`transaction_version` is the level of the profile, which holds until another one is written down."""
+        """`transaction_version` is the level of the release profile, in effect until a record sets another one."""
         self._metadata = metadata
         self._node_id = node_id
         self.transaction_version = transaction_version
-        """The level that is in force, whether clients are told of it or not."""
+        """The level in effect, whether or not it is reported to clients."""
         ends = apis.advertised.get(ApiKey.END_TXN)
         self.supported: dict[str, Range] = {}
-        """Name -> levels, of the features that can be finalised."""
+        """Levels by name, of the features that can be finalized."""
         if transaction_version > 0 and ends is not None and OWN_EPOCH_SINCE in ends:
             self.supported[TRANSACTION_VERSION] = Range(0, NEWEST_TRANSACTION_VERSION)
         self.epoch = 0
-        """Counts the changes: clients go by the greatest that they have seen."""
+        """Epoch of the finalized features; clients use the highest one that they have seen."""
 
     @property
     def finalized(self) -> dict[str, int]:
-        """Name -> level, of those that are finalised."""
+        """Levels by name, of the finalized features."""
         level = self.transaction_version
         return {TRANSACTION_VERSION: level} if level and TRANSACTION_VERSION in self.supported else {}
 
     def replay(self, record: FeatureLevelRecord) -> None:
-        """Takes in what a record says. What this profile cannot have it goes without, and its log may still be read."""
+        """Applies a record. A level that this profile does not support is ignored, so that the log stays readable."""
         known = self.supported.get(record.name)
         if known is not None and known.first <= record.feature_level <= known.last:
             self.transaction_version = record.feature_level
             self.epoch += 1
 
-    def go_on_from(self, earlier: Features) -> None:
-        """Takes the place of another state whose epoch clients may know."""
+    def continue_after(self, earlier: Features) -> None:
+        """Continues after another state, whose epoch clients may have seen."""
         self.epoch = max(self.epoch, earlier.epoch + 1) if earlier.epoch or self.epoch else 0
 
     def judged(self, update: Update, judge: Judges) -> Refused | None:
-        """Why a feature cannot be finalised so, None if it can."""
+        """Returns why a feature cannot be changed this way, or None. `judge` selects Kafka's rules."""
         problem = self._problem_with_zookeeper if judge == "zookeeper" else self._problem
         return problem(update, judge)
 
     def change(self, updates: Sequence[Update], now_ms: int) -> bool:
-        """Finalises features as judged before; whether anything is another level now. Raises StorageError."""
+        """Finalizes features that `judged` accepted; returns whether any level changed. Raises StorageError."""
         levels = {update.feature: update.level for update in updates if update.feature in self.supported}
         changed = {name: level for name, level in levels.items() if level != self.finalized.get(name, 0)}
         if not changed:
@@ -98,7 +98,7 @@ class Features:
         return True
 
     def _problem(self, update: Update, judge: Judges) -> Refused | None:
-        """What a KRaft controller objects to."""
+        """Checks an update like a KRaft controller."""
         name, level, kind, _ = update
         known = self.supported.get(name, Range(0, 0))
         now = self.finalized.get(name, 0)
@@ -126,7 +126,7 @@ class Features:
 
     @staticmethod
     def _problem_with_zookeeper(update: Update, _: Judges) -> Refused:
-        """What a controller with ZooKeeper objects to, none of whose releases had a feature."""
+        """Checks an update like a controller with ZooKeeper, in whose releases there are no features."""
         if not update.feature:
             reason = "Feature name can not be empty."
         elif update.level < 1 and update.allow_downgrade:

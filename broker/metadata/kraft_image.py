@@ -1,9 +1,8 @@
-"""What the metadata log of a KRaft broker says: topics, partitions, configs, producer ids (KIP-500, KIP-630).
+"""Reads the metadata log of a KRaft broker: topics, partitions, configs, producer ids (KIP-500, KIP-630).
 
-Owns reading `__cluster_metadata-0` as Apache Kafka 3.3 to 4.x leaves it: the newest `.checkpoint` (a snapshot of all
-that was true at its offset, in batches) and the records behind it in the log. It writes nothing. Kafka's records are
-understood up to the release that `kraft_records.py` declares; one of an unknown type or version ends the reading,
-since nobody could say what it changed.
+Reads `__cluster_metadata-0` as Apache Kafka 3.3 to 4.x leaves it: the newest `.checkpoint` (a snapshot of the state at
+its offset, in batches), then the records after it in the log. Writes nothing. Supports the records declared in
+`kraft_records.py`; an unknown type or version is an error, because its effect is unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _LEADER_UNCHANGED = -2
-# What Ottla has no place for yet, as the user knows it.
+# Records that Ottla does not support, with their names for the user.
 _LEFT_OUT: dict[type, str] = {
     DelegationTokenRecord: "delegation tokens",
 }
@@ -54,12 +53,12 @@ _LEFT_OUT: dict[type, str] = {
 Credential = tuple[str, int]
 """(user, mechanism)"""
 Quota = tuple[frozenset[tuple[str, str | None]], str]
-"""(entity, key); an entity is its parts as (type, name)."""
+"""(entity, key); an entity is a set of (type, name)."""
 
 
 @dataclass
 class ImageTopic:
-    """A topic; `leader_epochs` by partition."""
+    """A topic, with the leader epoch of each partition."""
 
     name: str
     id: bytes
@@ -68,8 +67,11 @@ class ImageTopic:
 
 @dataclass
 class Image:
-    """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism,
-    `acls` by their ids, `quotas` by entity and key; `left_out` counts what is not here."""
+    """The state after the last record.
+
+    `configs` are by resource (type, name), `credentials` by user and mechanism, `acls` by id, `quotas` by entity and
+    key; `left_out` counts the unsupported records.
+    """
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict[bytes, ImageTopic])
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict[tuple[int, str], dict[str, str]])
@@ -82,7 +84,7 @@ class Image:
     left_out: Counter[str] = field(default_factory=Counter[str])
 
     def apply(self, record: Any) -> None:
-        """One record more. Raises StorageError for one that speaks of a topic that is not there."""
+        """Applies a record. Raises StorageError if it refers to an unknown topic or partition."""
         if isinstance(record, TopicRecord):
             self.topics[record.topic_id] = ImageTopic(record.name, record.topic_id)
         elif isinstance(record, PartitionRecord):
@@ -90,7 +92,7 @@ class Image:
         elif isinstance(record, PartitionChangeRecord):
             epochs = self._topic(record.topic_id).leader_epochs
             if record.partition_id not in epochs:
-                raise StorageError(f"a record speaks of partition {record.partition_id}, which is not there")
+                raise StorageError(f"a record changes the unknown partition {record.partition_id}")
             epochs[record.partition_id] += record.leader != _LEADER_UNCHANGED
         elif isinstance(record, RemoveTopicRecord):
             topic = self._topic(record.topic_id)
@@ -123,11 +125,11 @@ class Image:
     def _topic(self, topic_id: bytes) -> ImageTopic:
         topic = self.topics.get(topic_id)
         if topic is None:
-            raise StorageError(f"a record speaks of the topic {topic_id.hex()}, which is not there")
+            raise StorageError(f"a record refers to the unknown topic {topic_id.hex()}")
         return topic
 
     def broker_configs(self, node_id: int) -> Iterator[ConfigRecord]:
-        """The configs of this broker, those of all, and those of client metrics and groups."""
+        """Yields the configs of this broker, of all brokers, of client metrics and of groups."""
         for (kind, name), configs in self.configs.items():
             if kind in KINDS and (kind != BROKER or name == str(node_id) or name == "" or not is_broker(name)):
                 for key, value in configs.items():
@@ -135,14 +137,16 @@ class Image:
 
 
 def is_foreign(files: Files, folder: str) -> bool:
-    """Whether a KRaft quorum has used the metadata log in a folder: ours has neither a vote nor snapshots. OSError."""
+    """Returns whether a KRaft quorum used the metadata log in `folder`: Ottla's has neither votes nor snapshots. Raises
+    OSError.
+    """
     return any(name == QUORUM_STATE or _SNAPSHOT.fullmatch(name) for name in files.list(folder))
 
 
 def read_image(files: Files, folder: str, *, was_clean: bool) -> Image:
-    """What a KRaft broker's metadata log says. Raises StorageError if that cannot be told in full.
+    """Reads the metadata log of a KRaft broker. Raises StorageError if it cannot be read completely.
 
-    A log that was not closed may end with a part of a batch, which nobody was told of.
+    Without a clean shutdown the log may end with a partial batch, which was never acknowledged.
     """
     try:
         return _read_image(files, folder, was_clean)
@@ -164,8 +168,8 @@ def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
             image.apply(_decode(value))
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
     if bases and bases[0] > begin:
-        raise StorageError(f"its log begins at offset {bases[0]}, behind what the snapshots tell")
-    pending: list[Any] | None = None  # the records of a transaction that has not ended
+        raise StorageError(f"the log begins at offset {bases[0]}, after the newest snapshot (offset {begin})")
+    pending: list[Any] | None = None  # records of an open metadata transaction
     for number, base in enumerate(bases):
         is_last = number + 1 == len(bases)
         if not is_last and bases[number + 1] <= begin:
@@ -188,7 +192,7 @@ def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
 
 
 def _values(files: Files, path: str, begin: int, is_torn: bool) -> Iterator[tuple[int, bytes]]:
-    """(offset, value) of the records from an offset on; where the file may be torn, up to the first unsound batch."""
+    """Yields (offset, value) of the records from `begin` on; if `is_torn`, up to the first damaged batch."""
     file = files.open(path)
     try:
         source = FileSource(file)
@@ -210,21 +214,21 @@ def _values(files: Files, path: str, begin: int, is_torn: bool) -> Iterator[tupl
 
 
 def _decode(value: bytes) -> Any:
-    """The record of a value. Raises MalformedMessage, also for a type or version that nobody here knows."""
+    """Decodes a record. Raises MalformedMessage, also for an unknown type or version."""
     kind, version, position = frame_of(value)
     cls = METADATA_CLASSES.get(kind)
     if cls is None or version not in spec(cls).versions:
-        raise MalformedMessage(f"a metadata record of type {kind}, version {version}, is of a newer Kafka")
+        raise MalformedMessage(f"metadata record of type {kind}, version {version}, is from a newer Kafka")
     return parse(cls, version, value, position)
 
 
 class FileSource:
-    """A file of `Files` as what `inspect` reads from."""
+    """Adapts a file of `Files` to the reader interface of `inspect`."""
 
     def __init__(self, file: File) -> None:
         self._file = file
         self.size = file.size()
 
     def read(self, position: int, length: int) -> bytes:
-        """At most `length` bytes; fewer only where they end. OSError."""
+        """Reads at most `length` bytes, fewer at the end of the file. Raises OSError."""
         return bytes(self._file.read(position, max(0, min(length, self.size - position))))

@@ -1,7 +1,9 @@
-"""The records of Apache Kafka's `__cluster_metadata` that Ottla itself neither writes nor acts on, and its quorum's.
+"""Records of Apache Kafka's `__cluster_metadata` that Ottla neither writes nor acts on, and the control records of its
+quorum.
 
-Owns their declarations, so that the metadata log of a real Kafka can be read with names. As of 4.3.1; a test compares
-them with Apache's definitions. The records that Ottla uses are in `ottla.protocol.internal_records.metadata_records`.
+Owns their declarations, so that the metadata log of an Apache Kafka cluster can be decoded. As of 4.3.1; a test
+compares them with Apache's definitions. The records that Ottla uses are in
+`ottla.protocol.internal_records.metadata_records`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from ...protocol.schema import field, group, message
 
 @message(api_key=0, versions="0-4", flexible="0+")
 class RegisterBrokerRecord:
-    """A broker registered. v1 controlled shutdown, v2 migration from ZooKeeper, v3 directories, v4 cordoned ones."""
+    """A broker registered. v1 adds controlled shutdown, v2 migration from ZooKeeper, v3 log directories, v4 cordoned
+    ones.
+    """
 
     @group
     class BrokerEndpoint:
@@ -42,7 +46,7 @@ class RegisterBrokerRecord:
 
 @message(api_key=1, versions="0", flexible="0+")
 class UnregisterBrokerRecord:
-    """A broker was taken out of the cluster."""
+    """A broker was removed from the cluster."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -50,7 +54,7 @@ class UnregisterBrokerRecord:
 
 @message(api_key=7, versions="0", flexible="0+")
 class FenceBrokerRecord:
-    """A broker was fenced, before the next record came."""
+    """A broker was fenced; replaced by BrokerRegistrationChangeRecord."""
 
     id: Int32
     epoch: Int64
@@ -58,7 +62,7 @@ class FenceBrokerRecord:
 
 @message(api_key=8, versions="0", flexible="0+")
 class UnfenceBrokerRecord:
-    """A broker was unfenced, before BrokerRegistrationChangeRecord came."""
+    """A broker was unfenced; replaced by BrokerRegistrationChangeRecord."""
 
     id: Int32
     epoch: Int64
@@ -66,7 +70,7 @@ class UnfenceBrokerRecord:
 
 @message(api_key=10, versions="0", flexible="0+")
 class DelegationTokenRecord:
-    """A delegation token was made or renewed."""
+    """A delegation token was created or renewed."""
 
     owner: Text
     requester: Text
@@ -79,7 +83,7 @@ class DelegationTokenRecord:
 
 @message(api_key=17, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """A registered broker changed; what is 0 or empty did not."""
+    """A broker registration changed; fields that are 0 or empty did not change."""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -91,38 +95,38 @@ class BrokerRegistrationChangeRecord:
 
 @message(api_key=20, versions="0", flexible="0+")
 class NoOpRecord:
-    """Written while nothing happens."""
+    """Written periodically by an idle controller."""
 
 
 @message(api_key=21, versions="0", flexible="0+")
 class ZkMigrationStateRecord:
-    """How far a migration from ZooKeeper is."""
+    """State of a migration from ZooKeeper."""
 
     zk_migration_state: Int8
 
 
 @message(api_key=23, versions="0", flexible="0+")
 class BeginTransactionRecord:
-    """The records up to the end record count together (KIP-868)."""
+    """Start of a metadata transaction: its records apply together at its end (KIP-868)."""
 
     name: Text | None = field(default=None, tag=0)
 
 
 @message(api_key=24, versions="0", flexible="0+")
 class EndTransactionRecord:
-    """They count from here on."""
+    """End of a metadata transaction: its records apply."""
 
 
 @message(api_key=25, versions="0", flexible="0+")
 class AbortTransactionRecord:
-    """They do not count."""
+    """Abort of a metadata transaction: its records are dropped."""
 
     reason: Text | None = field(default=None, tag=0)
 
 
 @message(api_key=26, versions="0", flexible="0+")
 class RemoveDelegationTokenRecord:
-    """A delegation token ended."""
+    """A delegation token was removed."""
 
     token_id: Text
 
@@ -153,14 +157,14 @@ class RegisterControllerRecord:
 
 @message(api_key=28, versions="0", flexible="0+")
 class ClearElrRecord:
-    """The eligible leader replicas of a topic, or of all, are forgotten."""
+    """The eligible leader replicas of a topic, or of all topics, were cleared."""
 
     topic_name: Text
 
 
 @message(api_key=2, versions="0-1", flexible="0+")
 class LeaderChangeMessage:
-    """A control record: an epoch of the quorum has a leader. v1 has directories."""
+    """Control record: the leader of a quorum epoch. v1 adds directory ids."""
 
     @group
     class Voter:
@@ -175,7 +179,7 @@ class LeaderChangeMessage:
 
 @message(api_key=3, versions="0", flexible="0+")
 class SnapshotHeaderRecord:
-    """A control record: the first one of a snapshot."""
+    """Control record: the first record of a snapshot."""
 
     version: Int16
     last_contained_log_timestamp: Int64
@@ -183,14 +187,14 @@ class SnapshotHeaderRecord:
 
 @message(api_key=4, versions="0", flexible="0+")
 class SnapshotFooterRecord:
-    """A control record: the last one of a snapshot."""
+    """Control record: the last record of a snapshot."""
 
     version: Int16
 
 
 @message(api_key=5, versions="0", flexible="0+")
 class KRaftVersionRecord:
-    """A control record: the version of the quorum's own protocol (KIP-853)."""
+    """Control record: the version of the quorum protocol (KIP-853)."""
 
     version: Int16
     k_raft_version: Int16
@@ -198,7 +202,7 @@ class KRaftVersionRecord:
 
 @message(api_key=6, versions="0", flexible="0+")
 class VotersRecord:
-    """A control record: the voters of the quorum (KIP-853)."""
+    """Control record: the voters of the quorum (KIP-853)."""
 
     @group
     class Voter:

@@ -1,7 +1,7 @@
-"""`__cluster_metadata-0`: topics, configs and producer-id blocks, in Kafka's metadata records.
+"""`__cluster_metadata-0`: topics, configs and producer id blocks, as Kafka's metadata records.
 
-Owns the log and the order of replay; the frame of a record is `protocol/internal_records/metadata_values.py`'s. What
-the records mean is `topics.py`'s and `producer_ids.py`'s.
+Owns the log and the order of replay; `protocol/internal_records/metadata_values.py` encodes the records, `topics.py`
+and `producer_ids.py` interpret them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "en
 
 STEP_ENTRIES = 500
 CHANGES_MAX = 10_000
-"""Records that one request may have written: Kafka's MAX_RECORDS_PER_USER_OP."""
+"""Most records that one request may write: Kafka's MAX_RECORDS_PER_USER_OP."""
 TOO_MANY_CHANGES = "Unable to perform excessively large batch operation."
-"""Kafka's text for a request that would write more."""
+"""Kafka's error message for a request that would write more."""
 METADATA_VERSION_LEVEL = 21  # 3.9-IV0
 
 
 class MetadataLog:
-    """Appends metadata records durably: what `append` returned from is on the disk."""
+    """Appends metadata records; they are durable when `append` returns."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
@@ -45,12 +45,13 @@ class MetadataLog:
         steps.run(self.append_steps(records, now_ms))
 
     def append_steps(self, records: Sequence[Any], now_ms: int) -> Steps[None]:
-        """`append` in steps; all is written in the last one."""
+        """`append` in steps; the write happens in the last one."""
         self.write((yield from self.prepare_steps(records, now_ms)), now_ms)
 
     def prepare_steps(self, records: Sequence[Any], now_ms: int) -> Steps[Prepared]:
-        """What `write` writes of these records, as one batch. For a change that is judged once more before it is
-        written."""
+        """Builds the batch of these records for `write`, so that a change can be validated again before it
+        is written.
+        """
         entries: list[batch.Record] = []
         for index, record in enumerate(records):
             if index and index % STEP_ENTRIES == 0:
@@ -61,14 +62,14 @@ class MetadataLog:
         return self._log.prepare_records(entries)
 
     def write(self, prepared: Prepared, now_ms: int) -> None:
-        """Appends what `prepare_steps` made. Raises StorageError."""
-        self._log.hold_back(self._log.log_end_offset)  # the high watermark is noted in another thread: never ahead
+        """Appends a batch built by `prepare_steps`. Raises StorageError."""
+        self._log.hold_back(self._log.log_end_offset)  # keeps its checkpoint before the flush
         self._log.append_prepared(prepared, now_ms=now_ms)
         self._log.flush()
         self._log.hold_back(None)
 
     def replay(self) -> Iterator[Any]:
-        """Every record, oldest first. Raises StorageError for a record that cannot be read."""
+        """Yields every record, oldest first. Raises StorageError for a malformed record."""
         for value in _values(self._log):
             try:
                 record = decode(value)
@@ -94,8 +95,7 @@ def _values(log: PartitionLog) -> Iterable[bytes]:
 
 
 def read_all(log: PartitionLog) -> Iterator[batch.Record]:
-    """Every record of a log of our own, in whatever format it is stored, batch by batch; control batches are passed
-    over. Raises StorageError."""
+    """Yields every record of an internal log, from any record format; skips control batches. Raises StorageError."""
     try:
         yield from _read_all(log)
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:

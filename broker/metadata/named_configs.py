@@ -1,8 +1,7 @@
-"""Configs of resources without a state of their own here: client metrics, groups (KIP-714, KIP-848), broker names such
-as 01.
+"""Configs of client metrics and groups (KIP-714, KIP-848), and of resources with broker names such as 01.
 
-Owns what is stored, by kind of resource and name, as Kafka's ConfigRecords in the metadata log: a change is durable
-before it shows. What the configs mean, and which are allowed, is not known here.
+Stores them as Kafka's ConfigRecords in the metadata log, by type and name of the resource; a change is durable before
+it is visible. Does not interpret or validate them.
 """
 
 from __future__ import annotations
@@ -17,28 +16,31 @@ KINDS = (BROKER, CLIENT_METRICS, GROUP)
 
 
 def is_broker(name: str) -> bool:
-    """Whether a resource of kind BROKER is a broker ("" is all of them). KRaft compares names with the decimal form of
-    an id: it accepts and stores the configs of "01", and no broker applies them."""
+    """Returns whether a resource of type BROKER is a broker ("" is all brokers).
+
+    KRaft compares names with the decimal form of an id: it accepts and stores the configs of "01", and no broker
+    applies them.
+    """
     return not name or (name.isdecimal() and str(int(name)) == name)
 
 
 class NamedConfigs:
-    """The stored configs of all resources of these kinds. A resource is there as long as it has one."""
+    """The stored configs of all resources of these types. A resource without configs is not stored."""
 
     def __init__(self, metadata: MetadataLog) -> None:
         self._metadata = metadata
         self._kinds: dict[int, dict[str, dict[str, str]]] = {kind: {} for kind in KINDS}
 
     def of(self, kind: int) -> Mapping[str, Mapping[str, str]]:
-        """Name -> config -> text, of one of KINDS."""
+        """Returns the configs by resource name, then by config name, for one of KINDS."""
         return self._kinds[kind]
 
     def configs(self, kind: int, name: str) -> dict[str, str]:
-        """What is set for one resource; a copy."""
+        """Returns a copy of the configs of one resource."""
         return dict(self._kinds[kind].get(name, {}))
 
     def replay(self, record: ConfigRecord) -> None:
-        """Takes in what a record says, if it is of one of KINDS."""
+        """Applies a record; ignores resource types outside KINDS."""
         if record.resource_type not in self._kinds:
             return
         resources = self._kinds[record.resource_type]
@@ -50,7 +52,7 @@ class NamedConfigs:
                 del resources[record.resource_name]
 
     def set(self, kind: int, name: str, configs: Mapping[str, str], now_ms: int) -> None:
-        """Makes `configs` all that is set for a resource. Raises StorageError; then nothing has changed."""
+        """Replaces the configs of a resource. Raises StorageError; then nothing has changed."""
         present = self._kinds[kind].get(name, {})
         changed: dict[str, str | None] = {key: None for key in present if key not in configs}
         changed |= {key: value for key, value in configs.items() if present.get(key) != value}

@@ -1,7 +1,7 @@
-"""The nodes that clients see: their ids, which of them run, and the replicas that partitions get on them.
+"""The nodes that clients see, and the assignment of replicas and leaders to them.
 
-Owns placement and the election of leaders, as a controller of Kafka has them. There is one log of each partition,
-whatever its replicas are: these are labels, so whoever runs is in sync at once.
+Owns replica placement and leader election, with the rules of Kafka's controller. Each partition has a single log,
+whatever its replicas: replicas are labels, so every running replica is in sync at once.
 """
 
 from __future__ import annotations
@@ -10,38 +10,40 @@ from collections.abc import Sequence
 
 from ..replica.assignment import NO_LEADER, Assignment
 
-REPLICAS = 3  # of each partition where there are so many nodes and nothing else is asked for
+REPLICAS = 3  # default replication factor, if there are as many nodes
 
 
 class Nodes:
-    """The nodes of one broker; `stopped` are those of them that do not run."""
+    """The nodes of one broker process; `stopped` nodes do not run."""
 
     def __init__(self, own: int, ids: Sequence[int] = ()) -> None:
-        """`own` is the id of the data directory, the only one unless `ids` names several, `own` among them."""
+        """`own` is the node id of the data directory. It is the only node unless `ids` has several, including `own`."""
         self.own = own
         self.is_cluster = len(ids) > 1
-        """Whether clients see more than one."""
+        """Whether clients see more than one node."""
         self.ids: tuple[int, ...] = tuple(sorted(ids)) if self.is_cluster else (own,)
         self.stopped: set[int] = set()
         self.unregistered: set[int] = set()
-        """Those of the stopped ones of which clients hear nothing any more."""
+        """Stopped nodes that are no longer reported to clients."""
 
     @property
     def running(self) -> list[int]:
-        """Those that run."""
+        """Ids of the running nodes."""
         return [node for node in self.ids if node not in self.stopped]
 
     @property
     def controller(self) -> int:
-        """The one that clients are told to ask for changes; any of them does them."""
+        """The node reported as controller; every node accepts changes."""
         return self.own if not self.is_cluster else next(iter(self.running), NO_LEADER)
 
     def runs(self, node_id: int) -> bool:
-        """Whether there is such a node and it runs."""
+        """Returns whether the node exists and runs."""
         return node_id in self.ids and node_id not in self.stopped
 
     def unregister(self, node_id: int) -> bool:
-        """Forgets a node until it runs again; whether it was known. One that runs does not stay forgotten."""
+        """Unregisters a stopped node until it runs again; returns whether it was registered. A running node stays
+        registered.
+        """
         if node_id not in self.ids or node_id in self.unregistered:
             return False
         if node_id in self.stopped:
@@ -49,16 +51,17 @@ class Nodes:
         return True
 
     def place(self, count: int, factor: int, first: int) -> list[tuple[int, ...]]:
-        """Replicas of `count` new partitions, the preferred leaders one after the other; `first` is where to go on.
-        As in Kafka nodes that are stopped get none before all that run have theirs."""
+        """Returns replicas for `count` new partitions, rotating the preferred leader; `first` is where the rotation
+        starts. As in Kafka, stopped nodes are used only after all running ones.
+        """
         running = self.running
         return [
-            (*_turned(running, first + index), *_turned(sorted(self.stopped), first + index))[:factor]
+            (*_rotated(running, first + index), *_rotated(sorted(self.stopped), first + index))[:factor]
             for index in range(count)
         ]
 
     def problem_of(self, replicas: Sequence[int]) -> str | None:
-        """Why these cannot be the replicas of a partition, in a controller's words; None if they can."""
+        """Returns the controller's error message if these replicas are invalid, or None."""
         if not replicas:
             return "an empty replica list."
         before = None
@@ -71,14 +74,14 @@ class Nodes:
         return None
 
     def assigned(self, replicas: Sequence[int], leader_epoch: int = 0) -> Assignment:
-        """A new partition with these replicas; led by the first that runs."""
+        """Returns the assignment of a new partition with these replicas; the first running one is the leader."""
         running = tuple(filter(self.runs, replicas))
         if not running:
             return Assignment(tuple(replicas), tuple(replicas), NO_LEADER, leader_epoch)
         return Assignment(tuple(replicas), running, running[0], leader_epoch)
 
     def found(self, stored: Assignment) -> Assignment:
-        """What was written down when there may have been other nodes than now. A lone one has and leads all."""
+        """Adapts a stored assignment to the present nodes. A single node has and leads every partition."""
         if not self.is_cluster:
             return stored._replace(replicas=self.ids, isr=self.ids, leader=self.own, adding=(), removing=())
         if set(stored.replicas) <= set(self.ids) and stored.replicas:
@@ -89,11 +92,11 @@ class Nodes:
         return stored._replace(replicas=replicas, isr=isr, leader=leader, adding=(), removing=())
 
     def elected(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment:
-        """What a partition becomes as its nodes are now: a leader that runs stays, else the first one in sync leads.
-        A reassignment whose new replicas are all in sync is done.
+        """Returns the assignment after an election: a running leader in sync stays, otherwise the first replica in sync
+        leads. A reassignment whose new replicas are all in sync completes.
 
-        `is_held`: it is to have no leader. `unclean`: one that is not in sync may lead rather than nobody. Where nobody
-        does, those who were in sync last stay so: they alone have all that was written.
+        `is_held`: the partition has no leader. `unclean`: a replica out of sync may lead if none is in sync. Without a
+        leader the last in-sync replicas stay in the ISR: only they have all records.
         """
         return now.after(self._led(now, is_held=is_held, unclean=unclean))
 
@@ -114,8 +117,9 @@ class Nodes:
         return now._replace(leader=leader, isr=running)
 
     def reassigned(self, now: Assignment, target: Sequence[int], *, is_held: bool, unclean: bool) -> Assignment:
-        """What a partition becomes that is to have these replicas: it has the old and the new ones until `elected`
-        finds that all of the new ones run (KIP-455). Replicas that only change their order do so at once."""
+        """Returns the assignment during a reassignment: old and new replicas, until all new ones run and `elected`
+        completes it (KIP-455). A mere change of order takes effect at once.
+        """
         made = now._replace(
             replicas=(*target, *sorted(set(now.replicas) - set(target))),
             adding=tuple(sorted(set(target) - (set(now.replicas) - set(now.adding)))),
@@ -124,8 +128,9 @@ class Nodes:
         return now.after(self._led(made, is_held=is_held, unclean=unclean, ends=False))
 
     def reverted(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment | None:
-        """What it becomes without the reassignment that is under way. None where nobody would be in sync, unless that
-        may be (`unclean`)."""
+        """Returns the assignment after cancelling the reassignment. None if no replica would be in sync, unless
+        `unclean`.
+        """
         replicas = tuple(node for node in now.replicas if node not in now.adding)
         isr = tuple(node for node in now.isr if node in replicas)
         if not isr and not unclean:
@@ -135,7 +140,7 @@ class Nodes:
         return now.after(self._led(made, is_held=is_held, unclean=unclean))
 
 
-def _turned(ids: Sequence[int], by: int) -> tuple[int, ...]:
-    """The same in the same order, beginning with another one."""
+def _rotated(ids: Sequence[int], by: int) -> tuple[int, ...]:
+    """Rotates `ids`."""
     start = by % len(ids) if ids else 0
     return (*ids[start:], *ids[:start])

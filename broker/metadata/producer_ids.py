@@ -1,6 +1,6 @@
-"""Producer ids: each is handed out once in the life of a cluster, also across crashes.
+"""Allocates producer ids; each is used once in the life of a cluster, also after crashes.
 
-Owns blocks of 1,000 ids (Kafka's size, KIP-730): a block is durable in the metadata log before its first id is used, so
+Owns blocks of 1,000 ids (Kafka's size, KIP-730). A block is durable in the metadata log before its first id is used, so
 a crash skips ids and never repeats one.
 """
 
@@ -35,7 +35,7 @@ class ComparingProducers:
         return producer_id in self._ids
 
     def note(self, producer_id: int, compares: bool) -> None:
-        """A client received this id. `compares`: it is one of those."""
+        """Records that a client received this id; `compares`: it is such a client."""
         self._ids.pop(producer_id, None)
         if compares:
             self._ids[producer_id] = None
@@ -44,7 +44,7 @@ class ComparingProducers:
 
 
 class ProducerIds:
-    """Hands out producer ids. Feed it the metadata log's ProducerIdsRecords first, through `replay`."""
+    """Allocates producer ids. At startup pass the ProducerIdsRecords of the metadata log to `replay`."""
 
     def __init__(self, log: MetadataLog, node_id: int) -> None:
         self._log = log
@@ -53,15 +53,15 @@ class ProducerIds:
         self._block_end = 0
 
     def replay(self, record: ProducerIdsRecord) -> None:
-        """A block that was handed out before: its ids are gone, used or not."""
+        """Applies a block that was allocated before: its ids count as used."""
         self._next = self._block_end = record.next_producer_id
 
     def skip(self, earlier: ProducerIds) -> None:
-        """Goes on behind another's ids, whose clients may still be there though its log is not."""
+        """Continues after the ids of another state, whose clients may still be connected."""
         self._next = self._block_end = max(self._block_end, earlier._block_end)
 
     def allocate(self, now_ms: int) -> int:
-        """A fresh id. Raises StorageError when a new block cannot be made durable."""
+        """Returns an unused id. Raises StorageError if a new block cannot be made durable."""
         if self._next == self._block_end:
             end = self._block_end + BLOCK_IDS
             record = ProducerIdsRecord(broker_id=self._node_id, broker_epoch=-1, next_producer_id=end)

@@ -1,8 +1,8 @@
-"""What keys and values of Kafka's own logs mean: which schema reads them, by the topic that they lie in.
+"""Schemas of keys and values in Kafka's internal topics, by topic.
 
-Owns the choice. `__consumer_offsets` and `__transaction_state` begin a key with its type and a value with its version,
-each an int16; a value of `__cluster_metadata` begins with the version of its frame, the record's type and its version
-as varints (KIP-631).
+In `__consumer_offsets` and `__transaction_state` a key begins with its type and a value with its version, each an
+int16. A value of `__cluster_metadata` begins with the version of its frame, the record's type and its version, as
+varints (KIP-631).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__
 
 
 class Part(NamedTuple):
-    """What a key or a value is, and the schemas that read it, one behind the other."""
+    """The title of a key or value, and the schemas to read it with, one after the other."""
 
     title: str
     layouts: tuple[Struct, ...]
@@ -43,7 +43,7 @@ KEYED: dict[str, dict[int, tuple[type, type]]] = {
     },
     TRANSACTIONS: {0: (transaction_records.TransactionLogKey, transaction_records.TransactionLogValue)},
 }
-# The schemas of control records by type; their first field says the version that wrote them.
+# The schemas of control records by type; their first field is the version.
 CONTROL_CLASSES: dict[int, type] = {
     spec(cls).api_key: cls
     for cls in (
@@ -60,7 +60,7 @@ METADATA_CLASSES: dict[int, type[Any]] = {
     for name, cls in vars(module).items()
     if name.endswith("Record") and isinstance(cls, type) and cls not in CONTROL_CLASSES.values()
 }
-# The types of metadata records by name, in the order of their numbers from 0 on; 6, 13 and 16 are not used any more.
+# Names of metadata record types by number, from 0; 6, 13 and 16 are no longer in use.
 METADATA_TYPES = (
     "RegisterBrokerRecord UnregisterBrokerRecord TopicRecord PartitionRecord ConfigRecord PartitionChangeRecord "
     "- FenceBrokerRecord UnfenceBrokerRecord RemoveTopicRecord DelegationTokenRecord UserScramCredentialRecord "
@@ -72,7 +72,7 @@ METADATA_TYPES = (
 
 
 def schemas_of(topic: str | None) -> Iterator[Part]:
-    """The schemas of a topic's keys and values, each in its newest version; none for most topics."""
+    """Yields the schemas of a topic's keys and values, each in its newest version; none for most topics."""
     if topic == METADATA:
         for kind, cls in sorted(METADATA_CLASSES.items()):
             newest = spec(cls).versions.last
@@ -84,12 +84,12 @@ def schemas_of(topic: str | None) -> Iterator[Part]:
 
 
 def control_key(key: bytes) -> Part:
-    """The key of a record in a control batch."""
+    """Returns how to read the key of a control record."""
     return Part(f"control record: {CONTROL_TYPES.get(_control_type(key), 'unknown')}", (CONTROL_KEY,))
 
 
 def control_value(key: bytes | None, value: bytes) -> Part | None:
-    """The value of a record in a control batch; None if nothing is known of it."""
+    """Returns how to read the value of a control record; None for an unknown type."""
     kind = _control_type(key)
     if kind in (0, 1):
         return Part("end of a transaction", (END_TRANSACTION,))
@@ -105,13 +105,13 @@ def _control_type(key: bytes | None) -> int:
 
 
 def key_part(topic: str | None, key: bytes) -> Part | None:
-    """How to read a record's key; None if nothing is known of it."""
+    """Returns how to read a record's key; None if its schema is unknown."""
     found = _classes(topic, key)
     return Part(found[0].__name__, (KEY_TYPE, struct_of(found[0], 0))) if found else None
 
 
 def value_part(topic: str | None, key: bytes | None, value: bytes) -> Part | None:
-    """How to read a record's value; None if nothing is known of it."""
+    """Returns how to read a record's value; None if its schema is unknown."""
     if topic == METADATA:
         return _metadata(value)
     found = _classes(topic, key)

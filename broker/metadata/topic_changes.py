@@ -1,7 +1,8 @@
-"""Topics that are created, grown or deleted in cooperative steps, so that thousands of partitions hold nobody up.
+"""Creates, extends and deletes topics in cooperative steps, so that thousands of partitions do not block the event
+loop.
 
-Owns which changes are under way. A change that has begun goes on when its client has gone, and ends before another one
-of the same topic begins. Knows neither topics nor logs: a change is a generator that yields between steps.
+Owns the changes in progress. A change completes even if its client disconnects, and before another change of the same
+topic begins. A change is a generator that yields between steps; nothing here depends on topics or logs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Change:
-    """One change; `step` does the next part of it."""
+    """A change in progress; `step` runs its next part."""
 
     def __init__(self, steps: Steps[Any]) -> None:
         self._steps = steps
@@ -41,7 +42,7 @@ class _Change:
 
 
 class TopicChanges:
-    """The changes of one broker's topics, by name. Without `attach` nothing can be made in steps."""
+    """The changes in progress of one broker, by topic name. Before `attach` no change may yield."""
 
     def __init__(self) -> None:
         self._changes: dict[str, _Change] = {}
@@ -50,16 +51,16 @@ class TopicChanges:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def attach(self, loop: asyncio.AbstractEventLoop, scheduler: CooperativeScheduler) -> None:
-        """Steps are made on this loop."""
+        """Sets the event loop and the scheduler that run the steps."""
         self._loop, self._scheduler = loop, scheduler
 
     @property
     def under_way(self) -> list[asyncio.Task[None]]:
-        """What is to be awaited until all changes have been made."""
+        """Tasks of the changes in progress, to be awaited at shutdown."""
         return list(self._tasks)
 
     async def make(self, name: str, steps: Steps[T]) -> T:
-        """Makes a change of the topic, after the one that is under way; its result. Raises what it raises."""
+        """Runs a change of the topic after the one in progress; returns its result or raises its error."""
         while (before := self._changes.get(name)) is not None:
             assert before.done is not None
             await before.done
@@ -69,15 +70,15 @@ class TopicChanges:
             assert self._loop is not None
             self._changes[name] = change
             change.done = self._loop.create_future()
-            task = self._loop.create_task(self._go_on(name, change))
+            task = self._loop.create_task(self._run(name, change))
             self._tasks.add(task)  # the loop itself keeps no reference
             task.add_done_callback(self._tasks.discard)
             await change.done
         return change.result()
 
-    async def _go_on(self, name: str, change: _Change) -> None:
+    async def _run(self, name: str, change: _Change) -> None:
         assert self._scheduler is not None and change.done is not None
-        collections = FewerCollections()  # thousands of new partitions would bring a full pass amid a step
+        collections = FewerCollections()  # avoids a full garbage collection in a step
         try:
             while not change.is_done:
                 await self._scheduler.step()
@@ -89,7 +90,7 @@ class TopicChanges:
         wake(change.done)
 
     def finish(self, name: str | None = None) -> None:
-        """Makes the rest of a topic's change, or of all of them, before it returns."""
+        """Runs the rest of a topic's change, or of all changes, before it returns."""
         for change in list(self._changes.values()) if name is None else [self._changes.get(name)]:
             while change is not None and not change.is_done:
                 change.step()

@@ -1,6 +1,6 @@
-"""The metadata records of topics, partitions and configs, and what they make of a partition's assignment.
+"""Metadata records of topics, partitions and configs, and their conversion from and to assignments.
 
-Owns the translation between `nodes.Assignment` and Kafka's records. Must not know logs or files.
+Uses neither logs nor files.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
 
 
 def stored_assignment(record: PartitionRecord) -> Assignment:
-    """What a record says of who has a partition."""
+    """Returns the assignment in a partition record."""
     epochs = max(record.leader_epoch, LEADER_EPOCH), max(record.partition_epoch, 0)
     going = tuple(record.adding_replicas), tuple(record.removing_replicas)
     return Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs, *going)
 
 
 def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
-    """What a partition becomes by a change: each is one more partition epoch, and one that names a leader, were it the
-    same, is a new leader epoch."""
+    """Applies a change record to an assignment. Every change increments the partition epoch; a record with a leader,
+    even the same one, also increments the leader epoch.
+    """
     names_leader = record.leader != LEADER_UNCHANGED
     return Assignment(
         before.replicas if record.replicas is None else tuple(record.replicas),
@@ -38,7 +39,9 @@ def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
 def changed_record(
     topic_id: bytes, index: int, before: Assignment, after: Assignment, directory: bytes | None
 ) -> PartitionChangeRecord | PartitionRecord:
-    """The record that makes the one of the other: the change, or the whole where a change cannot say it."""
+    """Returns the record that changes `before` into `after`: a change record, or a full one if a change record cannot
+    express it.
+    """
     replicas = None if after.replicas == before.replicas else list(after.replicas)
     is_new = (after.leader, after.leader_epoch) != (before.leader, before.leader_epoch)
     record = PartitionChangeRecord(
@@ -55,7 +58,7 @@ def changed_record(
 
 
 def partition_record(topic_id: bytes, index: int, assignment: Assignment, directory: bytes | None) -> PartitionRecord:
-    """The whole of a partition, made or changed. All its replicas lie in the one directory."""
+    """Returns the full record of a partition. All its replicas are in the same directory."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

@@ -1,8 +1,8 @@
-"""The topics: names, ids, partitions and configs; created, changed and deleted durably.
+"""Topics: names, ids, partitions and configs, and their durable changes.
 
-Owns what exists and the rules for names, counts and configs. Every change is a metadata record on the disk before it
-shows; a partition's folder follows, so that a crash between leaves a topic whose folder is made at the next start, or
-a folder of no topic, which is put aside. Sources: KIP-4, KIP-516 (ids), Kafka's `Topic.validate` and
+Owns the existing topics and the rules for names, counts and configs. Every change is a durable metadata record before
+it is visible. A partition's folder follows: after a crash in between, the next start creates the folder of a topic, or
+sets a folder without a topic aside. Sources: KIP-4, KIP-516 (ids), Kafka's `Topic.validate` and
 `ReplicationControlManager`.
 """
 
@@ -47,13 +47,13 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
 NAME_LENGTH_MAX = 249
 PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
-STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; one takes up to a millisecond
+STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; each takes up to a millisecond
 PLACED_AT_ONCE = 500
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Topic:
-    """One topic. `id` is 16 bytes; `partitions` are in order of their index."""
+    """A topic. `id` has 16 bytes; `partitions` are in order of their index."""
 
     __slots__ = ("config", "id", "name", "partitions")
 
@@ -64,17 +64,19 @@ class Topic:
         self.partitions: list[Partition] = []
 
     def online_partitions(self) -> list[Partition]:
-        """Those whose disk works."""
+        """Returns the partitions whose log directory is online."""
         return [partition for partition in self.partitions if partition.offline is None]
 
     @property
     def is_internal(self) -> bool:
-        """Whether Kafka keeps its own state in it."""
+        """Whether this is one of Kafka's internal topics."""
         return self.name in INTERNAL_TOPICS
 
 
 def check_name(name: str, *, as_kraft: bool = True) -> None:
-    """Refuses names that Kafka refuses (INVALID_TOPIC_EXCEPTION); with ZooKeeper it had other words for it."""
+    """Refuses topic names that Kafka refuses (INVALID_TOPIC_EXCEPTION), with the message of KRaft or of ZooKeeper
+    releases.
+    """
     problem = None
     if not name:
         problem = "the empty string is not allowed"
@@ -106,12 +108,12 @@ def _illegal(name: str) -> str:
 
 
 def internal_prefix(name: str) -> str:
-    """What the broker's configs for one of Kafka's own topics begin with."""
+    """Returns the prefix of the broker configs of an internal topic."""
     return "offsets.topic" if name == GROUP_OFFSETS_TOPIC else "transaction.state.log"
 
 
 def internal_configs(name: str, config: Config) -> dict[str, str]:
-    """The configs that Kafka gives one of its own topics."""
+    """Returns the topic configs of an internal topic."""
     segment_bytes = config[f"{internal_prefix(name)}.segment.bytes"]
     configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
     if name == TRANSACTION_STATE_TOPIC:
@@ -121,7 +123,7 @@ def internal_configs(name: str, config: Config) -> dict[str, str]:
 
 
 def new_topic_id(random_uuid: Callable[[], bytes]) -> bytes:
-    """A topic id whose text form does not begin with a dash, which command lines would take for an option."""
+    """Returns a topic id whose text form does not begin with a dash, which command lines would parse as an option."""
     while True:
         made = random_uuid()
         if made[:15] != bytes(15) and not base64.urlsafe_b64encode(made).startswith(b"-"):
@@ -129,7 +131,7 @@ def new_topic_id(random_uuid: Callable[[], bytes]) -> bytes:
 
 
 class Topics:
-    """All topics of the broker, by name and by id. Not known here: who asks."""
+    """All topics of the broker, by name and by id."""
 
     def __init__(
         self,
@@ -149,14 +151,14 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._assigned: dict[tuple[bytes, int], Assignment] = {}  # of partitions that are not opened yet
-        self._recorded: dict[tuple[bytes, int], Assignment] = {}  # as the metadata log has it
+        self._assigned: dict[tuple[bytes, int], Assignment] = {}  # assignments of partitions that are not open yet
+        self._recorded: dict[tuple[bytes, int], Assignment] = {}  # assignments in the metadata log
         self._as_kraft: bool = config.profile.behaviour.topics_as_kraft
-        self._new_names: set[str] = set()  # of topics that are being created
+        self._new_names: set[str] = set()  # names of topics being created
         self.changes = TopicChanges()
-        """What is made in steps; every other change of the same topic finishes it first."""
+        """Changes in progress; every other change of the same topic completes them first."""
 
-    # Looking up
+    # --- look-ups
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(list(self._by_name.values()))
@@ -165,48 +167,48 @@ class Topics:
         return len(self._by_name)
 
     def get(self, name: str | None) -> Topic | None:
-        """The topic of that name."""
+        """Returns the topic with this name, or None."""
         return self._by_name.get(name)  # type: ignore[arg-type]
 
     def by_id(self, id: bytes) -> Topic | None:
-        """The topic of that id."""
+        """Returns the topic with this id, or None."""
         return self._by_id.get(id)
 
     def named(self, name: str) -> Topic:
-        """The topic of that name, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Returns the topic with this name. Raises Refused (UNKNOWN_TOPIC_OR_PARTITION)."""
         topic = self._by_name.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic
 
     def partition(self, name: str, index: int) -> Partition:
-        """One partition, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """Returns a partition. Raises Refused (UNKNOWN_TOPIC_OR_PARTITION)."""
         partition = self._partitions.get((name, index))
         if partition is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Whether that partition exists."""
+        """Returns whether the partition exists."""
         return (name, index) in self._partitions
 
     def leader(self, name: str, index: int) -> int:
-        """The node that leads a partition; -1 where it has none, or is not there."""
+        """Returns the leader of a partition; -1 if it has none or does not exist."""
         partition = self._partitions.get((name, index))
         return NO_LEADER if partition is None or partition.offline is not None else partition.leader
 
     def led_by(self, node_id: int, name: str) -> Callable[[int], bool]:
-        """Whether a node leads a topic's partition of that index."""
+        """Returns a function that tests whether a node leads the topic's partition with an index."""
         return lambda index: self.leader(name, index) == node_id
 
-    # Changing
+    # --- changes
 
     def check_free(self, name: str) -> None:
-        """Whether a topic may have that name. Raises Refused."""
+        """Checks that a new topic may have this name. Raises Refused."""
         check_name(name, as_kraft=self._as_kraft)
         if name in self._by_name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        # '.' and '_' are one character in the names of metrics, so Kafka keeps such names apart.
+        # Metric names cannot distinguish '.' from '_', so Kafka refuses topic names that differ only in these.
         flat = name.replace(".", "_")
         for other in (*self._by_name, *self._new_names) if "." in name or "_" in name else ():
             if other.replace(".", "_") == flat:
@@ -216,17 +218,19 @@ class Topics:
                 )
 
     def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
+        """Checks that a new topic may have this name and these configs; returns the configs to store. Raises Refused or
+        ConfigError.
+        """
         self.check_free(name)
         kept = without_nulls(configs)
         TopicConfig(self._config, kept).check_tiered()
         return kept
 
     def replication_factor(self, name: str) -> int:
-        """How many replicas a new topic has of each partition if nobody says. Raises Refused for more than nodes.
+        """Returns the default replication factor of a new topic. Raises Refused if it exceeds the number of nodes.
 
-        As many as its config says if that is set; else all nodes there are, up to three. Kafka's own topics have as
-        many of what is asked for as there can be.
+        That is the broker config if set; otherwise the number of nodes, at most three. For internal topics a configured
+        factor is lowered to the number of nodes.
         """
         there, config = len(self._nodes.ids), self._config
         key = "default.replication.factor"
@@ -240,7 +244,9 @@ class Topics:
         return self.check_factor(factor)
 
     def check_factor(self, factor: int) -> int:
-        """The factor, if there can be as many replicas; else INVALID_REPLICATION_FACTOR."""
+        """Returns the factor. Raises Refused (INVALID_REPLICATION_FACTOR) if it is below 1 or exceeds the number of
+        nodes.
+        """
         there = len(self._nodes.ids)
         if 1 <= factor <= there:
             return factor
@@ -258,8 +264,9 @@ class Topics:
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
     def place(self, count: int, factor: int, *, grows: bool = False) -> list[tuple[int, ...]]:
-        """Replicas for as many new partitions, after all that there are, of a new topic or of one that `grows`. Raises
-        Refused where every directory is cordoned (KIP-1066)."""
+        """Returns replicas for `count` new partitions, of a new topic or, with `grows`, of an existing one. Raises
+        Refused if all directories are cordoned (KIP-1066).
+        """
         if all(map(self._logs.is_cordoned, self._logs.online)) and self._logs.online:
             problem = "All brokers are currently fenced, or have all their log directories cordoned."
             before = "" if grows else f"Unable to replicate the partition {factor} time(s): "
@@ -274,8 +281,9 @@ class Topics:
         now_ms: int,
         replicas: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Creates a topic; `replicas` are the node ids of each partition, placed without it. Raises Refused,
-        ConfigError or StorageError; then nothing of it remains."""
+        """Creates a topic; `replicas` are the node ids of each partition, None places them. Raises Refused, ConfigError
+        or StorageError; then nothing of the topic remains.
+        """
         self.changes.finish(name)
         return steps.run(self.creating(name, partitions, configs, now_ms, replicas))
 
@@ -287,14 +295,14 @@ class Topics:
         now_ms: int,
         replicas: Sequence[Sequence[int]] | None = None,
     ) -> Steps[Topic]:
-        """`create` in steps, for `changes`. What can be refused is refused in the first one."""
+        """`create` in steps, for `changes`. Refusals are raised in the first step."""
         kept = self.check_new(name, configs)
         if replicas is None:
             replicas = self.place(partitions, self.replication_factor(name))
         while True:
             try:
                 return (yield from self._create(name, replicas, kept, now_ms))
-            except DirectoryFailed:  # with one less to choose from
+            except DirectoryFailed:  # try again without the failed directory
                 continue
 
     def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Steps[Topic]:
@@ -313,17 +321,17 @@ class Topics:
         return topic
 
     def _open_new(self, topic: Topic, placed: Sequence[tuple[int, bytes]], now_ms: int) -> Steps[None]:
-        """Makes the logs of a topic whose records are written; where that fails, all of it goes again."""
+        """Creates the logs of a topic whose records are written; after an error removes the topic again."""
         try:
             config = self._log_config(topic)
             for index, directory in placed:
                 if index and index % STEP_PARTITIONS == 0:
                     yield None
                 self._open(topic, index, directory, config, now_ms)
-            if config != self._log_config(topic):  # a config of the broker changed meanwhile
+            if config != self._log_config(topic):  # a broker config changed in the meantime
                 self._reconfigure(topic)
         except StorageError:
-            self._drop_logs(topic)  # first: it may be open files that there are too many of
+            self._drop_logs(topic)  # first, because the error may be too many open files
             for index, _ in placed:
                 self._assigned.pop((topic.id, index), None)
                 self._recorded.pop((topic.id, index), None)
@@ -333,8 +341,9 @@ class Topics:
     def _place_logs(
         self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]
     ) -> Steps[tuple[list[tuple[int, bytes]], list[PartitionRecord]]]:
-        """Chooses the directories of new partitions, from the index `first` on: (index, directory) and the record of
-        each."""
+        """Chooses the directories of new partitions, with indexes from `first` on; returns (index, directory) and the
+        record of each.
+        """
         self._logs.forget_offsets(topic.name, range(first, first + len(replicas)))
         placed: list[tuple[int, bytes]] = []
         records: list[PartitionRecord] = []
@@ -352,15 +361,16 @@ class Topics:
     def add_partitions(
         self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
     ) -> None:
-        """Grows a topic to `count` partitions in all, the new ones with as many replicas as the others unless they are
-        given. Raises StorageError."""
+        """Extends a topic to `count` partitions in total; without `replicas` the new ones have as many replicas as the
+        others. Raises StorageError.
+        """
         self.changes.finish(topic.name)
         steps.run(self.adding_partitions(topic, count, now_ms, replicas))
 
     def adding_partitions(
         self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
     ) -> Steps[None]:
-        """`add_partitions` in steps, for `changes`. Raises Refused where a change that was under way left no room."""
+        """`add_partitions` in steps, for `changes`. Raises Refused if a previous change made it invalid."""
         self._check_there(topic)
         first = len(topic.partitions)
         if count <= first or (replicas is not None and len(replicas) != count - first):
@@ -376,7 +386,7 @@ class Topics:
             self.open([(topic, index, at) for index, at in placed[start : start + STEP_PARTITIONS]], now_ms)
 
     def _check_there(self, topic: Topic) -> None:
-        if self._by_id.get(topic.id) is not topic:  # the change that was under way has deleted it
+        if self._by_id.get(topic.id) is not topic:  # deleted by the previous change
             problem = "This server does not host this topic-partition."
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
 
@@ -393,19 +403,21 @@ class Topics:
         self._warn_of_format(topic)
 
     def delete(self, topic: Topic, now_ms: int) -> None:
-        """Deletes a topic; those who wait for its partitions are answered. Raises StorageError."""
+        """Deletes a topic and completes delayed requests on its partitions. Raises StorageError."""
         self.changes.finish(topic.name)
         steps.run(self.deleting(topic, now_ms))
 
     def deleting(self, topic: Topic, now_ms: int) -> Steps[None]:
-        """`delete` in steps, for `changes`: the topic is gone after the first one, and its folders after the last."""
+        """`delete` in steps, for `changes`: the topic is gone after the first step, its folders after the last."""
         self._check_there(topic)
         self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
         del self._by_name[topic.name], self._by_id[topic.id]
         yield from self._dropping(topic)
 
     def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
-        """Has partitions led or kept in sync by others, all at once. Raises StorageError; then nothing has changed."""
+        """Changes leaders and in-sync replicas of partitions, all at once. Raises StorageError; then nothing has
+        changed.
+        """
         records = [
             changed_record(
                 (id := self._by_name[one.topic].id), one.index, self._recorded[id, one.index], made, one.directory
@@ -418,7 +430,7 @@ class Topics:
             partition.assign(assignment)
 
     def set_directory(self, partition: Partition, directory: bytes, now_ms: int) -> None:
-        """Notes durably in which directory a partition lies from now on. Raises StorageError."""
+        """Records durably that a partition moved to another directory. Raises StorageError."""
         key = self._by_name[partition.topic].id, partition.index
         record = PartitionChangeRecord(
             topic_id=key[0], partition_id=key[1], directories=[directory] * len(self._recorded[key].replicas)
@@ -428,16 +440,16 @@ class Topics:
         partition.assignment = partition.assignment._replace(partition_epoch=self._recorded[key].partition_epoch)
 
     def reconfigure(self) -> None:
-        """A broker config changed: every log takes over what it means for it."""
+        """Applies changed broker configs to all logs."""
         for topic in self._by_name.values():
             self._reconfigure(topic)
 
-    # Starting
+    # --- startup
 
     def replay(self, records: Iterable[Any]) -> list[tuple[Topic, int, bytes | None]]:
-        """Rebuilds what exists from metadata records; returns every (topic, partition, directory id) to be opened.
+        """Restores topics from metadata records; returns (topic, partition, directory id) of the partitions to open.
 
-        Raises StorageError for records that contradict each other.
+        Raises StorageError for contradictory records.
         """
         found: dict[bytes, Topic] = {}
         overrides: dict[str, dict[str, str]] = {}
@@ -450,12 +462,12 @@ class Topics:
             elif isinstance(record, PartitionRecord):
                 directory = record.directories[0] if record.directories else None
                 if record.topic_id not in placed:
-                    raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
+                    raise StorageError(f"{METADATA_TOPIC}-0: partition of unknown topic {record.topic_id.hex()}")
                 placed[record.topic_id][record.partition_id] = directory
                 self._recorded[record.topic_id, record.partition_id] = stored_assignment(record)
             elif isinstance(record, PartitionChangeRecord):
                 if record.partition_id not in placed.get(record.topic_id, ()):
-                    raise StorageError(f"{METADATA_TOPIC}-0: a change of no partition, {record.topic_id.hex()}")
+                    raise StorageError(f"{METADATA_TOPIC}-0: change of unknown partition, {record.topic_id.hex()}")
                 key = record.topic_id, record.partition_id
                 self._recorded[key] = merged(self._recorded[key], record)
                 if record.directories:
@@ -479,13 +491,13 @@ class Topics:
         return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
 
     def _readable(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
-        """The configs that are known here. Others are of a newer or older Kafka: logged, and not in force."""
+        """Returns the known configs. Configs of newer or older Kafka releases are logged and ignored."""
         kept: dict[str, str] = {}
         for name, value in configs.items():
             try:
                 TopicConfig(self._config, {name: value})
             except ConfigError as error:
-                get_logger().warning("config of a topic ignored", topic=topic, reason=str(error))
+                get_logger().warning("topic config ignored", topic=topic, reason=str(error))
             else:
                 kept[name] = value
         return kept
@@ -493,8 +505,9 @@ class Topics:
     def open(
         self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int, on_done: Callable[[], None] = lambda: None
     ) -> None:
-        """Opens the logs that `replay` named; those on a disk that does not work are offline. `on_done` is called for
-        each. Raises StorageError."""
+        """Opens the logs returned by `replay`; logs on a failed disk are offline. Calls `on_done` after each. Raises
+        StorageError.
+        """
         moved: list[PartitionRecord] = []
         configs: dict[bytes, LogConfig] = {}
         for topic, index, directory in placed:
@@ -510,7 +523,7 @@ class Topics:
                 continue
             finally:
                 on_done()
-            # A folder that somebody moved: from here on it is looked for where it is.
+            # The folder was moved to another directory: record its new place.
             if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
                 now = self._recorded[topic.id, index] = topic.partitions[-1].assignment
                 moved.append(partition_record(topic.id, index, now, lies_in))
@@ -518,7 +531,7 @@ class Topics:
             self._metadata.append(moved, now_ms)
 
     def take_offline(self, log_dir: LogDir) -> list[Partition]:
-        """Takes the partitions of a directory that has failed offline; those which were not before."""
+        """Takes the partitions of a failed directory offline; returns those that were online."""
         reason = f"{log_dir.path}: {log_dir.failure}"
         found = [partition for partition in self._partitions.values() if partition.lies_in(log_dir)]
         for partition in found:
@@ -528,7 +541,7 @@ class Topics:
     def _open(self, topic: Topic, index: int, directory: bytes | None, config: LogConfig, now_ms: int) -> Partition:
         log = self._logs.open_partition(topic.name, index, topic.id, config, directory, now_ms)
         assigned = self._assigned.pop((topic.id, index))
-        # Clients that have heard of this epoch do not go back to an older one.
+        # Clients ignore leader epochs older than the one they have seen.
         log.leader_epoch = max(log.leader_epoch, assigned.leader_epoch)
         assigned = assigned._replace(leader_epoch=log.leader_epoch)
         partition = Partition(topic.name, index, log, self._durability, assignment=assigned)
@@ -554,11 +567,13 @@ class Topics:
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 
     def _drop_logs(self, topic: Topic) -> None:
-        """All at once, of a topic that could not be created."""
+        """Deletes the logs of a topic that could not be created, without yielding."""
         steps.run(self._dropping(topic, at_once=True))
 
     def _dropping(self, topic: Topic, *, at_once: bool = False) -> Steps[None]:
-        """What cannot be removed is put aside by a later start, which finds it listed nowhere."""
+        """Deletes the logs of a topic. The next start sets folders aside that could not be removed, because no record
+        lists them.
+        """
         for partition in topic.partitions:
             del self._partitions[topic.name, partition.index]
             self._recorded.pop((topic.id, partition.index), None)
@@ -571,5 +586,5 @@ class Topics:
                     self._logs.delete(partition.log, at_once=at_once)
                 except StorageError as error:
                     get_logger().error(
-                        "a deleted partition's folder stays", folder=repr(partition.log), reason=str(error)
+                        "folder of deleted partition not removed", folder=repr(partition.log), reason=str(error)
                     )

@@ -1,7 +1,8 @@
-"""Who leads what, changed on command: leaders that move, partitions without one, nodes that stop and run again.
+"""Changes of leaders and nodes on command: moves leaders, takes partitions offline, stops and starts nodes.
 
-Owns the changes; `nodes.py` has the rules and `topics.py` writes them down. Each change is durable before it shows;
-then those who wait for a partition are answered, and the coordinators of what lies in it go with its leader.
+Owns the changes; `nodes.py` has the rules and `topics.py` writes the records. Each change is durable before it is
+visible; then delayed requests on the partitions are completed, and coordinators of internal partitions follow the
+leader.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class TopologyError(ValueError):
-    """A change that cannot be: a node or partition that is not, or a leader that has no replica. One line."""
+    """An impossible change, for example of an unknown node or partition. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node and where its first listener is."""
+    """A node with the address of its first listener."""
 
     id: int
     host: str
@@ -40,7 +41,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """Who has a partition; the leader is -1 where there is none."""
+    """The leader and replicas of a partition; the leader is -1 if there is none."""
 
     topic: str
     partition: int
@@ -59,8 +60,9 @@ class TopologyView:
 
 
 class TopologyNote(NamedTuple):
-    """What of a topology is not written down: nodes that are stopped, partitions taken offline, by (topic, index), and
-    nodes that are forgotten."""
+    """Topology state outside the metadata log: stopped nodes, partitions taken offline as (topic, index), and
+    unregistered nodes.
+    """
 
     stopped: frozenset[int] = frozenset()
     offline: frozenset[tuple[str, int]] = frozenset()
@@ -69,13 +71,14 @@ class TopologyNote(NamedTuple):
 
 NOTHING_NOTED = TopologyNote()
 REASSIGNMENT_MS = 100
-"""How long a reassignment is under way whose new replicas run. Kafka's takes as long as they copy, and tools and admin
-clients that list reassignments right after expect to see it."""
-UNKNOWN = 1 << 63  # where a log ended that is not there any more: behind all
+"""Duration of a reassignment whose new replicas run. In Kafka it takes as long as copying; tools and admin clients that
+list reassignments right afterwards expect to see it.
+"""
+UNKNOWN = 1 << 63  # log end offset of a log that no longer exists: higher than any
 
 
 class Topology:
-    """The nodes and leaders of one broker. All methods belong on its event loop."""
+    """Nodes and leaders of one broker. All methods must be called on its event loop."""
 
     def __init__(
         self,
@@ -85,22 +88,23 @@ class Topology:
         waits: Clock,
         address: Callable[[int], tuple[str, int]],
     ) -> None:
-        """`waits` is the clock by which reassignments end, also where the broker's `clock` stands still. `address` is
-        where a node's first listener is."""
+        """`waits` is the clock that ends reassignments, even if the broker's `clock` is stopped. `address` returns the
+        address of a node's first listener.
+        """
         self.nodes = nodes
         self._topics = topics
         self._clock = clock
         self._waits = waits
-        self._ending: set[Timer] = set()  # of reassignments
+        self._ending: set[Timer] = set()  # timers of reassignments
         self._address = address
         self.on_leader: Callable[[Partition], None] = lambda partition: None
-        """Told of each partition whose leader changed, after the start."""
+        """Called after startup with each partition whose leader changed."""
         self.on_node: Callable[[int, bool], None] = lambda node_id, is_running: None
-        """Told of a node that stopped or runs again; set by whoever has its sockets."""
-        self._told: dict[tuple[bytes, int], int] = {}  # the highest epochs that clients may know, where not the first
+        """Called with a node that stopped or started; set by the owner of its sockets."""
+        self._known_epochs: dict[tuple[bytes, int], int] = {}  # highest known to clients
 
     def begin(self, note: TopologyNote) -> None:
-        """At the start: what the note says is so, and who led and cannot any more is replaced. Raises StorageError."""
+        """Startup: restores the state in `note` and replaces leaders that are unavailable. Raises StorageError."""
         self.nodes.stopped.update(node for node in note.stopped if node in self.nodes.ids)
         self.nodes.unregistered.update(note.unregistered & self.nodes.stopped)
         for partition in self._partitions():
@@ -108,36 +112,36 @@ class Topology:
         if self.nodes.is_cluster or note.offline:
             self._elect(self._partitions())
 
-    def go_on_from(self, earlier: Topology) -> None:
-        """Takes the place of another state, whose data may be older or newer. Raises StorageError.
+    def continue_after(self, earlier: Topology) -> None:
+        """Continues after another state, whose data may be older or newer. Raises StorageError.
 
-        Clients hear of no leader with an older epoch than they know, so epochs go on above those that were told. A log
-        that has less now gets a new one, too, by which consumers see that it was cut (KIP-320).
+        Clients ignore a leader with an older epoch than the one they have seen, so epochs continue above those. A
+        partition whose log is shorter now gets a new epoch as well, so that consumers detect the truncation (KIP-320).
         """
-        self._told = told = earlier._told
+        self._known_epochs = epochs = earlier._known_epochs
         ends: dict[tuple[bytes, int], int] = {}
         for key, partition in earlier._by_id():
             if partition.leader_epoch:
-                told[key] = max(told.get(key, 0), partition.leader_epoch)
+                epochs[key] = max(epochs.get(key, 0), partition.leader_epoch)
             ends[key] = UNKNOWN if partition.offline is not None else partition.log.log_end_offset
         changes: list[tuple[Partition, Assignment]] = []
         for key, partition in self._by_id():
             now = partition.assignment
             is_cut = partition.offline is None and partition.log.log_end_offset < ends.get(key, UNKNOWN)
-            if is_cut or told.get(key, 0) > now.leader_epoch:
-                epoch = max(told.get(key, 0), now.leader_epoch) + 1
+            if is_cut or epochs.get(key, 0) > now.leader_epoch:
+                epoch = max(epochs.get(key, 0), now.leader_epoch) + 1
                 changes.append((partition, now._replace(leader_epoch=epoch, partition_epoch=now.partition_epoch + 1)))
         self._change(changes)
 
     def note(self) -> TopologyNote:
-        """For another start on the same data: what `begin` takes."""
+        """Returns the state that `begin` needs to start again on the same data."""
         held = ((one.topic, one.index) for one in self._partitions() if one.is_held)
         return TopologyNote(frozenset(self.nodes.stopped), frozenset(held), frozenset(self.nodes.unregistered))
 
-    # Changes
+    # --- changes
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Has another replica lead a partition. Raises TopologyError, StorageError."""
+        """Makes another in-sync replica the leader. Raises TopologyError or StorageError."""
         moved = self._found(topic, partition)
         self._check_node(node_id)
         now = moved.assignment
@@ -151,16 +155,17 @@ class Topology:
         self._change([(moved, now.next(node_id, now.isr))])
 
     def take_offline(self, topic: str, partition: int) -> None:
-        """Leaves a partition without a leader until `bring_online`. Raises TopologyError, StorageError."""
+        """Leaves a partition without a leader until `bring_online`. Raises TopologyError or StorageError."""
         self._hold(self._found(topic, partition), True)
 
     def bring_online(self, topic: str, partition: int) -> None:
-        """Ends what `take_offline` began: one in sync leads it again. Raises TopologyError, StorageError."""
+        """Reverts `take_offline`: an in-sync replica becomes the leader. Raises TopologyError or StorageError."""
         self._hold(self._found(topic, partition), False)
 
     def stop_node(self, node_id: int) -> None:
-        """A node goes: others in sync lead what it led, its listeners refuse and its connections are cut. Raises
-        TopologyError, StorageError."""
+        """Stops a node: other in-sync replicas take over its leaders, its listeners refuse and its connections close.
+        Raises TopologyError or StorageError.
+        """
         self._check_node(node_id)
         self.nodes.stopped.add(node_id)
         try:
@@ -171,8 +176,9 @@ class Topology:
         self.on_node(node_id, False)
 
     def start_node(self, node_id: int) -> None:
-        """A node runs again: in sync at once, and leading only what nobody else could. Raises TopologyError,
-        StorageError."""
+        """Starts a node: its replicas are in sync at once; it leads only partitions without another leader. Raises
+        TopologyError or StorageError.
+        """
         self._check_node(node_id)
         was_stopped = node_id in self.nodes.stopped
         self.nodes.stopped.discard(node_id)
@@ -186,12 +192,13 @@ class Topology:
         self.on_node(node_id, True)
 
     def spread_leaders(self) -> None:
-        """Has every partition led by its preferred replica, the first one, where that runs. Raises StorageError."""
+        """Makes the preferred replica the leader of every partition, if it runs. Raises StorageError."""
         self.balance()
 
     def elected(self, partition: Partition, *, unclean: bool) -> Assignment:
-        """What an election makes of a partition, for `change`: led by its preferred replica, or with `unclean` by any
-        that runs (KIP-460). Raises Refused where it has such a leader, or cannot have one."""
+        """Returns the assignment after an election of the preferred replica or, with `unclean`, of any running replica,
+        for `change` (KIP-460). Raises Refused if the partition has such a leader already, or none is available.
+        """
         now = partition.assignment
         leader = NO_LEADER if partition.offline is not None else now.leader
         if leader != NO_LEADER and (unclean or leader == now.replicas[0]):
@@ -211,8 +218,9 @@ class Topology:
         raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
 
     def reassigned(self, partition: Partition, replicas: Sequence[int] | None) -> Assignment:
-        """What a partition becomes that is to have these replicas, for `change`; None ends the reassignment that is
-        under way (KIP-455). Raises Refused."""
+        """Returns the assignment with these replicas, for `change`; None cancels the reassignment in progress
+        (KIP-455). Raises Refused.
+        """
         now, is_held = partition.assignment, partition.is_held
         unclean = self._is_unclean(partition)
         if replicas is not None:
@@ -233,8 +241,9 @@ class Topology:
         return made
 
     def change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
-        """Makes partitions what `elected` and `reassigned` said, all at once; reassignments that can end do so after
-        REASSIGNMENT_MS. Raises StorageError."""
+        """Applies assignments from `elected` and `reassigned`, all at once. Reassignments that can complete do so after
+        REASSIGNMENT_MS. Raises StorageError.
+        """
         self._change(wanted)
         moved = [partition for partition, made in wanted if made.is_reassigned]
         if moved:
@@ -242,7 +251,7 @@ class Topology:
             self._ending.add(timer)
 
     def close(self) -> None:
-        """Ends no reassignment any more: the next start does."""
+        """Cancels the timers of reassignments; the next start completes them."""
         for timer in self._ending:
             timer.cancel()
         self._ending.clear()
@@ -253,11 +262,12 @@ class Topology:
         try:
             self._elect([one for one in moved if id(one) in there])
         except StorageError as error:
-            get_logger().error("a reassignment could not end", reason=str(error))
+            get_logger().error("partition reassignment not completed", reason=str(error))
 
     def imbalanced(self, percentage: int | None) -> list[Partition]:
-        """The partitions that their preferred replica could lead and does not; with a percentage only those of nodes
-        for which more of them are led by others."""
+        """Returns the partitions that are not led by their available preferred replica; with a percentage, only those
+        of nodes for which more of them than that are led by other nodes.
+        """
         found = [
             one
             for one in self._partitions()
@@ -274,11 +284,11 @@ class Topology:
         return [one for one in found if elsewhere[one.replicas[0]] * 100 > percentage * preferred[one.replicas[0]]]
 
     def balance(self, percentage: int | None = None) -> None:
-        """Has those led by their preferred replicas. Raises StorageError."""
+        """Makes preferred replicas the leaders. Raises StorageError."""
         self._change([(one, one.assignment.next(one.replicas[0], one.isr)) for one in self.imbalanced(percentage)])
 
     def describe(self) -> TopologyView:
-        """Everything as it is now."""
+        """Returns the current nodes and partitions."""
         partitions = (
             PartitionView(
                 one.topic,
@@ -293,10 +303,10 @@ class Topology:
         return TopologyView(self.node_views(), tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))))
 
     def node_views(self) -> tuple[NodeView, ...]:
-        """The nodes alone."""
+        """Returns the nodes only."""
         return tuple(NodeView(id, *self._address(id), id not in self.nodes.stopped) for id in self.nodes.ids)
 
-    # How
+    # --- implementation
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topics for partition in topic.partitions]
@@ -338,11 +348,11 @@ class Topology:
         if not changes:
             return
         leaders = {id(partition): partition.leader for partition, _ in changes}
-        told = [partition for partition, made in changes if made.leader_epoch != partition.assignment.leader_epoch]
+        renewed = [one for one, made in changes if made.leader_epoch != one.assignment.leader_epoch]
         self._topics.reassign(changes, self._clock.now_ms())
-        for partition in told:
+        for partition in renewed:
             key = self._topics.named(partition.topic).id, partition.index
-            self._told[key] = max(self._told.get(key, 0), partition.leader_epoch)
+            self._known_epochs[key] = max(self._known_epochs.get(key, 0), partition.leader_epoch)
             if partition.leader != leaders[id(partition)]:
                 self.on_leader(partition)
             partition.release()

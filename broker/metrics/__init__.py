@@ -1,5 +1,5 @@
-"""What the broker counts of its own doing, and how Prometheus is told.
+"""Metrics of the broker for Prometheus.
 
-`counters` is what requests touch, plain integers; `gather` looks at the rest of the state when somebody asks;
-`families` has the names; `scrape` writes them down.
+`counters` has the integers that requests increment; `families` has the names and descriptions. `ottla.broker.admin_api`
+reads the rest of the state for each scrape.
 """

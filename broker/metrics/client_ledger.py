@@ -1,11 +1,11 @@
-"""What clients were seen doing: which software, on which listener, in which versions and record formats they called.
+"""Remembers which clients used which API versions and record formats, by client library and listener.
 
-Owns that memory, its bounds, and the file `ottla-clients.json` in the first data directory, which outlives restarts and
-from which `ottla clients` tells what another release would refuse. Knows neither sockets nor what releases serve.
+Owns that memory, its limits, and the file `ottla-clients.json` in the first data directory, which persists it and from
+which `ottla clients` reports what another release would refuse. Depends neither on sockets nor on releases.
 
-What a request costs is one look into a set, `Origin.seen`: what is in it was noted since the last tick and needs no
-more. A tick empties the sets, so that `last_seen_ms` is right to TICK_MS, and writes the file if it has to. What is new
-(a client, a call, a format) is written SOON_MS after it came, and then not again for NEWS_EVERY_MS.
+A request costs one look-up in a set, `ClientLibrary.seen`: an entry in it was recorded since the last tick and needs
+nothing more. A tick empties the sets, so `last_seen_ms` is accurate to TICK_MS, and writes the file if needed. News (a
+client, a call, a format) is written after SOON_MS, and then not again for NEWS_EVERY_MS.
 """
 
 from __future__ import annotations
@@ -28,32 +28,33 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 FILE_NAME = "ottla-clients.json"
 DAMAGED_SUFFIX = ".damaged"
 FILE_VERSION = 1
-FILE_BYTES_MAX = 64 << 20  # far above what the bounds below allow
+FILE_BYTES_MAX = 64 << 20  # far above what the limits below allow
 
 TICK_MS = 10_000
 SOON_MS = 100
-NEWS_EVERY_MS = 1_000  # while the file is small; a larger one waits for the tick
+NEWS_EVERY_MS = 1_000  # for a small file; a larger one is written by the tick
 SMALL_ENTRIES = 1_000
-LAST_SEEN_WRITE_MS = 600_000  # when nothing but times moved, the file is written that often, and at stop
+LAST_SEEN_WRITE_MS = 600_000  # interval of writes in which only times changed; the file is also written at shutdown
 
-# A client that invents names must not grow memory or file: what is beyond these is noted under no name.
+# Limits, so that a client which invents names cannot fill memory or disk: anything beyond them is recorded without a
+# client id.
 CLIENTS_MAX = 1_000
-ENTRIES_MAX = 10_000  # calls and formats of all named clients; so many are written in 20 ms
-CLIENT_CALLS_MAX = 300  # of one client; all versions of all APIs are fewer
+ENTRIES_MAX = 10_000  # calls and formats of all named clients; this many take 20 ms to write
+CLIENT_CALLS_MAX = 300  # per client; more than the versions of all APIs
 CLIENT_FORMATS_MAX = 100
-SEEN_MAX = 10_000  # remembered until the next tick, of one origin
-TEXT_MAX = 200  # characters of a client id or a software's name; what is longer is cut
+SEEN_MAX = 10_000  # entries remembered until the next tick, per client library
+TEXT_MAX = 200  # characters of a client id or library name; longer ones are truncated
 
 _HEAD_BYTES = 23
 
 
 class DamagedFile(ValueError):
-    """The file is not one that was written here; the text says why."""
+    """A file that this module did not write; the message has the reason."""
 
 
 @dataclass(slots=True)
 class Use:
-    """One thing that a client did, and when. Times are of the broker's clock."""
+    """First and last use of a call or a format, by the broker's clock."""
 
     first_seen_ms: int
     last_seen_ms: int
@@ -61,12 +62,12 @@ class Use:
 
 @dataclass(slots=True)
 class CallUse(Use):
-    """A version of an API that a client called."""
+    """An API version that a client called."""
 
     refused_ms: int | None = None
-    """When its connection was last closed for this call; None if it never was."""
+    """Time at which a connection was last closed because of this call; None if never."""
     was_newest: bool = False
-    """The broker offered no newer version whenever it was called: the client may know a newer one."""
+    """Whether the broker never offered a newer version at such a call: the client may support a newer one."""
 
 
 Call = tuple[int, int]  # API key, version
@@ -75,48 +76,49 @@ Format = tuple[int, int, int]  # Produce version, magic, codec
 
 @dataclass(slots=True)
 class SeenClient:
-    """All connections of one listener that named the same client id and the same software.
+    """All connections to one listener with the same client id and the same client library.
 
-    `client_id` is None for the clients beyond the bounds, taken together. `software_name` and `software_version` are
-    None for clients that do not tell (ApiVersions below v3). `asks_versions`: it asked which versions are served, and
-    so takes the newest that both sides know.
+    `client_id` is None for all clients beyond the limits together. `software_name` and `software_version` are None for
+    clients that do not send them (ApiVersions below v3). `negotiates_versions`: the client sent ApiVersions, so it uses
+    the newest version that both sides support.
     """
 
     client_id: str | None
     listener: str
     software_name: str | None
     software_version: str | None
-    asks_versions: bool = False
+    negotiates_versions: bool = False
     calls: dict[Call, CallUse] = field(default_factory=dict[Call, CallUse])
     produced: dict[Format, Use] = field(default_factory=dict[Format, Use])
 
     @property
     def last_seen_ms(self) -> int:
-        """When it last did anything that is known here."""
+        """Time of the latest recorded call or format; 0 if there is none."""
         return max((use.last_seen_ms for use in (*self.calls.values(), *self.produced.values())), default=0)
 
     @property
     def first_seen_ms(self) -> int:
-        """When it first did."""
+        """Time of the earliest recorded call or format; 0 if there is none."""
         return min((use.first_seen_ms for use in (*self.calls.values(), *self.produced.values())), default=0)
 
 
-class Origin:
-    """What connections have in common: the listener and the software. `seen` is what was noted since the last tick.
+class ClientLibrary:
+    """The listener and the client library of connections, with the fields of KIP-511.
 
-    `asks_formats`: one of them asked for KIP-192's tagged fields of Metadata.
+    `seen` has the entries recorded since the last tick. `requests_formats`: a connection requested KIP-192's tagged
+    fields of Metadata.
     """
 
-    __slots__ = ("asks_formats", "asks_versions", "listener", "seen", "software_name", "software_version")
+    __slots__ = ("listener", "negotiates_versions", "requests_formats", "seen", "software_name", "software_version")
 
     def __init__(
-        self, listener: str, software_name: str | None, software_version: str | None, asks_versions: bool
+        self, listener: str, software_name: str | None, software_version: str | None, negotiates_versions: bool
     ) -> None:
         self.listener = listener
         self.software_name = software_name
         self.software_version = software_version
-        self.asks_versions = asks_versions
-        self.asks_formats = False
+        self.negotiates_versions = negotiates_versions
+        self.requests_formats = False
         self.seen: set[tuple[Any, ...]] = set()
 
 
@@ -124,14 +126,16 @@ _Key = tuple[str, str | None, str | None, str | None, bool]
 
 
 def _key(client: SeenClient) -> _Key:
-    """What tells clients apart. Those beyond the bounds are two of each listener: that ask for versions or do not."""
-    together = client.client_id is None and client.asks_versions
+    """The key that distinguishes clients. Clients beyond the limits are grouped by listener, with and without
+    ApiVersions.
+    """
+    together = client.client_id is None and client.negotiates_versions
     return client.listener, client.software_name, client.software_version, client.client_id, together
 
 
 @dataclass(slots=True)
 class Seen:
-    """All that the file holds. `complete` is False once something was beyond the bounds."""
+    """Content of the file. `complete` is False once a client was beyond the limits."""
 
     clients: dict[_Key, SeenClient] = field(default_factory=dict[_Key, SeenClient])
     complete: bool = True
@@ -144,7 +148,7 @@ class Seen:
 
 
 class ClientLedger:
-    """The memory of a running broker. Made by `open`, ended by `close`; neither ever raises."""
+    """The client memory of a running broker, from `open` to `close`; both log I/O errors instead of raising them."""
 
     def __init__(
         self,
@@ -160,13 +164,13 @@ class ClientLedger:
         self._path = path
         self._newest = {key: versions.last for key, versions in offered.items()}
         self._clock = clock
-        self._origins: dict[tuple[str, str | None, str | None, bool], Origin] = {}
+        self._libraries: dict[tuple[str, str | None, str | None, bool], ClientLibrary] = {}
         self._entries = sum(len(c.calls) + len(c.produced) for c in seen.clients.values() if c.client_id is not None)
         self._waits = waits or clock
         self._soon: Timer | None = None
         self._news_written_ms = -NEWS_EVERY_MS  # by `waits`, whose time may begin at 0
-        self._has_news = not files.exists(path)  # something that the file does not have
-        self._moved = False  # nothing but times
+        self._has_news = not files.exists(path)  # changes that are not in the file
+        self._moved = False  # only times changed
         self._failing = False
         self._timer = clock.call_every(TICK_MS, self._tick, self._due_ms)
 
@@ -174,9 +178,10 @@ class ClientLedger:
     def open(
         cls, files: Files, folder: str, offered: Mapping[int, Versions], clock: Clock, waits: Clock | None = None
     ) -> ClientLedger:
-        """Goes on with what the folder's file holds. A file that cannot be read is put aside, with a warning.
+        """Continues with the file in `folder`. An unreadable file is renamed, with a warning.
 
-        `offered` is what ApiVersions lists. `waits` is the clock by which news are written, also while `clock` stands.
+        `offered` are the versions in ApiVersions. `waits` is the clock for writing news, which runs even if `clock` is
+        stopped.
         """
         path = os.path.join(folder, FILE_NAME)
         try:
@@ -189,64 +194,71 @@ class ClientLedger:
             try:
                 files.replace(path, path + DAMAGED_SUFFIX)
             except OSError as failure:
-                reason += f"; it cannot be put aside: {failure}"
-            get_logger().warning("what clients did before is not known, its file was put aside", reason=reason)
+                reason += f"; renaming failed: {failure}"
+            get_logger().warning("damaged client ledger renamed, earlier clients unknown", reason=reason)
         return cls(files, path, offered, clock, seen, waits)
 
-    # What requests tell
+    # --- recording
 
-    def origin(
+    def library(
         self,
         listener: str,
         software_name: str | None = None,
         software_version: str | None = None,
-        asks_versions: bool = False,
-    ) -> Origin:
-        """Where a connection's calls are noted; connections with the same have the same. Software may be cut off."""
-        key = listener, _cut(software_name), _cut(software_version), asks_versions
-        found = self._origins.get(key)
+        negotiates_versions: bool = False,
+    ) -> ClientLibrary:
+        """Returns the object in which a connection's calls are recorded, one for equal arguments. Library names are
+        truncated, and dropped beyond the limits.
+        """
+        key = listener, _cut(software_name), _cut(software_version), negotiates_versions
+        found = self._libraries.get(key)
         if found is None:
-            if len(self._origins) >= CLIENTS_MAX and key[1] is not None:
-                return self.origin(listener, asks_versions=asks_versions)
-            found = self._origins[key] = Origin(*key)
+            if len(self._libraries) >= CLIENTS_MAX and key[1] is not None:
+                return self.library(listener, negotiates_versions=negotiates_versions)
+            found = self._libraries[key] = ClientLibrary(*key)
         return found
 
-    def note(self, origin: Origin, client_id: str, api_key: int, api_version: int) -> None:
-        """A request that is served, other than ApiVersions. Needed only if `origin.seen` has not these three."""
-        if api_key != _API_VERSIONS:  # that is noted when the software is known
-            self._note(origin, client_id, api_key, api_version, False)
+    def note(self, library: ClientLibrary, client_id: str, api_key: int, api_version: int) -> None:
+        """Records a served request other than ApiVersions. Only needed if `library.seen` lacks (client id, API key,
+        version).
+        """
+        if api_key != _API_VERSIONS:  # recorded when the library is known
+            self._note(library, client_id, api_key, api_version, False)
 
-    def note_asked(
-        self, origin: Origin, client_id: str, api_version: int, software_name: str, software_version: str
-    ) -> Origin:
-        """A valid ApiVersions request. Returns the origin of the connection from here on: that of the client library,
-        whose name and version are "" if the request did not name them."""
-        found = self.origin(origin.listener, software_name or None, software_version or None, True)
+    def note_api_versions(
+        self, library: ClientLibrary, client_id: str, api_version: int, software_name: str, software_version: str
+    ) -> ClientLibrary:
+        """Records a valid ApiVersions request. Returns the client library of the connection from now on; name and
+        version are "" if the request did not send them.
+        """
+        found = self.library(library.listener, software_name or None, software_version or None, True)
         if (client_id, _API_VERSIONS, api_version) not in found.seen:
             self._note(found, client_id, _API_VERSIONS, api_version, False)
         return found
 
-    def note_refused(self, origin: Origin, client_id: str, api_key: int, api_version: int) -> None:
-        """A request for which the connection is closed, since its API or its version is not served."""
-        self._note(origin, client_id, api_key, api_version, True)
+    def note_refused(self, library: ClientLibrary, client_id: str, api_key: int, api_version: int) -> None:
+        """Records a request whose connection is closed because its API or version is not served."""
+        self._note(library, client_id, api_key, api_version, True)
 
     def note_records(
-        self, origin: Origin, client_id: str, api_version: int, records: bytes | bytearray | memoryview
+        self, library: ClientLibrary, client_id: str, api_version: int, records: bytes | bytearray | memoryview
     ) -> None:
-        """One partition's records of a Produce request, whether they are accepted or not. Looks at the first entry."""
+        """Records the format of one partition's records in a Produce request, accepted or not. Looks at the first
+        batch.
+        """
         if len(records) < _HEAD_BYTES:
             return
         magic = records[MAGIC_AT]
         codec = records[CODEC_AT if magic == 2 else LEGACY_ATTRIBUTES_AT] & 7
         key = (client_id, api_version, magic, codec)
-        if key not in origin.seen and magic < len(MIN_BYTES):
-            self._note_format(origin, *key)
+        if key not in library.seen and magic < len(MIN_BYTES):
+            self._note_format(library, *key)
 
-    # Noting
+    # --- implementation
 
-    def _note(self, origin: Origin, client_id: str, api_key: int, api_version: int, refused: bool) -> None:
+    def _note(self, library: ClientLibrary, client_id: str, api_key: int, api_version: int, refused: bool) -> None:
         now_ms = self._clock.now_ms()
-        client = self._client(origin, client_id, (api_key, api_version), "calls")
+        client = self._client(library, client_id, (api_key, api_version), "calls")
         use = client.calls.get((api_key, api_version))
         if use is None:
             if len(client.calls) >= CLIENT_CALLS_MAX:
@@ -261,16 +273,16 @@ class ClientLedger:
         newest = use.was_newest and self._newest.get(api_key) == api_version
         self._news |= newest != use.was_newest
         use.was_newest = newest
-        asks_versions = client.asks_versions or api_key == _API_VERSIONS
-        self._news |= asks_versions != client.asks_versions
-        client.asks_versions = asks_versions
+        negotiates_versions = client.negotiates_versions or api_key == _API_VERSIONS
+        self._news |= negotiates_versions != client.negotiates_versions
+        client.negotiates_versions = negotiates_versions
         if not refused:
-            self._remember(origin, client_id, (client_id, api_key, api_version))
+            self._remember(library, client_id, (client_id, api_key, api_version))
 
-    def _note_format(self, origin: Origin, client_id: str, api_version: int, magic: int, codec: int) -> None:
+    def _note_format(self, library: ClientLibrary, client_id: str, api_version: int, magic: int, codec: int) -> None:
         now_ms = self._clock.now_ms()
         format = api_version, magic, codec
-        client = self._client(origin, client_id, format, "produced")
+        client = self._client(library, client_id, format, "produced")
         use = client.produced.get(format)
         if use is None:
             if len(client.produced) >= CLIENT_FORMATS_MAX:
@@ -279,21 +291,21 @@ class ClientLedger:
             use = client.produced[format] = Use(now_ms, now_ms)
             self._added(client)
         self._touch(use, now_ms)
-        self._remember(origin, client_id, (client_id, *format))
+        self._remember(library, client_id, (client_id, *format))
 
-    def _client(self, origin: Origin, client_id: str, wanted: tuple[int, ...], kind: str) -> SeenClient:
-        """The client that `wanted` is noted with: its own entry, or, beyond the bounds, the one for all others."""
+    def _client(self, library: ClientLibrary, client_id: str, wanted: tuple[int, ...], kind: str) -> SeenClient:
+        """Returns the client to record `wanted` for: its own entry or, beyond the limits, the shared one."""
         clients = self.seen.clients
-        own = (origin.listener, origin.software_name, origin.software_version, _cut(client_id), False)
+        own = (library.listener, library.software_name, library.software_version, _cut(client_id), False)
         found = clients.get(own)
         if found is not None and (self._entries < ENTRIES_MAX or wanted in getattr(found, kind)):
             return found
         if found is None and len(clients) < CLIENTS_MAX and self._entries < ENTRIES_MAX:
             return self.seen.add(SeenClient(own[3], *own[:3]))
         self._incomplete()
-        together = (origin.listener, None, None, None, origin.asks_versions)
+        together = (library.listener, None, None, None, library.negotiates_versions)
         return clients.get(together) or self.seen.add(
-            SeenClient(None, origin.listener, None, None, origin.asks_versions)
+            SeenClient(None, library.listener, None, None, library.negotiates_versions)
         )
 
     def _added(self, client: SeenClient) -> None:
@@ -310,14 +322,14 @@ class ClientLedger:
         if self.seen.complete:
             self.seen.complete = False
             self._news = True
-            get_logger().warning("too many different clients to keep them apart", file=self._path)
+            get_logger().warning("client limit reached, further clients recorded together", file=self._path)
 
-    def _remember(self, origin: Origin, client_id: str, key: tuple[Any, ...]) -> None:
-        # What is not remembered is noted again at each request: slower, and right.
-        if len(origin.seen) < SEEN_MAX and len(client_id) <= TEXT_MAX:
-            origin.seen.add(key)
+    def _remember(self, library: ClientLibrary, client_id: str, key: tuple[Any, ...]) -> None:
+        # An entry that does not fit is recorded again at each request: slower, but correct.
+        if len(library.seen) < SEEN_MAX and len(client_id) <= TEXT_MAX:
+            library.seen.add(key)
 
-    # The file
+    # --- writing the file
 
     @property
     def _news(self) -> bool:
@@ -341,22 +353,22 @@ class ClientLedger:
         now_ms = self._clock.now_ms()
         if self._news or (self._moved and now_ms - self.seen.written_ms >= LAST_SEEN_WRITE_MS):
             self._write(now_ms)
-        for origin in self._origins.values():
-            origin.seen.clear()
+        for library in self._libraries.values():
+            library.seen.clear()
 
     def _due_ms(self) -> int | None:
-        """From when on a tick has something to do, as things are."""
-        if self._news or any(origin.seen for origin in self._origins.values()):
+        """Returns the time at which a tick next has an effect if nothing changes, or None."""
+        if self._news or any(library.seen for library in self._libraries.values()):
             return 0
         return self.seen.written_ms + LAST_SEEN_WRITE_MS if self._moved else None
 
     def save(self) -> None:
-        """Writes what is not written yet."""
+        """Writes unsaved changes."""
         if self._news or self._moved:
             self._write(self._clock.now_ms())
 
     def close(self) -> None:
-        """The same, and notes no more times."""
+        """Stops the timers and writes unsaved changes."""
         self._timer.cancel()
         if self._soon is not None:
             self._soon.cancel()
@@ -366,10 +378,10 @@ class ClientLedger:
         before_ms, self.seen.written_ms = self.seen.written_ms, now_ms
         try:
             write_atomically(self._files, self._path, to_bytes(self.seen))
-        except OSError as error:  # the next may do; a broker whose disk is full has larger worries
+        except OSError as error:  # retried later; a full disk stops more than this
             self.seen.written_ms = before_ms
             if not self._failing:
-                get_logger().warning("what clients do cannot be written", reason=str(error))
+                get_logger().warning("client ledger not written", reason=str(error))
             self._failing = True
             return
         self._news = self._moved = self._failing = False
@@ -379,11 +391,11 @@ def _cut(text: str | None) -> str | None:
     return text if text is None or len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
 
-# The file's form: JSON, a client on each line
+# --- file format: JSON, with one client per line
 
 
 def to_bytes(seen: Seen) -> bytes:
-    """The file with this in it."""
+    """Returns the content of a file."""
     lines = [json.dumps(_client_value(client), separators=(",", ":")) for client in seen.clients.values()]
     head = json.dumps({"version": FILE_VERSION, "written_ms": seen.written_ms, "complete": seen.complete})
     body = ",\n".join(lines)
@@ -391,13 +403,13 @@ def to_bytes(seen: Seen) -> bytes:
 
 
 def _client_value(client: SeenClient) -> dict[str, Any]:
-    # Spelt out: looking each field up by its name would take twice as long.
+    # Spelled out: generic access by field name takes twice as long.
     return {
         "client_id": client.client_id,
         "listener": client.listener,
         "software_name": client.software_name,
         "software_version": client.software_version,
-        "asks_versions": client.asks_versions,
+        "asks_versions": client.negotiates_versions,
         "calls": [
             {
                 "api_key": key,
@@ -438,7 +450,7 @@ _FORMAT_KEY = {"version": (int,), "magic": (int,), "codec": (int,)}
 
 
 def read(files: Files, path: str) -> Seen:
-    """What a file holds. Raises DamagedFile, or OSError as the system gives it."""
+    """Reads a file. Raises DamagedFile or OSError."""
     if files.size(path) > FILE_BYTES_MAX:
         raise DamagedFile(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     try:
@@ -448,7 +460,7 @@ def read(files: Files, path: str) -> Seen:
 
 
 def from_bytes(data: bytes) -> Seen:
-    """What such a file holds. Raises DamagedFile."""
+    """Parses the content of a file. Raises DamagedFile."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -472,7 +484,9 @@ def from_bytes(data: bytes) -> Seen:
 
 
 def _fields(value: Any, wanted: Mapping[str, tuple[type, ...]], what: str) -> list[Any]:
-    """The values of these names, in order, each of exactly one of its types. Other names are of later versions."""
+    """Returns the values of these names, in order, each of one of its types. Ignores other names, for later
+    versions.
+    """
     if not is_dict(value):
         raise DamagedFile(f"{what} is not an object")
     for name, kinds in wanted.items():

@@ -1,9 +1,9 @@
-"""What clients tell of themselves: who is asked for which metrics, and what came (KIP-714).
+"""Client metrics: subscriptions and pushes (KIP-714).
 
-Owns the client instances that are remembered and the rules by which they ask and push. What is wanted are the resources
-of type CLIENT_METRICS: of all that match a client, the metrics together and the shortest interval. What a client pushes
-are OpenTelemetry's MetricsData; they are not read, beyond that they can be decompressed: each push is counted, and told
-in the log at level debug. Knows neither requests nor sockets.
+Owns the remembered client instances and the rules for their requests. Subscriptions are the resources of type
+CLIENT_METRICS: a client gets the union of the metrics of all that match it, at the shortest interval. Pushed metrics
+are OpenTelemetry MetricsData; they are decompressed but not parsed: each push is counted, and logged at level debug.
+Depends neither on requests nor on sockets.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ ACCEPTED_CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 DEFAULT_INTERVAL_MS = 300_000
 ALL_METRICS = "*"
 INSTANCES_MAX = 16_384
-FORGOTTEN_AFTER_MS = 60_000  # at least; else after three intervals
-RESERVED_IDS = 100  # the lowest, which Kafka keeps for itself
-# After these a client is to ask again at once.
-ASK_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+FORGOTTEN_AFTER_MS = 60_000  # at least; otherwise three intervals
+RESERVED_IDS = 100  # lowest ids, reserved by Kafka
+# After one of these errors a client may request its subscription again at once.
+RETRY_AT_ONCE = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 EARLY = "The request arrived before the next push interval."
 
 
-class Asker(NamedTuple):
-    """Who a client is, as far as its connection tells; None is not known."""
+class ClientInfo(NamedTuple):
+    """A client, as described by its connection; None for unknown values."""
 
     client_id: str | None
     software_name: str | None
@@ -49,7 +49,7 @@ class Asker(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What is wanted of a client: prefixes of names, ALL_METRICS for all, none for none."""
+    """Metrics requested from a client: name prefixes, ALL_METRICS for all, empty for none."""
 
     id: int
     metrics: tuple[str, ...]
@@ -58,14 +58,17 @@ class Subscription(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """One client, in one of its lives. `version` is that of the configs by which its subscription was made; `may_push`
-    says that it asked since it pushed."""
+    """A client instance.
 
-    asker: Asker
+    `version` is the version of the configs that gave its subscription; `may_push` is set by each subscription request
+    until the next push.
+    """
+
+    client: ClientInfo
     subscription: Subscription
     version: int
     used_ms: int
-    asked_ms: int | None = None
+    subscribed_ms: int | None = None
     pushed_ms: int | None = None
     may_push: bool = True
     is_ending: bool = False
@@ -75,7 +78,7 @@ class Instance:
 
 
 class Telemetry:
-    """The clients' metrics of one broker."""
+    """Subscriptions and client instances of one broker."""
 
     def __init__(
         self,
@@ -83,31 +86,33 @@ class Telemetry:
         max_bytes: int,
         new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
     ) -> None:
-        """`configs` are those of CLIENT_METRICS resources as they are now; `max_bytes` bounds a push."""
+        """`configs` returns the current configs of CLIENT_METRICS resources; `max_bytes` limits a push."""
         self._configs = configs
         self._known: dict[str, dict[str, str]] = {}
         self._version = 0
         self._new_id = new_id
         self.max_bytes = max_bytes
         self.instances: dict[bytes, Instance] = {}
-        """By id, who was heard of last at the end."""
+        """Client instances by id, the most recently used last."""
 
-    def subscribe(self, instance_id: bytes, asker: Asker, now_ms: int) -> tuple[bytes, Subscription]:
-        """(id, what is wanted) of a client, which gets an id if it has none. Raises Refused if it asks too soon."""
+    def subscribe(self, instance_id: bytes, client: ClientInfo, now_ms: int) -> tuple[bytes, Subscription]:
+        """Returns (instance id, subscription) of a client; assigns an id if it has none. Raises Refused for a request
+        before the interval has passed.
+        """
         if instance_id == ZERO_UUID:
             instance_id = self._new_id()
-        found = self._instance(instance_id, asker, now_ms)
-        before = max((at for at in (found.asked_ms, found.pushed_ms) if at is not None), default=None)
+        found = self._instance(instance_id, client, now_ms)
+        before = max((at for at in (found.subscribed_ms, found.pushed_ms) if at is not None), default=None)
         is_early = before is not None and now_ms - before < found.subscription.interval_ms
-        if is_early and found.last_error not in ASK_AGAIN:
+        if is_early and found.last_error not in RETRY_AT_ONCE:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EARLY)
-        found.asked_ms, found.may_push, found.last_error = now_ms, True, ErrorCode.NONE
+        found.subscribed_ms, found.may_push, found.last_error = now_ms, True, ErrorCode.NONE
         return instance_id, found.subscription
 
     def push(
         self,
         instance_id: bytes,
-        asker: Asker,
+        client: ClientInfo,
         *,
         subscription_id: int,
         is_ending: bool,
@@ -115,10 +120,10 @@ class Telemetry:
         metrics: bytes,
         now_ms: int,
     ) -> None:
-        """Takes what a client pushes. Raises Refused."""
+        """Accepts pushed metrics. Raises Refused."""
         if int.from_bytes(instance_id) < RESERVED_IDS:
-            raise Refused(ErrorCode.INVALID_REQUEST, "No client instance has this id.")
-        found = self._instance(instance_id, asker, now_ms)
+            raise Refused(ErrorCode.INVALID_REQUEST, "Invalid client instance id: ids below 100 are reserved.")
+        found = self._instance(instance_id, client, now_ms)
         try:
             self._check(found, subscription_id, is_ending, codec, metrics, now_ms)
             size = _size(codec, metrics, self.max_bytes)
@@ -135,8 +140,8 @@ class Telemetry:
         get_logger().debug(
             "client metrics received",
             client_instance_id=id_text(instance_id),
-            client_id=asker.client_id,
-            software=" ".join(filter(None, (asker.software_name, asker.software_version))),
+            client_id=client.client_id,
+            software=" ".join(filter(None, (client.software_name, client.software_version))),
             push_bytes=size,
             pushes=found.pushes,
         )
@@ -145,28 +150,31 @@ class Telemetry:
         self, found: Instance, subscription_id: int, is_ending: bool, codec: int, metrics: bytes, now_ms: int
     ) -> None:
         if found.is_ending:
-            raise Refused(ErrorCode.INVALID_REQUEST, "The client has pushed its last metrics.")
-        # The first push may come at any time after the client asked: it waits for a part of the interval, by chance.
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "Client instance is terminating: no push is accepted after the last one."
+            )
+        # The first push may come at any time after the subscription: clients wait for a random part of the interval.
         if found.may_push or now_ms - (found.pushed_ms or 0) >= found.subscription.interval_ms:
             found.pushed_ms, found.may_push = now_ms, False
         elif not is_ending:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EARLY)
         if subscription_id != found.subscription.id:
-            raise Refused(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "What is wanted has changed.")
+            raise Refused(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "Unknown subscription id: the subscription has changed.")
         if codec not in set(Codec):
-            raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"There is no codec {codec}.")
+            raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type {codec}.")
         if len(metrics) > self.max_bytes:
-            raise Refused(ErrorCode.TELEMETRY_TOO_LARGE, f"More than {self.max_bytes} bytes.")
+            raise Refused(
+                ErrorCode.TELEMETRY_TOO_LARGE, f"{len(metrics)} bytes of metrics exceed the limit of {self.max_bytes}."
+            )
 
-    def _instance(self, instance_id: bytes, asker: Asker, now_ms: int) -> Instance:
-        """A client as it is known, or as a new one: one that was not heard of for long is, and each one whose
-        subscription may have changed."""
+    def _instance(self, instance_id: bytes, client: ClientInfo, now_ms: int) -> Instance:
+        """Returns the instance, or a new one if it expired or its subscription may have changed."""
         self._read_configs()
         found = self.instances.pop(instance_id, None)
         if found is not None and now_ms - found.used_ms > max(FORGOTTEN_AFTER_MS, 3 * found.subscription.interval_ms):
             found = None
         if found is None or found.version != self._version:
-            who = asker if found is None else found.asker
+            who = client if found is None else found.client
             found = Instance(who, self._subscription(instance_id, who), self._version, now_ms)
         found.used_ms = now_ms
         self.instances[instance_id] = found
@@ -180,14 +188,14 @@ class Telemetry:
             self._known = {name: dict(of) for name, of in configs.items()}
             self._version += 1
 
-    def _subscription(self, instance_id: bytes, asker: Asker) -> Subscription:
+    def _subscription(self, instance_id: bytes, client: ClientInfo) -> Subscription:
         attributes = {
             "client_instance_id": id_text(instance_id),
-            "client_id": asker.client_id,
-            "client_software_name": asker.software_name,
-            "client_software_version": asker.software_version,
-            "client_source_address": asker.host,
-            "client_source_port": str(asker.port),
+            "client_id": client.client_id,
+            "client_software_name": client.software_name,
+            "client_software_version": client.software_version,
+            "client_source_address": client.host,
+            "client_source_port": str(client.port),
         }
         wanted: set[str] = set()
         interval_ms = DEFAULT_INTERVAL_MS
@@ -200,7 +208,7 @@ class Telemetry:
 
 
 def id_text(instance_id: bytes) -> str:
-    """An id as Kafka writes one."""
+    """Formats an id like Kafka."""
     return urlsafe_b64encode(instance_id).rstrip(b"=").decode()
 
 
@@ -209,14 +217,14 @@ def _items(text: str) -> list[str]:
 
 
 def _matches(selectors: str, attributes: Mapping[str, str | None]) -> bool:
-    """Whether a client has all that is selected: `attribute=pattern`, of all that names it."""
+    """Returns whether the client matches all selectors `attribute=pattern`; a pattern matches the whole value."""
     for selector in _items(selectors):
         name, _, pattern = selector.partition("=")
         value = attributes.get(name.strip())
         try:
             if value is None or not _pattern(pattern.strip()).fullmatch(value):
                 return False
-        except BadPattern:  # stored by a broker that accepts Java's whole syntax
+        except BadPattern:  # stored by a broker with Java's full syntax
             return False
     return True
 
@@ -227,7 +235,7 @@ def _pattern(text: str) -> Pattern:
 
 
 def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: bytes) -> int:
-    """A checksum of what is wanted, another one for each client."""
+    """Returns a checksum of the subscription, different for each client."""
     high, low = int.from_bytes(instance_id[:8]), int.from_bytes(instance_id[8:])
     mixed = high ^ low
     checksum = crc32c(f"[{', '.join(metrics)}]{interval_ms}".encode())
@@ -236,7 +244,7 @@ def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: by
 
 
 def _size(codec: int, metrics: bytes, max_bytes: int) -> int:
-    """The bytes of a push when decompressed. Raises Refused for those that cannot be, or are too many."""
+    """Returns the decompressed size of a push. Raises Refused for undecodable or too large data."""
     if not metrics:
         return 0
     try:

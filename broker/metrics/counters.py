@@ -1,8 +1,7 @@
-"""The counters that requests touch: by API, and by topic.
+"""Counters that requests increment, by API and by topic.
 
-Owns what is added up while requests are served, as plain numbers, since that is done for each of them. There is one
-`RequestMetrics` for as long as the control plane is served: a reset or a restore of the broker's state takes nothing
-back. Times are of one timer, in ns.
+Plain numbers, because they are updated for every request. One `RequestMetrics` lives as long as the control plane: a
+reset or a restore of the broker's state does not reset the counters. Times are in ns, by one timer.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from ..replica.partition import Partition
 
 BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Of the times of requests, in seconds."""
+"""Histogram bounds of request times, in seconds."""
 _BOUNDS_NS = tuple(round(bound * 1e9) for bound in BOUNDS)
 _HEAD_BYTES = 23
-# What Kafka does not count as a failed request to produce or to fetch: the client's own doing, or told elsewhere.
+# Errors that Kafka does not count as failed Produce or Fetch requests: client errors, or errors with a metric of their
+# own.
 _EXPECTED_IN_PRODUCE = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -55,25 +55,25 @@ _EXPECTED_IN_FETCH = frozenset(
 
 
 class Histogram:
-    """How often each time was seen: `buckets` has one count for each bound, and a last one for what is above."""
+    """A histogram: `buckets` has a count for each bound, and a last one for larger values."""
 
     __slots__ = ("bounds", "bounds_ns", "buckets", "sum_ns")
 
     def __init__(self, bounds: tuple[float, ...] = BOUNDS) -> None:
-        """`bounds` are in seconds, rising."""
+        """`bounds` are in seconds, ascending."""
         self.bounds = bounds
         self.bounds_ns = _BOUNDS_NS if bounds is BOUNDS else tuple(round(bound * 1e9) for bound in bounds)
         self.buckets = [0] * (len(bounds) + 1)
         self.sum_ns = 0
 
     def add(self, ns: int) -> None:
-        """One time."""
+        """Counts a duration."""
         self.buckets[bisect_left(self.bounds_ns, ns)] += 1
         self.sum_ns += ns
 
 
 class Api(Protocol):
-    """An API as the router has it."""
+    """The attributes of a router's API that are counted."""
 
     @property
     def api_key(self) -> int: ...
@@ -84,14 +84,14 @@ class Api(Protocol):
 
 
 class ApiCounters:
-    """Of one API."""
+    """Counters of one API."""
 
     __slots__ = ("errors", "name", "note_errors", "request_bytes", "response_bytes", "time", "versions")
 
     def __init__(self, api: Api) -> None:
         self.name = api.name
         self.versions = [0] * (api.versions.last + 1)
-        """How many requests, by version."""
+        """Number of requests by version."""
         self.time = Histogram()
         self.request_bytes = 0
         self.response_bytes = 0
@@ -100,7 +100,7 @@ class ApiCounters:
 
 
 class TopicCounters:
-    """Of one topic, or of several together. The names are those of Kafka's BrokerTopicMetrics."""
+    """Counters of a topic, or the sum over several. Names follow Kafka's BrokerTopicMetrics."""
 
     __slots__ = (
         "bytes_in",
@@ -121,10 +121,10 @@ class TopicCounters:
         self.fetch_requests = self.fetch_failures = self.fetch_conversions = 0
 
     def appended(self, size: int, appended: Appended, is_converted: bool) -> None:
-        """Records of so many bytes are stored; what was stored before counts once more, as in Kafka."""
+        """Counts an append of `size` bytes; a duplicate batch counts again, as in Kafka."""
         self.produce_requests += 1
         base_offset = appended.base_offset
-        if base_offset < 0:  # nothing was left of them
+        if base_offset < 0:  # compaction left no records
             return
         messages = appended.last_offset - base_offset + 1
         self.messages_in += messages
@@ -133,14 +133,15 @@ class TopicCounters:
             self.produce_conversions += messages
 
     def add(self, other: TopicCounters) -> None:
-        """Adds up what another one has."""
+        """Adds the counters of `other`."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Sent:
-    """One partition's records of a Produce request, as far as they count: the request's memory is used again while the
-    append is under way."""
+    """The records of one partition in a Produce request, reduced to what is counted: the request's buffer is reused
+    during the append.
+    """
 
     __slots__ = ("_counters", "_is_converted", "_size")
 
@@ -150,11 +151,11 @@ class Sent:
         self._is_converted = is_converted
 
     def appended(self, appended: Appended) -> None:
-        """They are stored."""
+        """Counts the records as appended."""
         self._counters.appended(self._size, appended, self._is_converted)
 
     def refused(self, code: int) -> None:
-        """They are not."""
+        """Counts the records as refused, with their error code."""
         counters = self._counters
         counters.produce_requests += 1
         if code == ErrorCode.MESSAGE_TOO_LARGE:
@@ -164,26 +165,26 @@ class Sent:
 
 
 class TopicMetrics:
-    """What went into topics and out of them: those that there are, by name, and the others together."""
+    """Traffic counters: of each existing topic by name, and the sum over deleted topics."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, TopicCounters] = {}
         self.gone = TopicCounters()
-        """Of topics that were deleted."""
+        """Sum over deleted topics."""
 
     def get(self, name: str) -> TopicCounters | None:
-        """Of one topic; None while nothing happened to it."""
+        """Returns the counters of a topic; None before its first request."""
         return self.by_name.get(name)
 
     def of(self, name: str) -> TopicCounters:
-        """Of one topic that there is."""
+        """Returns the counters of an existing topic."""
         found = self.by_name.get(name)
         if found is None:
             found = self.by_name[name] = TopicCounters()
         return found
 
     def all(self) -> TopicCounters:
-        """Of all topics that there are, or were."""
+        """Returns the sum over all topics, deleted ones included."""
         found = TopicCounters()
         found.add(self.gone)
         for counters in self.by_name.values():
@@ -191,25 +192,25 @@ class TopicMetrics:
         return found
 
     def forget(self, there: Callable[[str], object]) -> None:
-        """Takes those together that are not `there` any more."""
+        """Moves topics for which `there` returns None to the sum over deleted topics."""
         for name in [name for name in self.by_name if there(name) is None]:
             self.gone.add(self.by_name.pop(name))
 
-    # What handlers call
+    # --- called by handlers
 
     def appended(self, partition: Partition, records: bytes | bytearray | memoryview, appended: Appended) -> None:
-        """What a client sent for a partition is stored, at once."""
+        """Counts records that were appended at once."""
         counters = self.by_name.get(partition.topic) or self.of(partition.topic)
         counters.appended(len(records), appended, _is_converted(records, partition.log.config.rules))
 
     def sent(self, partition: Partition, records: bytes | bytearray | memoryview) -> Sent:
-        """What a client sends for a partition that is not offline, where it is not appended at once."""
+        """Returns the counter of records for a partition whose append is asynchronous."""
         is_converted = _is_converted(records, partition.log.config.rules)
         return Sent(self.of(partition.topic), len(records), is_converted)
 
-    def fetched(self, answers: Iterable[tuple[Any, Any]], topics: Topics) -> None:
-        """What a Fetch is answered, as (`PartitionKey`, PartitionData)."""
-        for key, answer in answers:
+    def fetched(self, responses: Iterable[tuple[Any, Any]], topics: Topics) -> None:
+        """Counts the partitions of a Fetch response, as pairs (`PartitionKey`, PartitionData)."""
+        for key, data in responses:
             name = key.topic
             if not name:
                 topic = topics.by_id(key.topic_id)
@@ -220,18 +221,18 @@ class TopicMetrics:
                     continue
                 counters = self.of(name)
             counters.fetch_requests += 1
-            if answer.records:
-                counters.bytes_out += len(answer.records)
-            if answer.error_code not in _EXPECTED_IN_FETCH:
+            if data.records:
+                counters.bytes_out += len(data.records)
+            if data.error_code not in _EXPECTED_IN_FETCH:
                 counters.fetch_failures += 1
 
     def converted_down(self, name: str, records: bytes) -> None:
-        """A Fetch is answered in an older format than a topic has."""
+        """Counts record batches converted to an older format for Fetch."""
         self.of(name).fetch_conversions += sum(1 for _ in formats.headers(records))
 
 
 def _is_converted(records: bytes | bytearray | memoryview, rules: Rules) -> bool:
-    """Whether a topic stores records in another format, or with another codec, by the first entry of them."""
+    """Returns whether a topic stores these records with another format or codec, judged by the first batch."""
     if len(records) < _HEAD_BYTES:
         return False
     magic = records[MAGIC_AT]
@@ -242,17 +243,17 @@ def _is_converted(records: bytes | bytearray | memoryview, rules: Rules) -> bool
 
 
 class RequestMetrics:
-    """See the module. `timer` tells the time in ns, from any beginning."""
+    """The counters of one broker. `timer` returns a monotonic time in ns."""
 
     def __init__(self, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         self.timer = timer
         self.apis: dict[int, ApiCounters] = {}
         self.topics = TopicMetrics()
         self.opened: dict[str, int] = {}
-        """Connections that were accepted, by listener."""
+        """Accepted connections by listener."""
         self.closed: dict[str, int] = {}
         self.violations = 0
-        """Connections that were closed for what came."""
+        """Connections closed because of invalid data."""
 
     def note(
         self,
@@ -264,7 +265,9 @@ class RequestMetrics:
         response: Any,
         error: Exception | None = None,
     ) -> None:
-        """A request is answered, with that response; `error` is what its handler raised, None is no answer at all."""
+        """Counts a request with its response; `error` is the exception of its handler. Both None: there is
+        no response.
+        """
         counted = self.apis.get(api.api_key)
         if counted is None:
             counted = self.apis[api.api_key] = ApiCounters(api)
@@ -284,9 +287,9 @@ class RequestMetrics:
             counted.errors[code] = counted.errors.get(code, 0) + 1
 
     def connected(self, listener: str) -> None:
-        """A connection was accepted."""
+        """Counts an accepted connection."""
         self.opened[listener] = self.opened.get(listener, 0) + 1
 
     def disconnected(self, listener: str) -> None:
-        """One is gone."""
+        """Counts a closed connection."""
         self.closed[listener] = self.closed.get(listener, 0) + 1

@@ -1,6 +1,7 @@
-"""Which error codes stand in an answer: one function per class of responses, made of its declaration.
+"""Counts error codes in responses, with one generated function per response class.
 
-Owns the walk to every `error_code` of a response, at any depth, as straight-line code: it is done for each answer.
+Owns the walk to every `error_code` of a response, at any depth, as straight-line code, because it runs for every
+response.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from ...protocol.schema import Value, types_of
 from ..errors import CODES, Refused
 
 Note = Callable[[Any, dict[int, int]], None]
-"""Adds the codes of a response to counts by code."""
+"""Adds the error codes of a response to counts by code."""
 
 _CODE = "error_code"
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code; a number that has none, as a fault may answer, stands for itself."""
+    """Returns Kafka's name of an error code; an unknown code, possible with an injected fault, is returned as its
+    number.
+    """
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -30,7 +33,7 @@ def name_of(code: int) -> str:
 
 
 def code_of(error: Exception) -> int:
-    """The code that `errors.code_of` answers for an exception, which has been told of by then."""
+    """Returns the code of `errors.code_of` for an exception, without logging it again."""
     if isinstance(error, Refused):
         return error.code
     return CODES.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -38,7 +41,7 @@ def code_of(error: Exception) -> int:
 
 @functools.cache
 def noting(response_class: type) -> Note:
-    """The function for a class. One whose answers have no place for a code counts nothing."""
+    """Returns the function for a response class. A class without error codes counts nothing."""
     lines = ["def note(value, counts):", " get = counts.get", *_lines(response_class, "value", 1), " return None"]
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)  # source is made of declared field names only
@@ -64,7 +67,7 @@ def _lines(of: type, value: str, depth: int) -> Iterator[str]:
 
 
 def _group(hint: Any) -> tuple[bool, type | None]:
-    """Whether a field is an array, and the group that it has, if any."""
+    """Returns whether a field is an array, and the class of its struct, if it has one."""
     if get_origin(hint) in (typing.Union, types.UnionType):
         (hint,) = (arg for arg in get_args(hint) if arg is not types.NoneType) if len(get_args(hint)) == 2 else (None,)
     is_list = get_origin(hint) is list

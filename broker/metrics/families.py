@@ -1,9 +1,9 @@
-"""The names under which Prometheus is told what there is: Kafka's own where it has one.
+"""Metric families for Prometheus, with Kafka's names where Kafka has the metric.
 
-Owns the table. Kafka's are written as the usual rules of the JMX exporter write its beans: domain, type and name in
-small letters, joined by `_`, what counts with `_total`, and the rest of the bean as labels. Where a bean says
-percentiles there is a histogram, in seconds, under a name that says so. `kafka_consumergroup_*` are kafka_exporter's.
-What is of no Kafka begins with `ottla_`.
+Owns the table. Kafka's names follow the usual rules of the JMX exporter: domain, type and name of the bean in lower
+case, joined by `_`, counters with `_total`, the other key properties as labels. A bean with percentiles becomes a
+histogram in seconds, with `_seconds` in its name. `kafka_consumergroup_*` are those of kafka_exporter. Metrics that
+Kafka does not have begin with `ottla_`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COUNTER, GAUGE, HISTOGRAM, SUMMARY = "counter", "gauge", "histogram", "summary"
 
 
 class Family(NamedTuple):
-    """One name: without `_total` where it is a counter. `labels` are all that its series may have."""
+    """A metric family; `name` is without `_total` for a counter. `labels` are all labels of its series."""
 
     name: str
     kind: str
@@ -23,7 +23,7 @@ class Family(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The name as series have it."""
+        """The name of the series, with `_total` for a counter."""
         return f"{self.name}_total" if self.kind == COUNTER else self.name
 
 
@@ -39,83 +39,129 @@ _GROUPS = "kafka_coordinator_group_groupmetadatamanager_"
 _SOCKETS = "kafka_server_socket_server_metrics_"
 
 FAMILIES = (
-    Family(_REQUESTS + "requests", COUNTER, ("request", "version"), "Requests that were handled, by API and version."),
-    Family(_REQUESTS + "errors", COUNTER, ("request", "error"), "Error codes in answers, NONE among them, each one."),
+    Family(_REQUESTS + "requests", COUNTER, ("request", "version"), "Handled requests, by API and version."),
+    Family(
+        _REQUESTS + "errors",
+        COUNTER,
+        ("request", "error"),
+        "Error codes in responses, including NONE; each code counts.",
+    ),
     Family(
         _REQUESTS + "totaltime_seconds",
         HISTOGRAM,
         ("request",),
-        "From when a request was read to when it was answered.",
+        "Time from reading a request to its response.",
     ),
-    Family(_REQUESTS + "requestbytes", SUMMARY, ("request",), "Bytes of requests, without the four of their size."),
-    Family("ottla_response_bytes", SUMMARY, ("request",), "Bytes of answers, likewise."),
-    Family("ottla_requests_waiting", GAUGE, ("request",), "Requests that were begun and are not answered."),
+    Family(_REQUESTS + "requestbytes", SUMMARY, ("request",), "Bytes of requests, without the 4 bytes of the size."),
+    Family("ottla_response_bytes", SUMMARY, ("request",), "Bytes of responses, without the 4 bytes of the size."),
+    Family("ottla_requests_waiting", GAUGE, ("request",), "Requests in progress: no response yet."),
     Family(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         GAUGE,
         ("delayedoperation",),
-        "Requests that wait for something to happen: Fetch, Produce, Rebalance (JoinGroup and SyncGroup).",
+        "Delayed requests in purgatory: Fetch, Produce, Rebalance (JoinGroup and SyncGroup).",
     ),
-    # What goes into topics and out of them: with the topic, and without it the sum of all topics there ever were.
-    Family(_TOPICS + "messagesin", COUNTER, ("topic",), "Records that producers stored."),
-    Family(_TOPICS + "bytesin", COUNTER, ("topic",), "Bytes of them, as they were sent."),
-    Family(_TOPICS + "bytesout", COUNTER, ("topic",), "Bytes of records that Fetch answered."),
-    Family(_TOPICS + "bytesrejected", COUNTER, ("topic",), "Bytes of batches that were too large."),
+    # Traffic of topics: with a topic label, and without it the sum over all topics, deleted ones included.
+    Family(_TOPICS + "messagesin", COUNTER, ("topic",), "Records appended by producers."),
+    Family(_TOPICS + "bytesin", COUNTER, ("topic",), "Bytes of record batches from producers, as sent."),
+    Family(_TOPICS + "bytesout", COUNTER, ("topic",), "Bytes of records in Fetch responses."),
+    Family(_TOPICS + "bytesrejected", COUNTER, ("topic",), "Bytes of batches refused as too large."),
     Family(_TOPICS + "totalproducerequests", COUNTER, ("topic",), "Partitions in Produce requests."),
-    Family(_TOPICS + "totalfetchrequests", COUNTER, ("topic",), "Partitions that Fetch requests read."),
-    Family(_TOPICS + "failedproducerequests", COUNTER, ("topic",), "Those that failed as no client has to expect."),
-    Family(_TOPICS + "failedfetchrequests", COUNTER, ("topic",), "Those that failed as no client has to expect."),
-    Family(_TOPICS + "producemessageconversions", COUNTER, ("topic",), "Records brought to another format or codec."),
-    Family(_TOPICS + "fetchmessageconversions", COUNTER, ("topic",), "Entries brought to an older format for Fetch."),
+    Family(_TOPICS + "totalfetchrequests", COUNTER, ("topic",), "Partitions read by Fetch requests."),
+    Family(
+        _TOPICS + "failedproducerequests",
+        COUNTER,
+        ("topic",),
+        "Partitions in Produce requests that failed with an unexpected error.",
+    ),
+    Family(
+        _TOPICS + "failedfetchrequests",
+        COUNTER,
+        ("topic",),
+        "Partitions in Fetch requests that failed with an unexpected error.",
+    ),
+    Family(
+        _TOPICS + "producemessageconversions",
+        COUNTER,
+        ("topic",),
+        "Records converted to another format or codec by Produce.",
+    ),
+    Family(_TOPICS + "fetchmessageconversions", COUNTER, ("topic",), "Batches converted to an older format for Fetch."),
     Family(_LOG + "size", GAUGE, _PARTITION, "Bytes of a partition's segments."),
-    Family(_LOG + "logstartoffset", GAUGE, _PARTITION, "The first offset of a partition."),
-    Family(_LOG + "logendoffset", GAUGE, _PARTITION, "The offset behind its last one."),
-    Family(_LOG + "numlogsegments", GAUGE, _PARTITION, "Its segments."),
-    Family("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, (), "Log directories that failed."),
-    Family(_REPLICAS + "partitioncount", GAUGE, _NODE, "Partitions of which a node has a replica."),
-    Family(_REPLICAS + "leadercount", GAUGE, _NODE, "Partitions that a node leads."),
-    Family(_REPLICAS + "offlinereplicacount", GAUGE, _NODE, "Replicas of a node whose log directory failed."),
-    Family(_REPLICAS + "underreplicatedpartitions", GAUGE, _NODE, "Partitions it leads with replicas out of sync."),
+    Family(_LOG + "logstartoffset", GAUGE, _PARTITION, "Log start offset of a partition."),
+    Family(_LOG + "logendoffset", GAUGE, _PARTITION, "Log end offset of a partition."),
+    Family(_LOG + "numlogsegments", GAUGE, _PARTITION, "Segments of a partition."),
+    Family("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, (), "Offline log directories."),
+    Family(_REPLICAS + "partitioncount", GAUGE, _NODE, "Partitions with a replica on the node."),
+    Family(_REPLICAS + "leadercount", GAUGE, _NODE, "Partitions led by the node."),
+    Family(_REPLICAS + "offlinereplicacount", GAUGE, _NODE, "Replicas of the node in offline log directories."),
     Family(
-        _REPLICAS + "underminisrpartitioncount", GAUGE, _NODE, "Partitions it leads with too few in sync to be written."
+        _REPLICAS + "underreplicatedpartitions", GAUGE, _NODE, "Partitions led by the node with replicas out of sync."
     ),
-    Family(_REPLICAS + "atminisrpartitioncount", GAUGE, _NODE, "Partitions it leads with just enough in sync."),
-    Family(_REPLICAS + "reassigningpartitions", GAUGE, _NODE, "Partitions it leads that are being reassigned."),
     Family(
-        _REPLICAS + "produceridcount", GAUGE, (), "Producer ids that partitions know, as far as they were looked at."
+        _REPLICAS + "underminisrpartitioncount",
+        GAUGE,
+        _NODE,
+        "Partitions led by the node with fewer in-sync replicas than min.insync.replicas.",
     ),
-    Family("kafka_server_kafkaserver_brokerstate", GAUGE, _NODE, "3 for a node that runs, 0 for one that is stopped."),
-    Family("kafka_server_fetchsessioncache_numincrementalfetchsessions", GAUGE, (), "Fetch sessions."),
-    Family(_SOCKETS + "connections", GAUGE, ("listener", "software", "version"), "Open connections, by client."),
-    Family(_SOCKETS + "connection_creation", COUNTER, ("listener",), "Connections that were accepted."),
-    Family(_SOCKETS + "connection_close", COUNTER, ("listener",), "Connections that are gone."),
-    Family("ottla_protocol_violations", COUNTER, (), "Connections that were closed for what came, or by a fault."),
-    Family(_CONTROLLER + "activecontrollercount", GAUGE, (), "1 while there is a controller."),
-    Family(_CONTROLLER + "activebrokercount", GAUGE, (), "Nodes that run."),
-    Family(_CONTROLLER + "fencedbrokercount", GAUGE, (), "Nodes that are stopped."),
+    Family(
+        _REPLICAS + "atminisrpartitioncount",
+        GAUGE,
+        _NODE,
+        "Partitions led by the node with exactly min.insync.replicas in sync.",
+    ),
+    Family(
+        _REPLICAS + "reassigningpartitions", GAUGE, _NODE, "Partitions led by the node with a reassignment in progress."
+    ),
+    Family(
+        _REPLICAS + "produceridcount",
+        GAUGE,
+        (),
+        "Producer ids in the producer state of partitions whose state is loaded.",
+    ),
+    Family("kafka_server_kafkaserver_brokerstate", GAUGE, _NODE, "3 for a running node, 0 for a stopped one."),
+    Family("kafka_server_fetchsessioncache_numincrementalfetchsessions", GAUGE, (), "Incremental fetch sessions."),
+    Family(
+        _SOCKETS + "connections", GAUGE, ("listener", "software", "version"), "Open connections, by client library."
+    ),
+    Family(_SOCKETS + "connection_creation", COUNTER, ("listener",), "Accepted connections."),
+    Family(_SOCKETS + "connection_close", COUNTER, ("listener",), "Closed connections."),
+    Family(
+        "ottla_protocol_violations", COUNTER, (), "Connections closed because of invalid data, or by an injected fault."
+    ),
+    Family(_CONTROLLER + "activecontrollercount", GAUGE, (), "1 if there is a controller, else 0."),
+    Family(_CONTROLLER + "activebrokercount", GAUGE, (), "Running nodes."),
+    Family(_CONTROLLER + "fencedbrokercount", GAUGE, (), "Stopped nodes."),
     Family(_CONTROLLER + "globaltopiccount", GAUGE, (), "Topics."),
     Family(_CONTROLLER + "globalpartitioncount", GAUGE, (), "Partitions."),
     Family(_CONTROLLER + "offlinepartitionscount", GAUGE, (), "Partitions without a leader."),
-    Family(_CONTROLLER + "preferredreplicaimbalancecount", GAUGE, (), "Partitions that others than the first lead."),
+    Family(_CONTROLLER + "preferredreplicaimbalancecount", GAUGE, (), "Partitions not led by their preferred replica."),
     Family(_GROUPS + "numgroups", GAUGE, (), "Groups."),
-    Family(_GROUPS + "numgroupsempty", GAUGE, (), "Groups without members."),
-    Family(_GROUPS + "numgroupspreparingrebalance", GAUGE, (), "Groups that wait for members to join."),
-    Family(_GROUPS + "numgroupscompletingrebalance", GAUGE, (), "Groups that wait for their leader's assignment."),
-    Family(_GROUPS + "numgroupsstable", GAUGE, (), "Groups that do their work."),
-    Family(_GROUPS + "numgroupsdead", GAUGE, (), "Groups that are about to go."),
+    Family(_GROUPS + "numgroupsempty", GAUGE, (), "Groups in state Empty."),
+    Family(_GROUPS + "numgroupspreparingrebalance", GAUGE, (), "Groups in state PreparingRebalance."),
+    Family(_GROUPS + "numgroupscompletingrebalance", GAUGE, (), "Groups in state CompletingRebalance."),
+    Family(_GROUPS + "numgroupsstable", GAUGE, (), "Groups in state Stable."),
+    Family(_GROUPS + "numgroupsdead", GAUGE, (), "Groups in state Dead."),
     Family(_GROUPS + "numoffsets", GAUGE, (), "Committed offsets."),
     Family("kafka_consumergroup_members", GAUGE, ("consumergroup",), "Members of a group."),
-    Family("kafka_consumergroup_current_offset", GAUGE, _LAG, "What a group committed."),
-    Family("kafka_consumergroup_lag", GAUGE, _LAG, "How many offsets are behind that, below the high watermark."),
-    Family("ottla_transactions", GAUGE, ("state",), "Transactional ids, by the state of their transaction."),
-    Family("ottla_faults", GAUGE, (), "Faults in force."),
-    Family("ottla_fault_fired", COUNTER, ("fault", "action"), "How often a fault that is in force fired."),
-    Family("ottla_recording", GAUGE, (), "1 while requests are recorded."),
-    Family("ottla_recording_exchanges", COUNTER, (), "Requests in the newest recording."),
-    Family("ottla_recording_dropped", COUNTER, (), "Requests that it lacks: they came too fast, or a ring lost them."),
-    Family("ottla_event_loop_lag_seconds", HISTOGRAM, (), "How late the event loop came back to a timer of its own."),
-    Family("ottla_build_info", GAUGE, ("version", "release", "cluster_id"), "1, for the broker that is asked."),
-    Family("ottla_metrics_left_out", GAUGE, ("metric",), "Series that are not shown, as there are too many."),
+    Family("kafka_consumergroup_current_offset", GAUGE, _LAG, "Committed offset of a group."),
+    Family("kafka_consumergroup_lag", GAUGE, _LAG, "Offsets between the committed offset and the high watermark."),
+    Family("ottla_transactions", GAUGE, ("state",), "Transactional ids, by transaction state."),
+    Family("ottla_faults", GAUGE, (), "Fault rules."),
+    Family("ottla_fault_fired", COUNTER, ("fault", "action"), "How often a present fault rule fired."),
+    Family("ottla_recording", GAUGE, (), "1 while a recording is running, else 0."),
+    Family("ottla_recording_exchanges", COUNTER, (), "Exchanges in the newest recording."),
+    Family(
+        "ottla_recording_dropped",
+        COUNTER,
+        (),
+        "Exchanges missing in the newest recording: dropped under load or evicted by its ring.",
+    ),
+    Family("ottla_event_loop_lag_seconds", HISTOGRAM, (), "Delay of a periodic timer on the event loop."),
+    Family(
+        "ottla_build_info", GAUGE, ("version", "release", "cluster_id"), "Always 1; the labels describe the broker."
+    ),
+    Family("ottla_metrics_left_out", GAUGE, ("metric",), "Series left out because there are too many."),
 )
 
 BY_NAME = {family.name: family for family in FAMILIES}

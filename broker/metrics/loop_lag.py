@@ -1,4 +1,4 @@
-"""How late the event loop is: what everything that takes long on it costs everybody else."""
+"""Lag of the event loop: how long other work delays a timer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 
 
 class LoopLag:
-    """Looks at the loop every EVERY_SECONDS from `begin` to `end`: how late it comes. uvloop's timers go by whole
-    milliseconds, so one of them may be its own."""
+    """Measures the delay of a timer every EVERY_SECONDS, from `begin` to `end`. Timers of uvloop have a resolution of 1
+    ms, which is part of the result.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         self.seen = Histogram(BOUNDS)
@@ -24,7 +25,7 @@ class LoopLag:
         self._handle: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """From here on."""
+        """Starts measuring."""
         self._due_ns = self._timer() + round(EVERY_SECONDS * 1e9)
         self._handle = self._loop.call_later(EVERY_SECONDS, self._look)
 
@@ -33,7 +34,7 @@ class LoopLag:
         self.begin()
 
     def end(self) -> None:
-        """No more."""
+        """Stops measuring."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

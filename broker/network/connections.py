@@ -30,17 +30,17 @@ from .router import call
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..clock import Timer
-    from ..metrics.client_ledger import Origin
+    from ..metrics.client_ledger import ClientLibrary
     from ..metrics.counters import RequestMetrics
     from ..recording.exchange import Exchange, Peer, Sink
 
 
-SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
+SEND_BYTES = 256 * 1024  # responses of one read event are joined up to this size, and then sent
 JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
 
 
 class Connections:
-    """All open connections of a broker, and what they share."""
+    """The open connections of a broker, and the objects that they share."""
 
     def __init__(self, broker: BrokerState) -> None:
         self.pool = BufferPool()
@@ -49,33 +49,35 @@ class Connections:
         self.admissions: dict[int, Admission] = {}
         self.idle_watch = IdleWatch(broker.waits, -1, self.open)
         self.metrics: RequestMetrics | None = None
-        """Counts what is done; None where nobody asks for it. It outlives a state."""
+        """Counts requests and connections; None while metrics are off. Kept when a new state is attached."""
         self.timer: Callable[[], int] = time.perf_counter_ns
         self.handling, self.levels = handling(), levels()
         self.attach(broker)
         self.stopping = False
         self.numbers = itertools.count(1)
-        """Of connections, in the order in which they were accepted."""
+        """Numbers of connections, in the order in which they were accepted."""
         self.idle: asyncio.Future[None] | None = None
         self.tap: Tap | None = None
-        """Who is told of requests and answers; None while nobody is. It outlives a state."""
+        """Reports requests and responses to subscribers; None without subscribers. Kept when a new state is
+        attached.
+        """
         self.own_tap = Tap()
-        """The same, whether anybody listens or not."""
+        """The tap, with or without subscribers."""
 
     def listen(self, sink: Sink, frame_bytes_max: int | None = None, **more: Any) -> None:
-        """Tells somebody of each request and answer; whoever wants no frames above a size says so, see `Tap.add`."""
+        """Subscribes `sink` to requests and responses. Frames above `frame_bytes_max` are left out, see `Tap.add`."""
         self.own_tap.add(sink, frame_bytes_max, **more)
         self.tap = self.own_tap
 
     def unlisten(self, sink: Sink) -> None:
-        """Tells them no more."""
+        """Ends a subscription."""
         self.own_tap.remove(sink)
         if not self.own_tap.has_subscribers:
             self.tap = None
 
     def attach(self, broker: BrokerState) -> None:
-        """Has a state, the first or another one, answer; there are no connections of an earlier one."""
-        self._look_no_more()
+        """Serves new connections with `broker`. All connections of an earlier state must be closed."""
+        self._stop_watching()
         self.broker = broker
         self.admissions = {node_id: Admission(broker.config, broker.clock) for node_id in broker.nodes.ids}
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
@@ -83,35 +85,35 @@ class Connections:
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
 
     def observe(self, metrics: RequestMetrics | None) -> None:
-        """Has all be counted from here on, or nothing."""
+        """Switches metrics on, or off with None."""
         self.metrics = metrics
         self.timer = time.perf_counter_ns if metrics is None else metrics.timer
         self.broker.topic_metrics = None if metrics is None else metrics.topics
 
-    def _look_no_more(self) -> None:
+    def _stop_watching(self) -> None:
         self.idle_watch.close()
         for admission in self.admissions.values():
             admission.close()
 
     def _admit_held(self) -> None:
-        with self.handling.aside():  # amid the request that made room for them
+        with self.handling.aside():  # in the middle of a request, which made room for them
             for admission in self.admissions.values():
                 admission.admit_held()
 
     def factory(self, listener: str, node_id: int) -> ClientConnection:
-        """What the event loop calls for each accepted socket."""
+        """Creates the protocol object for an accepted socket; the event loop calls it."""
         return ClientConnection(self, listener, node_id)
 
     def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
-        """Aborts the open connections of a node, a listener, or both; of all that there are without either."""
+        """Aborts open connections: of a node, of a listener, of both, or all of them."""
         for connection in list(self.open):
             if node_id in (None, connection.node_id) and listener in (None, connection.listener):
                 connection.abort()
 
     async def drain(self, seconds: float) -> None:
-        """Takes no more requests, and returns when all those in flight are answered or the time is over."""
+        """Stops accepting requests. Returns when all requests in flight have a response or the time is over."""
         self.stopping = True
-        self._look_no_more()
+        self._stop_watching()
         for connection in list(self.open):
             connection.stop()
         if self.open:
@@ -121,14 +123,14 @@ class Connections:
             connection.abort()
 
     def closed(self, connection: ClientConnection) -> None:
-        """A connection is gone."""
+        """Removes a connection that was closed."""
         self.open.discard(connection)
         if not self.open and self.idle is not None and not self.idle.done():
             self.idle.set_result(None)
 
 
 class _Running:
-    """A request whose handler waits. `seen` is its exchange, for subscribers; None without any."""
+    """A request whose handler waits. `seen` is its exchange for subscribers, or None without subscribers."""
 
     __slots__ = ("begun_ns", "closed", "connection", "request_bytes", "runner", "seen", "shared")
 
@@ -166,7 +168,7 @@ class _Running:
                 self.connection.failed(self, error)
             else:
                 if future is None:
-                    self.connection.answered(self)
+                    self.connection.returned(self)
                 else:
                     self.wait_for(future)
         except Exception as error:
@@ -181,7 +183,7 @@ class _Running:
         return self.runner.start(self.connection)
 
     def note_fault(self) -> None:
-        """Adds the rules that fired so far to the exchange."""
+        """Adds the rules of fault injection that fired so far to the exchange."""
         if self.seen is not None and (fault := self.runner.fault) is not None:
             self.seen.fault = fault
 
@@ -196,7 +198,7 @@ class _Running:
 
 
 def _host(address: Any) -> str:
-    """The host of a socket's address; an IPv4 client of a socket for both families is shown as one."""
+    """The host of a socket's address. An IPv4 client of a dual-stack socket is shown as an IPv4 address."""
     host = address[0] if address else ""
     return host.removeprefix("::ffff:") if "." in host else host
 
@@ -206,7 +208,7 @@ def _port(address: Any) -> int:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """The event loop's view of one connection."""
+    """One client connection, as a protocol of the event loop."""
 
     __slots__ = (
         "_holds",
@@ -235,22 +237,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._wire = FrameReceiver(shared.pool, shared.frame_bytes_max)
         self._running: _Running | None = None
         self._paused = False
-        self._holds = 0  # reasons to begin no request besides a running one: not admitted yet, and each mute
+        self._holds = 0  # reasons to start no request besides a running one: held by admission, and each mute
         self._mutes: list[Timer | asyncio.Handle] | None = None
         self._reading = True
-        self._verdict = Verdict.REFUSED  # until it is known
+        self._verdict = Verdict.REFUSED  # until admission has decided
         self._transport: Any = None
-        self._peer: Peer | None = None  # once somebody listens
-        self._why = ""  # it was closed, where that is our doing
+        self._peer: Peer | None = None  # set for the first subscriber
+        self._why = ""  # the reason, if the broker closed the connection
 
-    # What the event loop calls
+    # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket was accepted."""
+        """Counts the connection and serves it, holds it or refuses it, as admission decides."""
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        origin = self.shared.broker.clients.origin(self.listener)
-        self._info = ConnectionInfo(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
+        library = self.shared.broker.clients.library(self.listener)
+        self._info = ConnectionInfo(self.listener, _host(local), _host(peer), library, self.node_id, _port(peer))
         self.shared.open.add(self)
         self.number = next(self.shared.numbers)
         self._opened_ms = self.shared.broker.clock.now_ms()
@@ -272,7 +274,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.refuse()
 
     def _served(self) -> None:
-        """It may have to wait all the same: one of too many that came from its address."""
+        """Serves an admitted connection, unless its address has opened connections too fast (KIP-612)."""
         if (throttle := self.shared.broker.quotas.throttle) is not None:
             wait_ms = throttle.connected(self.node_id, self._info.client_host)
             if wait_ms:
@@ -289,13 +291,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._info.client_host
 
     @property
-    def origin(self) -> Origin:
-        """Which software it is, as far as it has told."""
-        return self._info.origin
+    def library(self) -> ClientLibrary:
+        """The client library, as far as requests have named it."""
+        return self._info.library
 
     @property
     def waiting(self) -> str | None:
-        """The API of its request whose handler waits, None without one."""
+        """The API of its request whose handler waits, or None."""
         return None if self._running is None else self._running.runner.route.name
 
     @property
@@ -311,51 +313,51 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._process()
 
     def refuse(self) -> None:
-        """Closes it: its address has as many as it may have."""
+        """Closes the connection: its address has reached the limit of connections."""
         self._verdict = Verdict.REFUSED
         self._transport.close()
 
     def expire(self) -> None:
-        """Closes it: it was idle for too long."""
+        """Closes the connection after connections.max.idle.ms."""
         self._why = "the connection was idle for too long"
         self._transport.close()
 
     def _leave_unserved(self, until_ms: int) -> None:
-        """One connection too many from an address: nothing of it is read until it is closed (KIP-612)."""
+        """Reads nothing from a connection above its address's connection rate until it is closed (KIP-612)."""
         self._hold()
         self._mutes = [self.shared.broker.clock.call_at(until_ms, self._transport.close)]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._wire.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Handles the requests in the bytes that were received."""
         self.last_active_ms = self.shared.broker.waits.now_ms()
         self._wire.received(nbytes)
         self._process()
 
     def eof_received(self) -> bool:
-        """The peer will send no more; nobody waits for an answer in that state."""
+        """Closes the connection: a client that has ended its side reads no response."""
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not take its answers."""
+        """Stops starting requests: the client does not read its responses."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Continues with the requests that were received meanwhile."""
         self._paused = False
         self._process()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A handler under way is ended where it waits."""
+        """Ends the handler under way, if one waits."""
         running, self._running = self._running, None
         if running is not None:
             running.close()
         for timer in self._mutes or ():
             timer.cancel()
-        if exc is not None and not isinstance(exc, ConnectionError):  # not the peer's doing, such as a failed write
+        if exc is not None and not isinstance(exc, ConnectionError):  # not caused by the peer
             get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._info.log_fields())
         if self._peer is not None:
             if running is not None and running.seen is not None:
@@ -370,7 +372,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # Requests
 
     def _process(self) -> None:
-        """Begins the requests that are here, one after the other, until one waits or responses have to leave first."""
+        """Starts the received requests one after the other, until one waits or responses have to be sent first."""
         ready: list[Any] = []
         size = 0
         wire = self._wire
@@ -379,7 +381,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         handling.connection = self
         try:
             while True:
-                # A session that has expired is seen by all requests after it, also where the loop reads sockets first.
+                # An expired session counts as expired for every request after it, also where the loop reads sockets
+                # first.
                 clock.fire_overdue()
                 if self._transport.is_closing() or self._is_held:
                     break
@@ -388,7 +391,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                     break
                 size += self._begin(frame, ready)
                 handling.call = None
-                if size > SEND_BYTES:  # then a slow reader is noticed before the next request is begun
+                if size > SEND_BYTES:  # a slow reader is noticed before the next request starts
                     self._send(ready)
                     ready, size = [], 0
             wire.settle()
@@ -402,7 +405,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         finally:
             handling.connection = handling.call = None
         self._send(ready)
-        # Without bytes behind the running request reading goes on, or a peer that has gone would not be noticed.
+        # Without bytes after the running request, reading continues: otherwise a closed peer would not be noticed.
         stuck = self._paused or self.shared.stopping or (self._is_held and wire.has_unread)
         if stuck == self._reading and not self._transport.is_closing():
             self._reading = not stuck
@@ -410,11 +413,13 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_held(self) -> bool:
-        """Whether no request may begin now."""
+        """Whether no request may start now."""
         return self._running is not None or self._holds > 0 or self._paused or self.shared.stopping
 
     def _begin(self, frame: memoryview, ready: list[Any]) -> int:
-        """Begins one request. Returns the number of bytes of its response, which it adds to `ready`; 0 if it waits."""
+        """Starts one request. Returns the size of its response in bytes, which it adds to `ready`; 0 if the request
+        waits.
+        """
         shared = self.shared
         tap = shared.tap
         seen = None if tap is None else self._seen(tap, frame)
@@ -448,8 +453,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._left(seen, parts)
         return add_response(parts, ready)
 
-    def answered(self, running: _Running) -> None:
-        """A handler that waited returned its response."""
+    def returned(self, running: _Running) -> None:
+        """Builds the response of a handler that waited and has returned."""
         try:
             parts = running.runner.parts()
         except ProtocolViolation as violation:
@@ -459,7 +464,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.finished(running, parts)
 
     def finished(self, running: _Running, parts: list[Any]) -> None:
-        """A handler that waited has its response: sends it, and begins the requests that came meanwhile."""
+        """Sends the response of a handler that waited, and starts the requests that arrived meanwhile."""
         self._running = None
         running.runner.context.end_steps()
         running.note_fault()
@@ -476,7 +481,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._process()
 
     def failed(self, running: _Running, error: Exception) -> None:
-        """A handler that waited raised."""
+        """Builds the error response of a handler that waited and raised."""
         try:
             parts = failure(running.runner, error)
         except ProtocolViolation as violation:
@@ -486,7 +491,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.finished(running, parts)
 
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
-        """A handler that waited closes the connection, after the bytes that a fault still sends."""
+        """Closes the connection for a handler that waited, after the bytes that a fault still sends."""
         self._running = None
         running.runner.context.end_steps()
         sent = running.runner.last_bytes
@@ -497,7 +502,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._violated(violation)
 
     def _mute(self, mutes: Mutes) -> None:
-        """Looks at no request until all these are over."""
+        """Starts no request until all these delays are over."""
         if self._mutes is None:
             self._mutes = []
         for begin in mutes:
@@ -505,7 +510,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._mutes.append(begin(self._unmute))
 
     def _unmute(self) -> None:
-        """The time is over for which no request was looked at, or one of several."""
+        """Ends one delay. Starts the next requests after the last one."""
         self._holds -= 1
         if not self._holds:
             self._mutes = None
@@ -513,8 +518,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._process()
 
     def is_wanted(self) -> bool:
-        """Whether it is of use to hold an answer up: the peer is there, also where reading has stopped, and no stop of
-        the broker waits for it."""
+        """Whether it makes sense to delay a response: the peer is still connected, also where reading has stopped, and
+        the broker is not stopping.
+        """
         if self.shared.stopping:
             return False
         sock = self._transport.get_extra_info("socket")
@@ -524,7 +530,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         poll.register(sock.fileno(), select.POLLRDHUP)
         return not poll.poll(0)
 
-    # Answers
+    # Responses
 
     def _send(self, ready: list[Any]) -> None:
         if not ready or self._transport.is_closing():
@@ -548,14 +554,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def broke(self, error: Exception) -> None:
-        """Closes the connection for an error of ours that no response can carry, and logs it with its stack."""
+        """Closes the connection for a server-side error that no response can carry, and logs it with its stack."""
         get_logger().error("connection closed", exc_info=error, **self._info.log_fields())
         self._why = "the connection was closed: unexpected server error"
         self._transport.abort()
 
     def stop(self) -> None:
-        """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not
-        waited for."""
+        """Stops accepting requests and closes the connection after the responses in flight. Responses that a fault
+        delays are dropped.
+        """
         if self._running is not None and self._running.runner.is_held:
             self.abort()
             return
@@ -566,11 +573,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes now."""
+        """Closes the connection now."""
         self._why = self._why or "the broker cut the connection"
         self._transport.abort()
 
-    # Whoever listens
+    # Subscribers
 
     def _known(self, tap: Tap) -> Peer:
         if self._peer is None:
@@ -583,15 +590,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         return tap.begun(peer, frame, self.shared.broker.clock.now_ms())
 
     def _left(self, exchange: Exchange, parts: list[Any]) -> None:
-        """Reports a response to subscribers as it leaves; a connection that is being closed sends none."""
+        """Reports a response to subscribers as it is sent; a connection that is being closed sends none."""
         if self._transport.is_closing():
             self._lost(exchange, self._reason(None))
         else:
-            exchange.peer.origin = self._info.origin
+            exchange.peer.library = self._info.library
             self.shared.own_tap.responded(exchange, parts)
 
     def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
-        exchange.peer.origin = self._info.origin
+        exchange.peer.library = self._info.library
         self.shared.own_tap.lost(exchange, reason, sent)
 
     def _reason(self, error: Exception | None) -> str:

@@ -1,9 +1,8 @@
-"""From a frame to its handler: the one tuple of handlers, the version gate, and the table that ApiVersions answers.
+"""From a frame to its handler: the routes of all APIs, the check of versions, and the versions for ApiVersions.
 
 Owns which APIs a broker serves: those of its profile that have a handler here. Reads headers and requests, never a
-socket. An unknown key, a version that is not served and a request that cannot be read are ProtocolViolations, for which
-the connection is closed; ApiVersions alone answers a version it does not know, in the layout of v0, with error 35
-(KIP-511).
+socket. An unknown key, a version that is not served and a malformed request raise ProtocolViolation, which closes the
+connection. Only ApiVersions responds to an unknown version, in the layout of v0 with error 35 (KIP-511).
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ def _route(handler: Handler) -> Route:
 
 
 ITEMS_AT_ONCE = 4096
-"""Of a request that is read in one go; one with more is read in cooperative steps."""
+"""Items of a request that is read in one step; larger requests are read in cooperative steps."""
 
-Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version; whether that version is flexible
+Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version, with whether that version is flexible
 ROUTES: dict[int, Route] = {route.api_key: route for route in sorted(map(_route, HANDLERS))}
 
 
 def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
-    """The reader of a served version; remembered, since every request asks. Raises ProtocolViolation."""
+    """Returns the reader of a served version, and caches it for the next requests. Raises ProtocolViolation."""
     if api_version not in broker.apis.served.get(api_key, ()):
-        from .unserved import unserved_text  # only a mistake needs it
+        from .unserved import unserved_text  # imported late: only invalid requests need it
 
         raise ProtocolViolation(unserved_text(api_key, api_version, broker.apis.served, broker.profile))
     route = ROUTES[api_key]
@@ -60,21 +59,22 @@ def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
 
 
 def apis_of(profile: Profile, *, telemetry: bool = False) -> Apis:
-    """What a broker with this profile serves: the profile's versions, as far as they are implemented, and with
-    `telemetry` those by which clients push their metrics."""
+    """Returns the APIs that a broker serves: the profile's versions that are implemented, and with `telemetry` the APIs
+    by which clients push their metrics (KIP-714).
+    """
     advertised: dict[int, Versions] = {}
     served: dict[int, Versions] = {}
     extra = profile.telemetry_apis if telemetry else {}
     for key, route in ROUTES.items():
-        answered = _both(profile.served.get(key) or extra.get(key), route.versions)
-        if answered is not None:
-            served[key] = answered
-            advertised[key] = _both(profile.apis.get(key) or extra[key], route.versions) or answered
+        versions = _both(profile.served.get(key) or extra.get(key), route.versions)
+        if versions is not None:
+            served[key] = versions
+            advertised[key] = _both(profile.apis.get(key) or extra[key], route.versions) or versions
     return Apis(advertised, served, {})
 
 
 def _both(one: Versions | None, other: Versions) -> Versions | None:
-    """The versions that are in both; None when there are none."""
+    """The versions in both ranges, or None."""
     if one is None:
         return None
     shared = Versions(max(one.first, other.first), min(one.last, other.last))
@@ -89,10 +89,10 @@ def call(frame: memoryview, broker: BrokerState, connection_info: ConnectionInfo
         route, read, flexible = broker.readers.get((api_key, api_version)) or _reader(broker, api_key, api_version)
     except ProtocolViolation:
         if api_key != ApiKey.API_VERSIONS or api_key not in broker.apis.served:
-            with contextlib.suppress(ProtocolViolation):  # of a client id that cannot be read
+            with contextlib.suppress(ProtocolViolation):  # the client id may be malformed too
                 client_id, _ = read_rest(frame, prefix, False)
                 connection_info.client_id = client_id
-                broker.clients.note_refused(connection_info.origin, client_id, api_key, api_version)
+                broker.clients.note_refused(connection_info.library, client_id, api_key, api_version)
             raise
         context = RequestContext(broker, 0, correlation_id, "", connection_info)
         header = response_header(correlation_id, api_key, False)
@@ -102,7 +102,7 @@ def call(frame: memoryview, broker: BrokerState, connection_info: ConnectionInfo
     context = RequestContext(broker, api_version, correlation_id, client_id, connection_info)
     header = response_header(correlation_id, api_key, flexible)
     if broker.faults is not None and broker.faults.requests:
-        frame = memoryview(bytearray(frame))  # rules may look at it when its buffer has been reused
+        frame = memoryview(bytearray(frame))  # rules may read it after the buffer was reused
     try:
         request = read(frame, position, ITEMS_AT_ONCE)
     except TooManyItems:
@@ -116,11 +116,11 @@ def call(frame: memoryview, broker: BrokerState, connection_info: ConnectionInfo
 
 
 def _runner(request: Any, size: int, route: Route, header: bytes, context: RequestContext) -> RequestRunner:
-    """The runner for a request of `size` bytes."""
+    """Returns the runner of a request of `size` bytes."""
     broker, client_id = context.broker, context.client_id
-    origin = context.connection_info.origin
-    if (client_id, route.api_key, context.api_version) not in origin.seen:
-        broker.clients.note(origin, client_id, route.api_key, context.api_version)
+    library = context.connection_info.library
+    if (client_id, route.api_key, context.api_version) not in library.seen:
+        broker.clients.note(library, client_id, route.api_key, context.api_version)
     throttle = broker.quotas.throttle
     meter = context.meter = None if throttle is None else Meter(throttle, context, request, size)
     runner: RequestRunner | None = None
@@ -136,8 +136,9 @@ def _runner(request: Any, size: int, route: Route, header: bytes, context: Reque
 async def _read_in_steps(
     frame: memoryview, position: int, route: Route, header: bytes, context: RequestContext
 ) -> RequestRunner:
-    """Reads a large request in cooperative steps. Returns its runner. Raises ProtocolViolation for one with more items
-    than `request_items_max`. The frame is not used elsewhere meanwhile."""
+    """Reads a large request in cooperative steps and returns its runner. Raises ProtocolViolation for a request with
+    more than `request_items_max` items. The caller must not use the frame meanwhile.
+    """
     context.begin_steps()
     size = len(frame)
     steps = step_parser(route.request_class, context.api_version)(frame, position, request_items_max(size))

@@ -1,5 +1,5 @@
-"""Quotas of clients: how fast a user, a client id or an address may go, and what happens to those that go faster.
+"""Client quotas: limits for users, client ids and addresses, and the throttling of clients above them.
 
-`stored` is what was set, `limits` who is held to what, `rates` how a rate is measured, `throttle` a broker's buckets,
-`meter` what one request is charged. KIP-13, 55, 124, 219, 546, 599, 612.
+`stored` has the configured quotas, `limits` finds the limit of a client, `rates` measures a rate, `throttle` has a
+broker's measurements, `meter` charges one request. KIP-13, 55, 124, 219, 546, 599, 612.
 """

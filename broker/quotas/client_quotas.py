@@ -1,7 +1,7 @@
-"""A broker's quotas: what is stored of them, and the throttle that they make.
+"""The quotas of a broker: configured values, and the throttle that enforces them.
 
-Owns the way of a change: into the metadata log, and from there into force. `throttle` is None while nobody has a quota,
-which is all that a request has to look at then.
+Owns how a change is written to the metadata log and put into force. `throttle` is None while there are no quotas, so
+requests then only check that.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ..metadata.log import MetadataLog
 
 UNLIMITED = INT64_MAX
-WINDOWS, WINDOW_SECONDS = 11, 1  # of a release that has no configs for them
+WINDOWS, WINDOW_SECONDS = 11, 1  # defaults for releases without these configs
 Results = list[tuple[Mapping[str, str | None], Refused | None]]
 
 
 class ClientQuotas:
-    """Made at the start; nothing is in force before `begin`."""
+    """Created at startup; quotas take effect after `begin`."""
 
     def __init__(
         self,
@@ -45,41 +45,45 @@ class ClientQuotas:
         self._loop = loop
         self._timer = timer
         self._log: MetadataLog | None = None
-        self._addresses: dict[str, str] = {}  # of names that are none themselves
+        self._addresses: dict[str, str] = {}  # host name -> address
         self.stored = StoredQuotas(config.profile.behaviour.quota_checks)
         self.throttle: throttling.Throttle | None = None
 
     def begin(self, log: MetadataLog, records: Iterable[Any]) -> None:
-        """Takes over what the records of the metadata log say, of whatever types; changes go there, too."""
+        """Loads quotas from the records of the metadata log (other records are ignored); changes are
+        written to `log`.
+        """
         self._log = log
         for record in records:
             if isinstance(record, ClientQuotaRecord):
                 self.stored.replay(record)
         self._changed()
-        for name in self.stored.host_names():  # the system may take seconds to find an address: nobody waits for that
+        for name in self.stored.host_names():  # resolved in a thread: it may take seconds
             looked_up = self._loop.run_in_executor(None, look_up, name)
-            looked_up.add_done_callback(partial(self._found, name))
+            looked_up.add_done_callback(partial(self._resolved, name))
 
-    def _found(self, name: str, looked_up: asyncio.Future[str | None]) -> None:
+    def _resolved(self, name: str, looked_up: asyncio.Future[str | None]) -> None:
         if looked_up.cancelled() or looked_up.exception() is not None:
             return
         address = looked_up.result()
         if address is None:
-            get_logger().warning("quota of an address ignored", reason=f"{name} is no host that can be found")
+            get_logger().warning("address quota ignored", reason=f"host name {name} cannot be resolved")
             return
         self._addresses[name] = address
         self._changed()
 
     async def alter(
-        self, asked: Sequence[Alteration], scheduler: CooperativeScheduler, *, validate_only: bool
+        self, alterations: Sequence[Alteration], scheduler: CooperativeScheduler, *, validate_only: bool
     ) -> Results:
-        """Changes quotas, or only says what would be answered. Raises Refused when these are too many; StorageError."""
-        for name in dict.fromkeys(name for one in asked if (name := one.entity.get("ip"))):
+        """Changes quotas, or with `validate_only` only validates them; returns the result for each entity. Raises
+        Refused for too many changes, and StorageError.
+        """
+        for name in dict.fromkeys(name for one in alterations if (name := one.entity.get("ip"))):
             if literal_address(name) is None and name not in self._addresses:
                 address = await self._loop.run_in_executor(None, look_up, name)
                 if address is not None:
                     self._addresses[name] = address
-        records, results = await scheduler.run(self.stored.alter(asked, self._addresses.__contains__))
+        records, results = await scheduler.run(self.stored.alter(alterations, self._addresses.__contains__))
         if records and not validate_only:
             assert self._log is not None
             await scheduler.run(self._log.append_steps(records, self._clock.now_ms()))
@@ -89,7 +93,7 @@ class ClientQuotas:
         return results
 
     def _default(self, name: str) -> float | None:
-        """The limit of client ids without one, as old releases have it in their configuration."""
+        """Returns the limit for client ids without a quota of their own, a broker config of old releases."""
         if self._config.fact(name) is None:
             return None
         rate = self._config[name]
@@ -123,11 +127,11 @@ class ClientQuotas:
         return Windows(count, config.get(f"{prefix}.window.size.seconds", WINDOW_SECONDS) * 1000)
 
     def forget(self, node_id: int) -> None:
-        """A node has stopped: who has used what there is forgotten."""
+        """Drops the measurements of a node that stopped."""
         if self.throttle is not None:
             self.throttle.forget(node_id)
 
     def close(self) -> None:
-        """Answers that are held back go."""
+        """Sends delayed responses now."""
         if self.throttle is not None:
             self.throttle.close()

@@ -1,7 +1,7 @@
-"""Who is held to which limit, for one key of quotas (`producer_byte_rate`, ...).
+"""Finds the limit that applies to a client, for one quota key (`producer_byte_rate`, ...).
 
-Owns the precedence of the eight levels at which a user and a client id can be limited; the level that decides also
-says who shares a bucket (KIP-55, Kafka's `DefaultQuotaCallback`). Addresses are limited one by one.
+Owns the precedence of the eight kinds of entities with a user or a client id. The kind that applies also decides which
+clients share a limit (KIP-55, Kafka's `DefaultQuotaCallback`). Address limits are separate.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-NOBODY = ""
-"""In the place of a user or a client id: the quota does not ask for it. No name is empty."""
+ABSENT = ""
+"""In place of a user or a client id: the entity does not contain it. A real name is never empty."""
 DEFAULT = None
-"""In the place of a name: whoever has no quota of their own."""
+"""In place of a name: the default entity, for all clients without a quota of their own."""
 
-Who = tuple[str | None, str | None]
-"""User and client id, each a name, DEFAULT or NOBODY."""
+ClientEntity = tuple[str | None, str | None]
+"""Entity with a user and a client id, each a name, DEFAULT or ABSENT."""
 
 
 class Limit(NamedTuple):
-    """Those with the same `bucket` share what is allowed per second."""
+    """A limit per second; clients with the same `bucket` share it."""
 
     bucket: tuple[str, str]
     rate: float
 
 
 class ClientLimits:
-    """The limits of users and client ids for one key."""
+    """The limits of users and client ids for one quota key."""
 
     __slots__ = ("_rates",)
 
-    def __init__(self, rates: Mapping[Who, float]) -> None:
+    def __init__(self, rates: Mapping[ClientEntity, float]) -> None:
         self._rates = rates
 
     def find(self, user: str, client_id: str) -> Limit | None:
-        """What holds for a client; None for no limit. One without a client id has that of its user."""
+        """Returns the limit of a client, or None. A client without a client id has the limit of its user."""
         rates = self._rates
         if not rates:
             return None
@@ -44,24 +44,24 @@ class ClientLimits:
             for who in ((user, client_id), (user, DEFAULT)):
                 if (rate := rates.get(who)) is not None:
                     return Limit(pair, rate)
-        if (rate := rates.get((user, NOBODY))) is not None:
-            return Limit((user, NOBODY), rate)
+        if (rate := rates.get((user, ABSENT))) is not None:
+            return Limit((user, ABSENT), rate)
         if client_id:
             pair = user, client_id
             for who in ((DEFAULT, client_id), (DEFAULT, DEFAULT)):
                 if (rate := rates.get(who)) is not None:
                     return Limit(pair, rate)
-        if (rate := rates.get((DEFAULT, NOBODY))) is not None:
-            return Limit((user, NOBODY), rate)
+        if (rate := rates.get((DEFAULT, ABSENT))) is not None:
+            return Limit((user, ABSENT), rate)
         if client_id:
-            for who in ((NOBODY, client_id), (NOBODY, DEFAULT)):
+            for who in ((ABSENT, client_id), (ABSENT, DEFAULT)):
                 if (rate := rates.get(who)) is not None:
-                    return Limit((NOBODY, client_id), rate)
+                    return Limit((ABSENT, client_id), rate)
         return None
 
 
 class AddressLimits:
-    """The limits of addresses."""
+    """Limits of addresses."""
 
     __slots__ = ("_default", "_rates")
 
@@ -70,7 +70,7 @@ class AddressLimits:
         self._default = rates.get(DEFAULT)
 
     def find(self, host: str) -> Limit | None:
-        """What holds for an address in its canonical form; None for no limit."""
-        host = host.partition("%")[0]  # an address of a link is the same by whichever interface
+        """Returns the limit of an address in canonical form, or None."""
+        host = host.partition("%")[0]  # a link-local address has the same limit on every interface
         rate = self._rates.get(host, self._default)
-        return None if rate is None or math.isnan(rate) else Limit((host, NOBODY), float(int(rate)))
+        return None if rate is None or math.isnan(rate) else Limit((host, ABSENT), float(int(rate)))

@@ -1,8 +1,9 @@
-"""What one request is charged, and what follows: a throttle time in the response, and a muted connection.
+"""Charges one request to the quotas of its client, which gives the throttle time of the response and mutes the
+connection.
 
 Produce is charged for the bytes of the request, Fetch for those of the response (its handler calls `has_fetched`, since
-a throttled response is empty), all for the time of their handlers, which metered_runner.py measures. KIP-124, KIP-219,
-KIP-599.
+a throttled response is empty), all requests for the time of their handlers, which metered_runner.py measures. KIP-124,
+KIP-219, KIP-599.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..cooperative import CooperativeScheduler
     from .throttle import Throttle
 
-PERCENT_OF_NS = 100 / 1e9  # of one second of one thread
+PERCENT_OF_NS = 100 / 1e9  # percent of one thread, over one second
 
 
 class _Nodes(Protocol):
@@ -41,7 +42,7 @@ class _Broker(Protocol):
 
 
 class Charged(Protocol):
-    """A request that quotas charge, as its context has it."""
+    """The fields of a request context that the charges depend on."""
 
     @property
     def broker(self) -> _Broker: ...
@@ -54,8 +55,11 @@ class Charged(Protocol):
 
 
 class Meter:
-    """The charges of one request. After `charge`, `throttle_ms` is the throttle time of the response, and `until_ms`
-    the time until which its connection is muted or the response is held back; None if it is not."""
+    """The charges of one request.
+
+    After `charge`, `throttle_ms` is the throttle time of the response, and `until_ms` the time until which its
+    connection is muted or the response is held back; None if it is not.
+    """
 
     __slots__ = (
         "_begun_ns",
@@ -76,7 +80,7 @@ class Meter:
     )
 
     def __init__(self, throttle: Throttle, context: Charged, request: Any, size: int) -> None:
-        """`size` is that of the whole request, without its length."""
+        """`size` is the size of the request in bytes, without its length prefix."""
         self._throttle = throttle
         self._context = context
         self._node_id = context.node_id
@@ -95,41 +99,41 @@ class Meter:
 
     @property
     def is_late(self) -> bool:
-        """Whether answers come late, rather than connections being mute."""
+        """Whether responses are delayed instead of muting the connection (releases without KIP-219)."""
         return not self._throttle.mutes
 
     @property
     def timer(self) -> Callable[[], int]:
-        """What tells how long something takes, in ns."""
+        """Clock of the handler time, in ns."""
         return self._throttle.timer
 
     @property
     def mutes(self) -> Sequence[Callable[[Callable[[], object]], Timer]]:
-        """What keeps the connection from being heard, as a call has it."""
+        """Timers that unmute the connection, as functions that take the callback."""
         if self.until_ms is None or self.is_late:
             return ()
         return (partial(self._throttle.clock.call_at, self.until_ms),)
 
-    # Steps of the handler
+    # --- steps of the handler
 
     def begin_step(self) -> None:
-        """Starts the clock of a step of the handler."""
+        """Starts measuring a step of the handler."""
         self._begun_ns = self._throttle.timer()
 
     def end_step(self) -> None:
-        """Adds the time since `begin_step` to the handler's, once."""
+        """Ends the measurement of `begin_step`; does nothing if there is none."""
         if self._begun_ns is not None:
             self._spent_ns += self._throttle.timer() - self._begun_ns
             self._begun_ns = None
 
     def hold_back(self) -> tuple[asyncio.Future[None], Timer] | None:
-        """The future that a late response waits for, and its timer; None if the response leaves at once."""
+        """Returns the future that a delayed response waits for, and its timer; None if the response is sent at once."""
         if self.until_ms is None or not self.is_late:
             return None
         until_ms, self.until_ms = self.until_ms, None
         return self._throttle.hold_back(until_ms, self._context.broker.loop)
 
-    # Charging
+    # --- charging
 
     def charge(self) -> None:
         """Charges the request after its handler has returned or raised, and sets `throttle_ms` and `until_ms`."""
@@ -157,15 +161,15 @@ class Meter:
             self.until_ms = now_ms + wait_ms
 
     def add_time(self, ns: int) -> None:
-        """What it took besides to read the request and to write the answer, for which nobody waits."""
+        """Charges time for parsing the request and building its response. It counts for later requests only."""
         if self._is_charged and not self._is_exempt:
             percent, now_ms = ns * PERCENT_OF_NS, self._throttle.clock.now_ms()
             self._throttle.request.add(self._node_id, self._user, self._client_id, percent, now_ms)
 
-    # What handlers ask
+    # --- called by handlers
 
     def timed(self, scheduler: CooperativeScheduler) -> TimedScheduler:
-        """Turns that are charged: of work that the handler waits for, and does not do in its own coroutine."""
+        """Returns a scheduler that charges the work which the handler awaits but does not run in its own coroutine."""
         return TimedScheduler(scheduler, self._throttle.timer, self._worked)
 
     def _worked(self, ns: int) -> None:
@@ -175,14 +179,16 @@ class Meter:
             self._spent_ns += ns
 
     def fetch_bytes_max(self) -> int | None:
-        """What a Fetch may answer at most: more would always be too much. None for no limit."""
+        """Returns the largest size of a Fetch response that can be within the quota, or None for no limit."""
         if self._is_exempt:
             return None
         most = self._throttle.fetch.most_at_once(self._user, self._client_id)
         return None if most is None else int(min(most, INT32_MAX))
 
     def has_fetched(self, size: Callable[[], int]) -> bool:
-        """Charges a Fetch for an answer of so many bytes; True: it is to be empty, and is charged nothing."""
+        """Charges a Fetch for the bytes of its response. Returns True if the response must be empty; its bytes are not
+        charged then.
+        """
         if self._is_exempt:
             return False
         self.end_step()
@@ -200,20 +206,23 @@ class Meter:
             throttle.fetch.add(self._node_id, *who, -bytes_sent, now_ms)
         return True
 
-    def mutated(self, partitions: int, *, strict: bool, tells: bool) -> None:
-        """Partitions are about to be created or deleted, by the controller; `strict` raises Refused where that is too
-        much, and `tells` has the answer tell how long to wait."""
+    def mutated(self, partitions: int, *, strict: bool, reports_wait: bool) -> None:
+        """Charges the creation or deletion of partitions by the controller.
+
+        Raises Refused with `strict` if the quota is exceeded. `reports_wait` puts the wait into the response's throttle
+        time.
+        """
         now_ms = self._throttle.clock.now_ms()
         controller = self._context.broker.nodes.controller
         is_refused, wait_ms = self._throttle.mutations.take(
             controller, self._user, self._client_id, partitions, now_ms, strict=strict
         )
-        if wait_ms and tells:
+        if wait_ms and reports_wait:
             self._mutation_throttle_ms, self._mutated_ms = wait_ms, now_ms
         if is_refused:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, wordless=True)
 
 
 def _is_of_replica(request: Any) -> bool:
-    """Whether another broker fetches: it has quotas of its own."""
+    """Whether another broker sent the request; replication has its own quotas."""
     return isinstance(request, FetchRequest) and max(request.replica_id, request.replica_state.replica_id) >= 0

@@ -1,7 +1,7 @@
-"""How fast somebody is: a rate over sampled windows, and a bucket of tokens.
+"""Measures the rate of a client: a rate over sampled windows, and a token bucket.
 
-Pure: the time is an argument, in milliseconds; the numbers are Kafka's own (`Rate`, `SampledStat`, `TokenBucket`,
-`QuotaUtils`), since clients are told how long to wait. A clock that is set back by more than all windows begins anew.
+Pure functions of time in ms. Same numbers as Kafka (`Rate`, `SampledStat`, `TokenBucket`, `QuotaUtils`), because
+clients receive the throttle times. If the clock is set back by more than all windows, measuring starts from scratch.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from ...protocol.limits import INT32_MAX
 
-THROTTLE_MAX_MS = INT32_MAX  # what an answer can tell
+THROTTLE_MAX_MS = INT32_MAX  # largest throttle time of a response
 
 
 class Windows(NamedTuple):
-    """How many samples are kept, the one that is filled included, and how long each is."""
+    """Number of samples, including the current one, and the length of each."""
 
     samples: int
     ms: int
 
     @property
     def span_ms(self) -> int:
-        """After so long nothing of an event is left."""
+        """Time after which an event no longer counts."""
         return self.samples * self.ms
 
 
@@ -38,7 +38,7 @@ class _Sample:
 
 
 class Rate:
-    """What was recorded, per second of a window that is at least all samples but one long, also for a newcomer."""
+    """Recorded values per second, over a window of at least all samples but one, even right after the first value."""
 
     __slots__ = ("_current", "_samples", "_windows")
 
@@ -48,12 +48,12 @@ class Rate:
         self._current = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Adds to the sample of now; a negative value takes back."""
+        """Adds to the current sample; a negative value corrects an earlier one."""
         if not self._samples:
             self._samples.append(_Sample(now_ms))
         sample = self._samples[self._current]
         if now_ms - sample.begun_ms >= self._windows.ms:
-            # One more than is counted: the oldest may reach into the window with its end.
+            # One sample more than counted: the end of the oldest may reach into the window.
             self._current = (self._current + 1) % (self._windows.samples + 1)
             if self._current < len(self._samples):
                 sample = self._samples[self._current]
@@ -65,7 +65,7 @@ class Rate:
         sample.last_ms = now_ms
 
     def measure(self, now_ms: int) -> tuple[float, int]:
-        """(what is in the window, its length in ms, at least 1)."""
+        """Returns (sum of the values in the window, length of the window in ms, at least 1)."""
         windows = self._windows
         for sample in self._samples:
             if abs(now_ms - sample.last_ms) >= windows.span_ms:
@@ -78,8 +78,10 @@ class Rate:
         return math.fsum(sample.value for sample in self._samples), max(1, elapsed_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long nothing more may be recorded until the rate is down to `limit` a second; 0 if it is not above."""
-        if limit <= 0:  # as the releases with ZooKeeper take it, where it is no limit
+        """Returns the time in ms without recording after which the rate is down to `limit` per second; 0 if not
+        exceeded.
+        """
+        if limit <= 0:  # as in releases with ZooKeeper, where a limit of 0 or less does not throttle
             return 0
         total, window_ms = self.measure(now_ms)
         rate = total / (window_ms / 1000)
@@ -87,7 +89,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come back at the limit's rate, at most as many as all windows bring; it begins full."""
+    """Tokens that are refilled at the limit's rate, at most as many as all windows provide; full at first."""
 
     __slots__ = ("_tokens", "_updated_ms", "_windows")
 
@@ -97,7 +99,7 @@ class TokenBucket:
         self._updated_ms = 0
 
     def tokens(self, limit: float, now_ms: int) -> float:
-        """How many there are; below 0 if more was taken than was there."""
+        """Returns the available tokens; negative if more were taken than available."""
         burst = self._windows.span_ms / 1000 * limit
         back = max(0, now_ms - self._updated_ms) / 1000 * limit
         self._tokens = min(burst, self._tokens + back)
@@ -105,11 +107,11 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, limit: float, now_ms: int) -> None:
-        """Takes tokens, also such as are not there."""
+        """Takes tokens, even more than are available."""
         self._tokens = self.tokens(limit, now_ms) - count
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long until as many are back as were not there; 0 if there are enough."""
+        """Returns the time in ms until the bucket is no longer negative; 0 if it is not."""
         if limit <= 0:
             return 0
         tokens = self.tokens(limit, now_ms)

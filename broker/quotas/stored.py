@@ -1,8 +1,8 @@
-"""The quotas that were set: entities and their values, checked, kept in the metadata log, described.
+"""Configured quotas: validation, storage in the metadata log, and description.
 
-An entity is named by a user, a client id or both, or by an address; a null name stands for whoever has none of their
-own. Owns Kafka's checks and texts, those of KRaft's controller and, for releases without one, of brokers with ZooKeeper
-(KIP-546, KIP-612). Knows nothing of rates.
+An entity is a user, a client id, both, or an address; a null name is the default entity. Owns Kafka's checks and error
+messages: those of the KRaft controller and, for older releases, those of brokers with ZooKeeper (KIP-546, KIP-612).
+Does not measure rates.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ...protocol.records.steps import Steps
 from ..errors import Refused
 from ..java_hash import string_hash
 from ..metadata.log import CHANGES_MAX, TOO_MANY_CHANGES
-from .limits import NOBODY, AddressLimits, ClientLimits, Who
+from .limits import ABSENT, AddressLimits, ClientEntity, ClientLimits
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-_TYPES = (CLIENT_ID, USER, IP)  # in the order of Kafka's answers
+_TYPES = (CLIENT_ID, USER, IP)  # in the order of Kafka's responses
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
-KINDS = {REQUEST: "DOUBLE", PRODUCE: "LONG", FETCH: "LONG", MUTATION: "DOUBLE"}  # in the order of Kafka's answers
+KINDS = {REQUEST: "DOUBLE", PRODUCE: "LONG", FETCH: "LONG", MUTATION: "DOUBLE"}  # in the order of Kafka's responses
 ADDRESS_KINDS = {CONNECTION: "INT"}
 _MOST = {"LONG": float(2**63), "INT": float(INT32_MAX)}
 _WHOLE_WITHIN = 1e-6
@@ -42,19 +42,19 @@ Checks = Literal["kraft", "zookeeper"]
 
 
 def entity_of(pairs: Mapping[str, str | None]) -> Entity:
-    """An entity, of types that are all known."""
+    """Returns the entity for pairs of known types."""
     return tuple((kind, pairs[kind]) for kind in _TYPES if kind in pairs)
 
 
 class Alteration(NamedTuple):
-    """What is asked of one entity, as it came: (key, value or None to remove it) in order."""
+    """A requested change of one entity: pairs (key, value), or (key, None) to remove it, in order."""
 
     entity: Mapping[str, str | None]
     ops: Sequence[tuple[str, float | None]]
 
 
 class Component(NamedTuple):
-    """One part of a filter."""
+    """A component of a DescribeClientQuotas filter."""
 
     kind: str
     match_type: int
@@ -62,7 +62,7 @@ class Component(NamedTuple):
 
 
 class StoredQuotas:
-    """All quotas, by entity. Fed by `replay`; `alter` says which records would change them."""
+    """All quotas by entity. `replay` applies records; `alter` returns the records of a change without applying them."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks: Checks = checks
@@ -72,7 +72,7 @@ class StoredQuotas:
         return bool(self._quotas)
 
     def replay(self, record: ClientQuotaRecord) -> None:
-        """Takes over a record."""
+        """Applies a record."""
         entity = entity_of({part.entity_type: part.entity_name for part in record.entity})
         values = self._quotas.setdefault(entity, {})
         if record.remove:
@@ -82,19 +82,19 @@ class StoredQuotas:
         if not values:
             del self._quotas[entity]
 
-    # What holds
+    # --- limits
 
     def limits(self, key: str, default: float | None = None) -> ClientLimits:
-        """The limits of one key; `default` is that of client ids which have no other."""
-        rates: dict[Who, float] = {} if default is None else {(NOBODY, None): default}
+        """Returns the limits of one quota key; `default` is the limit of client ids without a quota."""
+        rates: dict[ClientEntity, float] = {} if default is None else {(ABSENT, None): default}
         for entity, values in self._quotas.items():
             names = dict(entity)
             if key in values and IP not in names:
-                rates[names.get(USER, NOBODY), names.get(CLIENT_ID, NOBODY)] = values[key]
+                rates[names.get(USER, ABSENT), names.get(CLIENT_ID, ABSENT)] = values[key]
         return ClientLimits(rates)
 
     def address_limits(self, addresses: Mapping[str, str]) -> AddressLimits:
-        """The limits of addresses; `addresses` are those of the names that are none, as far as they are known."""
+        """Returns the limits of addresses; `addresses` has the resolved host names."""
         rates: dict[str | None, float] = {}
         for name, rate in self._of_addresses():
             if name is not None:
@@ -106,7 +106,7 @@ class StoredQuotas:
         return AddressLimits(rates)
 
     def host_names(self) -> list[str]:
-        """Names of addresses that have to be looked up."""
+        """Returns the names of address quotas that are host names and need resolving."""
         return [name for name, _ in self._of_addresses() if name is not None and literal_address(name) is None]
 
     def _of_addresses(self) -> Iterator[tuple[str | None, float]]:
@@ -114,21 +114,21 @@ class StoredQuotas:
             if entity[0][0] == IP and CONNECTION in values:
                 yield entity[0][1], values[CONNECTION]
 
-    # Altering
+    # --- altering
 
     def alter(
-        self, asked: Sequence[Alteration], is_host: Callable[[str], bool]
+        self, requested: Sequence[Alteration], is_host: Callable[[str], bool]
     ) -> Steps[tuple[list[ClientQuotaRecord], list[tuple[Mapping[str, str | None], Refused | None]]]]:
-        """In steps: (records, what is answered for each entity: None, or why nothing of it is changed). Nothing changes
-        yet.
+        """In steps: returns (records, result of each entity: None, or the error for which it is left unchanged).
+        Applies nothing.
 
-        `is_host` says whether the name of an address stands for one.
+        `is_host` returns whether a name is a host name that can be resolved.
         """
         records: list[ClientQuotaRecord] = []
         results: dict[tuple[tuple[str, str | None], ...], Refused | None] = {}
         changed: dict[Entity, dict[str, float]] = {}
         left = STEP_ENTRIES
-        for entity, ops in asked:
+        for entity, ops in requested:
             left -= 1 + len(entity) + len(ops)
             if left < 0:
                 yield None
@@ -142,7 +142,7 @@ class StoredQuotas:
                 else:
                     made = list(self._altered_with_zookeeper(entity, ops, is_host, changed))
             except Refused as refused:
-                results[name] = refused.with_traceback(None)  # whose frames would keep what they judged
+                results[name] = refused.with_traceback(None)  # the traceback's frames would keep the request alive
             else:
                 results[name] = None
                 records += made
@@ -153,17 +153,20 @@ class StoredQuotas:
         return records, [(dict(name), refused) for name, refused in results.items()]
 
     def _altered(
-        self, asked: Mapping[str, str | None], ops: Sequence[tuple[str, float | None]], is_host: Callable[[str], bool]
+        self,
+        requested: Mapping[str, str | None],
+        ops: Sequence[tuple[str, float | None]],
+        is_host: Callable[[str], bool],
     ) -> Iterator[ClientQuotaRecord]:
-        _check_types(asked)
-        if IP in asked:
-            if len(asked) > 1:
+        _check_types(requested)
+        if IP in requested:
+            if len(requested) > 1:
                 raise _invalid(
                     "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
                 )
-            _check_address(asked[IP], is_host)
-        kinds = ADDRESS_KINDS if IP in asked else KINDS
-        entity = entity_of(asked)
+            _check_address(requested[IP], is_host)
+        kinds = ADDRESS_KINDS if IP in requested else KINDS
+        entity = entity_of(requested)
         now = self._quotas.get(entity, {})
         for key, value in ops:
             if value is None:
@@ -176,21 +179,21 @@ class StoredQuotas:
 
     def _altered_with_zookeeper(
         self,
-        asked: Mapping[str, str | None],
+        requested: Mapping[str, str | None],
         ops: Sequence[tuple[str, float | None]],
         is_host: Callable[[str], bool],
         changed: dict[Entity, dict[str, float]],
     ) -> Iterator[ClientQuotaRecord]:
-        """`changed` is what the same request has made of entities so far: one may be listed again."""
-        _check_types(asked)
-        if IP in asked:
-            if len(asked) > 1:
+        """`changed` has the entities that the same request changed before: an entity may occur again."""
+        _check_types(requested)
+        if IP in requested:
+            if len(requested) > 1:
                 raise _invalid(
                     "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
                 )
-            _check_address(asked[IP], is_host)
-        kinds = ADDRESS_KINDS if IP in asked else KINDS
-        entity = entity_of(asked)
+            _check_address(requested[IP], is_host)
+        kinds = ADDRESS_KINDS if IP in requested else KINDS
+        entity = entity_of(requested)
         now = changed.get(entity, self._quotas.get(entity, {}))
         then = dict(now)
         for key, value in ops:
@@ -209,10 +212,12 @@ class StoredQuotas:
             if now.get(key) != value:
                 yield _record(entity, key, value)
 
-    # Describing
+    # --- describing
 
     def describe(self, components: Sequence[Component], *, strict: bool) -> list[tuple[Entity, dict[str, float]]]:
-        """The entities that have all that is asked for; with `strict` those that have nothing else. Raises Refused."""
+        """Returns the entities that match all components, with `strict` only those without further parts. Raises
+        Refused.
+        """
         check = _check_filter if self._checks == "kraft" else _check_filter_with_zookeeper
         check(components)
         found: list[tuple[tuple[tuple[str, str | None], ...], dict[str, float]]] = []
@@ -247,14 +252,14 @@ def _record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
 
 
 def _shown(entity: Mapping[str, str | None]) -> str:
-    """As Java shows it."""
+    """Formats the entity like Java's toString."""
     pairs = ((kind, entity[kind]) for kind in _in_javas_order(entity))
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in pairs)
     return f"ClientQuotaEntity(entries={{{names}}})"
 
 
 def _in_javas_order(names: Collection[str]) -> list[str]:
-    """As a HashMap that was made for so many names gives them: the first that is refused is told."""
+    """Returns names in the iteration order of a Java HashMap with that capacity: only the first error is returned."""
     buckets = 1
     while buckets < len(names) or len(names) > 0.75 * buckets:
         buckets *= 2
@@ -266,11 +271,11 @@ def _in_javas_order(names: Collection[str]) -> list[str]:
     return sorted(names, key=bucket)
 
 
-def _check_types(asked: Mapping[str, str | None]) -> None:
-    if not asked:
+def _check_types(requested: Mapping[str, str | None]) -> None:
+    if not requested:
         raise _invalid("Invalid empty client quota entity")
-    for kind in _in_javas_order(asked):
-        name = asked[kind]
+    for kind in _in_javas_order(requested):
+        name = requested[kind]
         if kind not in _TYPES:
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
@@ -341,7 +346,9 @@ def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:
         one.match_type not in (EXACT, OF_DEFAULT, ANY) or (one.match_type == EXACT and one.match is None)
         for one in components
     ):
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # where the request is read, which nobody expected to fail
+        raise Refused(
+            ErrorCode.UNKNOWN_SERVER_ERROR
+        )  # In Kafka parsing the request fails, which is an unexpected error.
     seen: set[str] = set()
     for kind, _, _ in components:
         if not kind:
@@ -359,7 +366,7 @@ def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:
 
 
 def literal_address(name: str) -> str | None:
-    """An address in its canonical form, without an interface; None for what is none."""
+    """Returns an address in canonical form, without its interface, or None if `name` is no literal address."""
     try:
         address = ipaddress.ip_address(name.partition("%")[0] if ":" in name else name)
     except ValueError:
@@ -369,7 +376,7 @@ def literal_address(name: str) -> str | None:
 
 
 def look_up(name: str) -> str | None:
-    """The address of a host's name, asking the system, which may take its time; None for no host."""
+    """Resolves a host name; blocks, possibly for seconds. Returns None if there is no such host."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -378,6 +385,6 @@ def look_up(name: str) -> str | None:
 
 
 def alteration(entry: Any) -> Alteration:
-    """What an AlterClientQuotasRequest's EntryData asks for; of a type that is named twice the last name counts."""
+    """Returns the change in an AlterClientQuotasRequest's EntryData; if a type occurs twice the last name counts."""
     entity = {part.entity_type: part.entity_name for part in entry.entity}
     return Alteration(entity, [(op.key, None if op.remove else op.value) for op in entry.ops])

@@ -1,8 +1,8 @@
-"""A broker's buckets while there is any quota: who has used how much, and how long they are to wait.
+"""Usage measurements of a broker while it has quotas, and the resulting throttle times.
 
-Owns the buckets of each node, made when they are first used and dropped when nobody has for an hour; a client without a
-limit is not measured at all. Time is the broker's own, which tests move: rates, and for how long a connection is not
-heard, go by it. What one request is charged is `meter.py`'s.
+Owns the measurements of each node, created on first use and dropped after an hour without use; clients without a limit
+are not measured. Uses the broker's clock, which tests can move, for rates and for muting. `meter.py` decides what a
+request is charged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ M = TypeVar("M", Rate, TokenBucket)
 
 
 class Buckets(Generic[M]):
-    """What is measured of everybody who has a limit of one kind, by node and bucket."""
+    """The measurements for one quota key, by node and bucket."""
 
     def __init__(self, windows: Windows, kind: Callable[[Windows], M]) -> None:
         self.windows = windows
@@ -39,7 +39,7 @@ class Buckets(Generic[M]):
         return len(self._found)
 
     def at(self, node_id: int, limit: Limit, now_ms: int) -> M:
-        """The measure of those who share a limit."""
+        """Returns the measurement for the clients that share a limit."""
         key = node_id, limit.bucket
         found = self._found.get(key)
         if found is None:
@@ -56,13 +56,13 @@ class Buckets(Generic[M]):
             del self._found[key], self._used_ms[key]
 
     def forget(self, node_id: int) -> None:
-        """A node has stopped, and what it knew is gone."""
+        """Drops the measurements of a node that stopped."""
         for key in [key for key in self._found if key[0] == node_id]:
             del self._found[key], self._used_ms[key]
 
 
 class RateQuota:
-    """What users and client ids may have of one thing per second; no wait is longer than `most_ms`."""
+    """A quota per second for users and client ids; throttle times are at most `most_ms`."""
 
     def __init__(self, windows: Windows, most_ms: int | None = None) -> None:
         self.limits = ClientLimits({})
@@ -70,7 +70,7 @@ class RateQuota:
         self._most_ms = most_ms
 
     def record(self, node_id: int, user: str, client_id: str, value: float, now_ms: int) -> int:
-        """How long a client is to wait after this, in ms."""
+        """Records a value and returns the throttle time in ms."""
         limit = self.limits.find(user, client_id)
         if limit is None:
             return 0
@@ -80,13 +80,13 @@ class RateQuota:
         return wait_ms if self._most_ms is None else min(wait_ms, self._most_ms)
 
     def add(self, node_id: int, user: str, client_id: str, value: float, now_ms: int) -> None:
-        """Only notes it: it counts with what comes next. What is negative is taken back."""
+        """Records a value that counts for later requests; a negative value corrects an earlier one."""
         limit = self.limits.find(user, client_id)
         if limit is not None:
             self.buckets.at(node_id, limit, now_ms).record(value, now_ms)
 
     def most_at_once(self, user: str, client_id: str) -> float | None:
-        """More than that at once is always too much; None for no limit."""
+        """Returns the most that a single request can use within the quota, or None for no limit."""
         limit = self.limits.find(user, client_id)
         if limit is None or not limit.rate > 0:
             return None
@@ -95,7 +95,7 @@ class RateQuota:
 
 
 class MutationQuota:
-    """How many partitions users and client ids may have created and deleted per second."""
+    """A quota of partition creations and deletions per second for users and client ids."""
 
     def __init__(self, windows: Windows) -> None:
         self.limits = ClientLimits({})
@@ -104,8 +104,11 @@ class MutationQuota:
     def take(
         self, node_id: int, user: str, client_id: str, count: int, now_ms: int, *, strict: bool
     ) -> tuple[bool, int]:
-        """(whether that is refused, how long to wait in ms). `strict` takes nothing where too much was taken before,
-        and has nobody wait who takes too much only now. A rate of 0 refuses for good, and nobody waits for that."""
+        """Takes `count` tokens; returns (whether the request is refused, wait in ms).
+
+        With `strict` nothing is taken if the bucket is already negative, and a request that makes it negative does not
+        wait. With a rate of 0, `strict` refuses every request once the bucket is negative, without a wait.
+        """
         limit = self.limits.find(user, client_id)
         if limit is None:
             return False, 0
@@ -118,12 +121,12 @@ class MutationQuota:
 
 
 class Throttle:
-    """Everything that is measured, and the answers that are held back."""
+    """All measurements of a broker, and the delayed responses."""
 
     def __init__(
         self, clock: Clock, windows: Windows, controller_windows: Windows, *, mutes: bool, timer: Callable[[], int]
     ) -> None:
-        """`timer` tells for how long a handler runs, in ns."""
+        """`timer` is the clock of handler times, in ns."""
         self.clock = clock
         self.mutes = mutes
         self.timer = timer
@@ -137,7 +140,9 @@ class Throttle:
         self._is_closed = False
 
     def connected(self, node_id: int, host: str) -> int:
-        """How long a connection from there is to be left unserved, in ms, before it is closed; 0: it is served."""
+        """Returns the time in ms that a new connection from `host` is left unserved before it is closed; 0 if it is
+        served.
+        """
         limit = self.addresses.find(host)
         if limit is None:
             return 0
@@ -146,17 +151,17 @@ class Throttle:
         rate.record(1, now_ms)
         wait_ms = min(rate.throttle_ms(limit.rate, now_ms), self._connections.windows.ms)
         if wait_ms:
-            rate.record(-1, now_ms)  # it does not count, not being served
+            rate.record(-1, now_ms)  # a connection that is not served does not count
         return wait_ms
 
     def forget(self, node_id: int) -> None:
-        """A node has stopped."""
+        """Drops the measurements of a node that stopped."""
         for buckets in (self.produce.buckets, self.fetch.buckets, self.request.buckets, self.mutations.buckets):
             buckets.forget(node_id)
         self._connections.forget(node_id)
 
     def hold_back(self, until_ms: int, loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[None], Timer]:
-        """What an answer waits for that is late by a quota."""
+        """Returns a future for a delayed response, and the timer that completes it."""
         over: asyncio.Future[None] = loop.create_future()
         if self._is_closed:
             over.set_result(None)
@@ -166,15 +171,15 @@ class Throttle:
 
     @property
     def held_back(self) -> int:
-        """How many answers wait."""
+        """Number of delayed responses."""
         return len(self._held_back)
 
     def close(self) -> None:
-        """Ends every wait."""
+        """Sends all delayed responses now."""
         self._is_closed = True
         for over in list(self._held_back):
             wake(over)
 
 
 handler_ns: Callable[[], int] = time.perf_counter_ns
-"""The default of `timer`."""
+"""Default of `timer`."""

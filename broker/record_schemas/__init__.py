@@ -1,1 +1,1 @@
-"""What the page makes of keys and values with schemas that were given as files: Avro and Protocol Buffers."""
+"""Decoding of keys and values with schema files: Avro and Protocol Buffers."""

@@ -1,8 +1,8 @@
-"""Avro: schemas are read by fastavro, messages by a reader of our own.
+"""Avro decoder: fastavro parses schemas, a bounded reader decodes messages.
 
-fastavro's reader has no bounds: a few bytes may say that an array has 2**60 elements of type null, and a recursive
-schema takes as deep a C stack as a message says. Here what is nested is counted, and the elements of a message are
-bounded by its bytes.
+fastavro's reader has no limits: a few bytes can announce an array of 2**60 elements of type null, and with a recursive
+schema a message controls the depth of the C stack. This reader limits the nesting, and the number of elements by the
+size of the message.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from ..json_bytes import to_json
 from .decoder import DEPTH_MAX, Decoded, DecodeError, SchemaError, check_size, framed, varint
 
-ITEMS_A_BYTE = 8  # values that a byte may stand for: those of type null, and empty records, have no bytes
+ITEMS_A_BYTE = 8  # values per byte: nulls and empty records take no bytes
 ITEMS_MORE = 64
-DECIMAL_BYTES = 64  # longer ones are shown as bytes
+DECIMAL_BYTES = 64  # longer decimals are shown as bytes
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = date(1970, 1, 1)
@@ -29,12 +29,12 @@ Schema = str | list[Any] | dict[str, Any]
 
 
 class AvroDecoder:
-    """Decodes by one schema."""
+    """Decodes with one schema."""
 
     kind = "Avro"
 
     def __init__(self, text: str) -> None:
-        """Raises SchemaError."""
+        """Parses a schema. Raises SchemaError."""
         try:
             from fastavro import parse_schema
         except ImportError as error:
@@ -43,15 +43,15 @@ class AvroDecoder:
         try:
             given = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SchemaError(f"it is no JSON: {error}") from error
+            raise SchemaError(f"not JSON: {error}") from error
         try:
             self._schema = parse_schema(given, self._named)
-        except Exception as error:  # fastavro's, of several kinds
-            raise SchemaError(f"it is no Avro schema: {type(error).__name__}: {error}") from error
+        except Exception as error:  # of several classes of fastavro
+            raise SchemaError(f"not an Avro schema: {type(error).__name__}: {error}") from error
         self.name = self._schema.get("name", "") if isinstance(self._schema, dict) else ""
 
     def decode(self, data: bytes) -> Decoded:
-        """The value. With the prefix of Confluent's wire format first, or without it."""
+        """Decodes a value, with or without the prefix of Confluent's wire format. Raises DecodeError."""
         check_size(data)
         prefix = framed(data)
         if prefix is not None:
@@ -68,12 +68,12 @@ class AvroDecoder:
         reader = _Reader(data, position, self._named)
         value = reader.value(self._schema, 0)
         if reader.position < len(data):
-            raise DecodeError(f"{len(data) - reader.position} bytes are left over after its end")
+            raise DecodeError(f"{len(data) - reader.position} bytes follow the end of the value")
         return value
 
 
 class _Reader:
-    """Reads one message."""
+    """Reader of one message."""
 
     def __init__(self, data: bytes, position: int, named: dict[str, Any]) -> None:
         self.position = position
@@ -98,16 +98,16 @@ class _Reader:
         }
 
     def value(self, schema: Schema, depth: int) -> Any:
-        """A value of that schema. Raises DecodeError."""
+        """Reads a value of this schema. Raises DecodeError."""
         self._left -= 1
         if self._left < 0:
-            raise DecodeError("it has more elements than its bytes account for")
+            raise DecodeError("more elements than its bytes can contain")
         if depth > DEPTH_MAX:
-            raise DecodeError(f"it is nested deeper than {DEPTH_MAX}")
+            raise DecodeError(f"nested deeper than {DEPTH_MAX} levels")
         if isinstance(schema, list):
             index, self.position = varint(self._data, self.position)
             if not 0 <= index < len(schema):
-                raise DecodeError(f"byte {self.position}: a union has no branch {index}, but {len(schema)}")
+                raise DecodeError(f"byte {self.position}: no branch {index} in a union of {len(schema)}")
             return self.value(schema[index], depth + 1)
         kind = schema if isinstance(schema, str) else schema["type"]
         read = self._kinds.get(kind) if isinstance(kind, str) else None
@@ -117,9 +117,9 @@ class _Reader:
 
     def _take(self, count: int) -> bytes:
         if count < 0:
-            raise DecodeError(f"byte {self.position}: a length of {count}")
+            raise DecodeError(f"byte {self.position}: invalid length {count}")
         if count > len(self._data) - self.position:
-            raise DecodeError(f"byte {self.position}: {count} bytes are needed, {len(self._data) - self.position} left")
+            raise DecodeError(f"byte {self.position}: {count} bytes expected, {len(self._data) - self.position} left")
         self.position += count
         return self._data[self.position - count : self.position]
 
@@ -142,7 +142,7 @@ class _Reader:
         try:
             return self._sized().decode()
         except UnicodeDecodeError as error:
-            raise DecodeError(f"byte {begin}: a string is no UTF-8") from error
+            raise DecodeError(f"byte {begin}: a string is not UTF-8") from error
 
     def _logical(self, schema: Schema, data: bytes) -> Any:
         if isinstance(schema, dict) and schema.get("logicalType") == "decimal" and len(data) <= DECIMAL_BYTES:
@@ -152,20 +152,20 @@ class _Reader:
     def _enum(self, schema: dict[str, Any], depth: int) -> str:
         index, self.position = varint(self._data, self.position)
         if not 0 <= index < len(schema["symbols"]):
-            raise DecodeError(f"byte {self.position}: an enum has no symbol {index}, but {len(schema['symbols'])}")
+            raise DecodeError(f"byte {self.position}: no symbol {index} in an enum of {len(schema['symbols'])}")
         return schema["symbols"][index]
 
     def _counts(self) -> Any:
-        """The number of elements of each block."""
+        """Yields the number of elements of each block."""
         while True:
             count, self.position = varint(self._data, self.position)
             if count == 0:
                 return
-            if count < 0:  # with the block's size in bytes
+            if count < 0:  # followed by the block's size in bytes
                 count = -count
                 _, self.position = varint(self._data, self.position)
             if count > self._left:
-                raise DecodeError(f"byte {self.position}: {count} elements, more than its bytes account for")
+                raise DecodeError(f"byte {self.position}: {count} elements, more than its bytes can contain")
             yield count
 
     def _array(self, schema: dict[str, Any], depth: int) -> list[Any]:
@@ -184,7 +184,7 @@ class _Reader:
 
 
 def _number(value: float) -> float | str:
-    """JSON has no NaN and no infinities."""
+    """Returns a number, or a string for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else str(value)
 
 
@@ -195,7 +195,7 @@ def _decimal(unscaled: int, scale: int) -> str:
 
 
 def _moment(logical: str | None, value: int) -> Any:
-    """A date or a time in words; the number where it is none."""
+    """Returns a date or a timestamp in ISO 8601; the number for other logical types and out of range."""
     try:
         if logical == "date":
             return (_DAY + timedelta(days=value)).isoformat()

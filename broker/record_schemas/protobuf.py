@@ -1,6 +1,6 @@
-"""Protocol Buffers, by a descriptor set that protoc has made, or a .proto file that a compiler here can read.
+"""Protocol Buffers decoder, from a descriptor set made by protoc, or from a .proto file if a compiler is installed.
 
-The library bounds how deep messages are nested (100), and lengths by the bytes that are there.
+The library limits nesting (100 levels), and lengths to the available bytes.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ INDEXES_MAX = 32  # of a nested message, in Confluent's wire format
 
 
 class ProtobufDecoder:
-    """Decodes by a descriptor set: the message of that name, else the one that Confluent's wire format names, else the
-    first of the last file."""
+    """Decodes with a descriptor set: the given message, or the message that Confluent's wire format specifies, or the
+    first message of the last file.
+    """
 
     kind = "Protobuf"
 
     def __init__(self, descriptor_set: bytes, message: str | None = None) -> None:
-        """Raises SchemaError."""
+        """Parses a descriptor set. Raises SchemaError."""
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
         except ImportError as error:
             raise SchemaError(NEEDS) from error
         try:
             files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
-        except Exception as error:  # the library's DecodeError, which no module names for all versions
-            raise SchemaError(f"it is no descriptor set: {error}") from error
+        except Exception as error:  # the library's DecodeError, whose module differs by version
+            raise SchemaError(f"not a descriptor set: {error}") from error
         if not files or not any(one.message_type for one in files):
             raise SchemaError(
-                "it is no descriptor set with a message; protoc --include_imports --descriptor_set_out makes one"
+                "not a descriptor set with messages: create one with protoc --include_imports --descriptor_set_out=FILE"
             )
         self._pool = descriptor_pool.DescriptorPool()
         try:
             for one in files:
                 self._pool.AddSerializedFile(one.SerializeToString())
-        except Exception as error:  # TypeError, or KeyError: by the library's implementation
-            raise SchemaError(f"a file of it lacks imports (make it with --include_imports): {error}") from error
+        except Exception as error:  # TypeError or KeyError, depending on the library's implementation
+            raise SchemaError(
+                f"imports are missing: create the descriptor set with --include_imports: {error}"
+            ) from error
         self._class_of = message_factory.GetMessageClass
         self._file = next(one for one in reversed(files) if one.message_type)
         self._is_named = message is not None
@@ -54,23 +57,23 @@ class ProtobufDecoder:
             self._class = self._class_of(self._pool.FindMessageTypeByName(self.name))
         except KeyError as error:
             known = ", ".join(self._named([n]) for n in range(len(self._file.message_type)))
-            raise SchemaError(f"it has no message {self.name}, but {known}") from error
+            raise SchemaError(f"no message {self.name}: the messages are {known}") from error
 
     def _named(self, indexes: list[int]) -> str:
-        """The full name of a message by its place in the last file. Raises DecodeError."""
+        """Returns the full name of a message by its indexes in the last file. Raises DecodeError."""
         level, names = self._file.message_type, [self._file.package] if self._file.package else []
         for index in indexes:
             if not 0 <= index < len(level):
-                raise DecodeError(f"the schema has no message of the indexes {indexes}")
+                raise DecodeError(f"the schema has no message with the indexes {indexes}")
             names.append(level[index].name)
             level = level[index].nested_type
         return ".".join(names)
 
     def decode(self, data: bytes) -> Decoded:
-        """The value. With the prefix of Confluent's wire format first, or without it."""
+        """Decodes a message, with or without the prefix of Confluent's wire format. Raises DecodeError."""
         check_size(data)
         prefix = framed(data)
-        if prefix is not None:  # no message begins with a 0: it would be a field of that number
+        if prefix is not None:  # no message begins with a 0: that would be field number 0
             indexes, position = _indexes(data, prefix.position)
             kind = (
                 self._class
@@ -88,26 +91,28 @@ class ProtobufDecoder:
         try:
             one.ParseFromString(data)
         except message.DecodeError as error:
-            raise DecodeError(f"it is no {kind.DESCRIPTOR.full_name}: {error}") from error
+            raise DecodeError(f"not a {kind.DESCRIPTOR.full_name}: {error}") from error
         unknown = len(UnknownFieldSet(one))
         notes = [note] if note else []
         if kind.DESCRIPTOR.full_name != self.name:
             notes.append(kind.DESCRIPTOR.full_name)
         if unknown:
-            notes.append(f"{unknown} field{'' if unknown == 1 else 's'} that the schema does not have")
+            notes.append(f"{unknown} unknown field{'' if unknown == 1 else 's'}")
         try:
             value = json_format.MessageToDict(one, preserving_proto_field_name=True, descriptor_pool=self._pool)
-        except Exception:  # an Any of an unknown type, a time that is none: JSON has no form for them
+        except Exception:  # for example an Any of an unknown type or an invalid time: JSON has no form for them
             value = text_format.MessageToString(one, descriptor_pool=self._pool)
-            notes.append("in Protobuf's text format, as JSON has no form for it")
+            notes.append("in Protobuf's text format: it has no JSON form")
         return Decoded(value, ", ".join(notes))
 
 
 def _indexes(data: bytes, position: int) -> tuple[list[int], int]:
-    """The message indexes of Confluent's wire format, and the position after them; none at all are the first."""
+    """Reads the message indexes of Confluent's wire format; returns them with the position after them. No indexes mean
+    the first message.
+    """
     count, position = varint(data, position)
     if not 0 <= count <= INDEXES_MAX:
-        raise DecodeError(f"{count} message indexes, more than {INDEXES_MAX}")
+        raise DecodeError(f"{count} message indexes exceed the limit of {INDEXES_MAX}")
     found: list[int] = []
     for _ in range(count):
         index, position = varint(data, position)
@@ -116,7 +121,7 @@ def _indexes(data: bytes, position: int) -> tuple[list[int], int]:
 
 
 def compiled(path: Path) -> bytes:
-    """The descriptor set of a .proto file, by grpcio-tools or a protoc on the path. Raises SchemaError."""
+    """Compiles a .proto file to a descriptor set, with grpcio-tools or a protoc on the PATH. Raises SchemaError."""
     program = shutil.which("protoc")
     if importlib.util.find_spec("grpc_tools") is not None:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
@@ -135,7 +140,7 @@ def compiled(path: Path) -> bytes:
                 [*command, *flags], capture_output=True, text=True, timeout=COMPILE_SECONDS, cwd=path.parent
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SchemaError(f"it could not be compiled: {error}") from error
+            raise SchemaError(f"compilation failed: {error}") from error
         if done.returncode:
-            raise SchemaError(f"it could not be compiled: {' '.join(done.stderr.split())[:300]}")
+            raise SchemaError(f"compilation failed: {' '.join(done.stderr.split())[:300]}")
         return out.read_bytes()

@@ -1,6 +1,6 @@
-"""The schemas of topics' keys and values, as `--schema TOPIC[:key|value]=FILE[#MESSAGE]` gives them.
+"""Schemas of topics' keys and values, from `--schema TOPIC[:key|value]=FILE[#MESSAGE]`.
 
-Files are read and checked at the start. FILE is an Avro schema (.avsc, .json), a descriptor set of Protocol Buffers
+Files are read and checked at startup. FILE is an Avro schema (.avsc, .json), a descriptor set of Protocol Buffers
 (.desc, .pb, .binpb) or their source (.proto).
 """
 
@@ -18,21 +18,21 @@ from .protobuf import ProtobufDecoder, compiled
 
 FILE_BYTES_MAX = 4 << 20
 PARTS = ("value", "key")
-SHOWN_BYTES = 600  # of a key or a value in a list
-DECODED_IN_LIST = 4096  # of one that has a schema
+SHOWN_BYTES = 600  # bytes of a key or value shown in a list
+DECODED_IN_LIST = 4096  # bytes of a key or value with a schema, read for a list
 AVRO, DESCRIPTORS, SOURCE = (".avsc", ".json"), (".desc", ".pb", ".binpb"), ".proto"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """One schema and the name of the file that it came from."""
+    """A schema, and the name of its file."""
 
     decoder: Decoder
     file: str
 
     @property
     def title(self) -> str:
-        """What it is, for people."""
+        """The kind and name of the schema, for display."""
         return f"{self.decoder.kind} {self.decoder.name}".strip()
 
 
@@ -43,8 +43,9 @@ class TopicSchemas:
     parts: Mapping[str, TopicSchema]
 
     def plain(self, part: str, data: bytes | None) -> Any:
-        """What its schema makes of a key or a value, as JSON has it; {"problem": why} where it is no such value. None
-        without a schema or without data."""
+        """Returns a key or value decoded to JSON types, or {"problem": reason} if it does not match its schema. None
+        without a schema or without data.
+        """
         schema = self.parts.get(part)
         if schema is None or data is None:
             return None
@@ -56,26 +57,26 @@ class TopicSchemas:
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """All schemas, by topic."""
+    """All schemas by topic."""
 
     topics: Mapping[str, TopicSchemas] = field(default_factory=dict[str, TopicSchemas])
 
     def of(self, topic: str) -> TopicSchemas | None:
-        """Those of a topic; None where it has none."""
+        """Returns the schemas of a topic, or None."""
         return self.topics.get(topic)
 
     def kept_bytes(self, topic: str) -> int:
-        """How many bytes of a key or a value a list needs: what is cut cannot be decoded."""
+        """Returns the bytes of a key or value to read for a list; truncated ones cannot be decoded."""
         return DECODED_IN_LIST if topic in self.topics else SHOWN_BYTES
 
     @classmethod
     def load(cls, given: Iterable[tuple[str, str | os.PathLike[str]]]) -> Schemas:
-        """From pairs of TOPIC[:key|value] and FILE[#MESSAGE]. Raises SchemaError, which names the file."""
+        """Loads pairs of TOPIC[:key|value] and FILE[#MESSAGE]. Raises SchemaError with the file name."""
         found: dict[str, dict[str, TopicSchema]] = {}
         for where, file in given:
             topic, colon, part = where.partition(":")
             if not topic or (colon and part not in PARTS):
-                raise SchemaError(f"{where!r} is no topic: TOPIC, TOPIC:key or TOPIC:value is expected")
+                raise SchemaError(f"{where!r} is not a valid target: expected TOPIC, TOPIC:key or TOPIC:value")
             parts = found.setdefault(topic, {})
             if (part or PARTS[0]) in parts:
                 raise SchemaError(f"{where} has two schemas")
@@ -84,10 +85,10 @@ class Schemas:
 
 
 def pair_of(text: str) -> tuple[str, str]:
-    """The value of `--schema`. Raises SchemaError."""
+    """Parses the value of `--schema`. Raises SchemaError."""
     where, equals, file = text.partition("=")
     if not equals or not where or not file:
-        raise SchemaError(f"{text!r} is not TOPIC[:key|value]=FILE")
+        raise SchemaError(f"{text!r} is not a valid schema: expected TOPIC[:key|value]=FILE")
     return where, file
 
 
@@ -98,11 +99,11 @@ def _loaded(text: str) -> TopicSchema:
     try:
         if ending not in (*AVRO, *DESCRIPTORS, SOURCE):
             known = ", ".join((*AVRO, *DESCRIPTORS, SOURCE))
-            raise SchemaError(f"a schema's file ends with {known}")
+            raise SchemaError(f"unknown kind of schema file: expected a name that ends with one of {known}")
         data = _read(path)
         if ending in AVRO:
             if message:
-                raise SchemaError("an Avro schema has no messages to choose from")
+                raise SchemaError("#MESSAGE is only possible with Protobuf, not with an Avro schema")
             return TopicSchema(AvroDecoder(data.decode()), path.name)
         return TopicSchema(
             ProtobufDecoder(compiled(path.resolve()) if ending == SOURCE else data, message or None), name
@@ -110,7 +111,7 @@ def _loaded(text: str) -> TopicSchema:
     except OSError as error:
         raise SchemaError(f"{name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SchemaError(f"{name}: it is no text") from error
+        raise SchemaError(f"{name}: not a UTF-8 text file") from error
     except SchemaError as error:
         raise SchemaError(f"{name}: {error}") from error
 
@@ -119,5 +120,5 @@ def _read(path: Path) -> bytes:
     with path.open("rb") as source:
         data = source.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
-        raise SchemaError(f"it is larger than {FILE_BYTES_MAX} bytes")
+        raise SchemaError(f"larger than the limit of {FILE_BYTES_MAX} bytes")
     return data

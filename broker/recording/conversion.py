@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.record_options import FORMER, Format, RecordOptions
 from . import raw
-from .exchange import Exchange, Peer, origin_of, peer_of
+from .exchange import Exchange, Peer, library_of, peer_of
 from .jsonl import JsonWriter
 from .raw import RAW, Full, RawReader, append
 from .redaction import without_contents
@@ -167,7 +167,7 @@ class Conversion:
                 self.output.put(peer, b"", max(peer.opened_ms, self._begin_ms))
         elif kind == raw.SOFTWARE:
             number, name, version = value
-            self._peers[number].origin = origin_of(self._peers[number].listener, name, version)
+            self._peers[number].library = library_of(self._peers[number].listener, name, version)
         elif kind == raw.CLOSED:
             number, self._time_ms = value
             peer = self._peers.pop(number)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from ...protocol.narrowing import is_dict
-from ..metrics.client_ledger import Origin
+from ..metrics.client_ledger import ClientLibrary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Ending(StrEnum):
 class Peer:
     """One connection. `number` counts from 1 in this process; `opened_ms` is the broker's clock.
 
-    `origin` has the client library, from the request on that names it: it is replaced then.
+    `library` has the client library, from the request on that names it: it is replaced then.
     """
 
     number: int
@@ -59,16 +59,16 @@ class Peer:
     client_host: str
     client_port: int
     opened_ms: int
-    origin: Origin
+    library: ClientLibrary
 
 
-_FACTS = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(Peer) if field.name != "origin"}
+_FACTS = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(Peer) if field.name != "library"}
 
 
 def peer_facts(peer: Peer) -> dict[str, Any]:
     """Returns a connection as a JSON-able dict."""
     facts: dict[str, Any] = {name: getattr(peer, name) for name in _FACTS}
-    return facts | {"software_name": peer.origin.software_name, "software_version": peer.origin.software_version}
+    return facts | {"software_name": peer.library.software_name, "software_version": peer.library.software_version}
 
 
 def peer_of(facts: Any) -> Peer:
@@ -78,13 +78,13 @@ def peer_of(facts: Any) -> Peer:
     for name, kind in _FACTS.items():
         if type(facts.get(name)) is not kind:
             raise ValueError(f"a connection without a valid {name}")
-    origin = origin_of(facts["listener"], facts.get("software_name"), facts.get("software_version"))
-    return Peer(**{name: facts[name] for name in _FACTS}, origin=origin)
+    library = library_of(facts["listener"], facts.get("software_name"), facts.get("software_version"))
+    return Peer(**{name: facts[name] for name in _FACTS}, library=library)
 
 
-def origin_of(listener: str, name: str | None, version: str | None) -> Origin:
-    """The origin of a connection to this listener by this client library."""
-    return Origin(listener, name, version, name is not None)
+def library_of(listener: str, name: str | None, version: str | None) -> ClientLibrary:
+    """The library of a connection to this listener by this client library."""
+    return ClientLibrary(listener, name, version, name is not None)
 
 
 HEAD_BYTES = 10  # of a request: API key, version, correlation id, length of the client id
@@ -138,12 +138,12 @@ class Exchange:
     @property
     def software_name(self) -> str | None:
         """The name of the client library; None where the client does not send it (ApiVersions below v3, KIP-511)."""
-        return self.peer.origin.software_name
+        return self.peer.library.software_name
 
     @property
     def software_version(self) -> str | None:
         """The version of the client library."""
-        return self.peer.origin.software_version
+        return self.peer.library.software_version
 
 
 def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: bytes | memoryview | None) -> Exchange:
@@ -185,8 +185,8 @@ class Recording:
     """A whole recording, in the order in which requests were begun.
 
     `meta` describes the broker: `ottla` (its version), `release`, `cluster_id`, `nodes` (each `node_id`, `listener`,
-    and the advertised `host` and `port`), `time_ms`, `contents` (whether keys and values are recorded). The `origin` of
-    a connection is its last one. `damage` names what could not be read, each in one line; `dropped` counts exchanges
+    and the advertised `host` and `port`), `time_ms`, `contents` (whether keys and values are recorded). The `library`
+    of a connection is its last one. `damage` names what could not be read, each in one line; `dropped` counts exchanges
     that came faster than they could be written.
     """
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.apis import apis
 from ...protocol.narrowing import is_dict
 from .decoding import encoded, request_plain, response_plain
-from .exchange import Ending, Exchange, Peer, Recording, origin_of, peer_facts, peer_of
+from .exchange import Ending, Exchange, Peer, Recording, library_of, peer_facts, peer_of
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
@@ -150,7 +150,7 @@ class JsonReader:
         peer = self.recording.peers.get(value["connection"])
         if peer is None:
             raise ValueError(f"connection {value['connection']} has no line before this one")
-        peer.origin = origin_of(peer.listener, value["software_name"], value["software_version"])
+        peer.library = library_of(peer.listener, value["software_name"], value["software_version"])
         exchange = Exchange(
             value["number"],
             peer,

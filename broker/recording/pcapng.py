@@ -23,7 +23,7 @@ import dpkt  # type: ignore[reportMissingTypeStubs]  # it has no types: everythi
 from ...protocol.api_key import ApiKey
 from ...protocol.narrowing import is_dict
 from .decoding import request_value
-from .exchange import Ending, Exchange, Peer, Recording, exchange_of, origin_of, peer_facts, peer_of
+from .exchange import Ending, Exchange, Peer, Recording, exchange_of, library_of, peer_facts, peer_of
 
 _dpkt: Any = dpkt
 ETH_TYPE_IP, ETH_TYPE_IP6, Ethernet = _dpkt.ethernet.ETH_TYPE_IP, _dpkt.ethernet.ETH_TYPE_IP6, _dpkt.ethernet.Ethernet
@@ -367,4 +367,4 @@ class PcapngReader:
             request = request_value(exchange)
             if request is not None:
                 names = request.client_software_name or None, request.client_software_version or None
-                exchange.peer.origin = origin_of(exchange.peer.listener, *names)
+                exchange.peer.library = library_of(exchange.peer.listener, *names)

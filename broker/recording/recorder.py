@@ -29,7 +29,7 @@ from .redaction import blanked
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
-    from ..metrics.client_ledger import Origin
+    from ..metrics.client_ledger import ClientLibrary
     from .exchange import Sink
 
 QUEUE_BYTES = 64 << 20
@@ -255,7 +255,9 @@ class _Recording:
         self.outcome: str | None = None
         """The reason of its end; None while it runs."""
         self._running = running
-        self._origins: dict[int, Origin] = {}  # of the connections that are recorded, as they were recorded last
+        self._libraries: dict[
+            int, ClientLibrary
+        ] = {}  # of the connections that are recorded, as they were recorded last
         self._open: set[int] = set()  # exchanges whose request was recorded
         self._exchanges = self._dropped = self._dropped_now = 0
         self._event_bytes_max = options.file_bytes_max if options.ring else QUEUE_BYTES
@@ -294,12 +296,12 @@ class _Recording:
     def opened(self, peer: Peer) -> None:
         """Records a connection."""
         if self._offer(OPENED, peer_facts(peer)):
-            self._origins[peer.number] = peer.origin
+            self._libraries[peer.number] = peer.library
 
     def begun(self, exchange: Exchange) -> None:
         """Records a request."""
         frame = blanked(exchange.request or b"", exchange.api_key, exchange.api_version)
-        if exchange.peer.number in self._origins and self._offer(BEGUN, exchange, frame):
+        if exchange.peer.number in self._libraries and self._offer(BEGUN, exchange, frame):
             self._open.add(exchange.number)
         else:
             self._dropped += 1
@@ -310,11 +312,11 @@ class _Recording:
         if exchange.number not in self._open:  # it began before the recording, or was dropped
             return
         self._open.discard(exchange.number)
-        number, origin = exchange.peer.number, exchange.peer.origin
-        if self._origins[number] is not origin and self._offer(
-            SOFTWARE, (number, origin.software_name, origin.software_version)
+        number, library = exchange.peer.number, exchange.peer.library
+        if self._libraries[number] is not library and self._offer(
+            SOFTWARE, (number, library.software_name, library.software_version)
         ):
-            self._origins[number] = origin
+            self._libraries[number] = library
         self._exchanges += 1
         frame = exchange.response
         if frame is not None:
@@ -324,7 +326,7 @@ class _Recording:
 
     def closed(self, peer: Peer) -> None:
         """Records the end of a connection."""
-        if self._origins.pop(peer.number, None) is not None:
+        if self._libraries.pop(peer.number, None) is not None:
             self._writer.put(CLOSED, (peer.number, self._now_ms()))
 
     def _now_ms(self) -> int:

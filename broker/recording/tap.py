@@ -81,7 +81,7 @@ class Tap:
             connection_info.client_host,
             connection_info.client_port,
             opened_ms,
-            connection_info.origin,
+            connection_info.library,
         )
         self._peers[number] = peer
         self._report("opened", peer, self._sinks)

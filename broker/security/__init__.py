@@ -1,1 +1,1 @@
-"""Who may do what: access control lists, how they are stored, and what an authorizer decides by them (KIP-11)."""
+"""Authorization: access control lists, their storage, and the decisions of the authorizer (KIP-11)."""

@@ -1,10 +1,10 @@
-"""Access control entries: what they are, how they are found, and how they are kept in `__cluster_metadata-0`.
+"""Access control entries: storage in `__cluster_metadata-0`, and look-ups.
 
-Owns the store and its look-ups, by filter as the three APIs ask, and by the name of a resource as an authorizer asks
-(KIP-11, KIP-140, KIP-290, KIP-801). What an entry decides is `standard.py`'s.
+Looks entries up by filter, for the three ACL APIs, and by resource name, for an authorizer (KIP-11, KIP-140, KIP-290,
+KIP-801). `standard.py` decides by the entries.
 
-An entry has an id, which only its record and the record that removes it carry. A change is checked as a whole, then
-durable, then in force.
+An entry has an id, which only its record and the record that removes it contain. A change is validated as a whole, then
+made durable, then applied.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ..metadata.log import MetadataLog
 
 RECORDS = (AccessControlEntryRecord, RemoveAccessControlEntryRecord)
-"""The records of the metadata log that `Acls` is fed."""
+"""Records of the metadata log that `Acls` applies."""
 STEP_ENTRIES = 500
 WILDCARD = "*"
-"""As the name of a literal pattern, every resource of its type; as a host, every host."""
+"""As the name of a literal pattern: every resource of its type. As a host: every host."""
 
 
 class Acl(NamedTuple):
-    """An entry: to whom it allows or denies what, and of which resources. The numbers are those of `protocol.acls`."""
+    """An access control entry; the numbers are those of `protocol.acls`."""
 
     resource_type: int
     resource_name: str
@@ -45,7 +45,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """What matches entries; None, and ANY in place of a number, match everything."""
+    """A filter of entries; None, and ANY in place of a number, match everything."""
 
     resource_type: int = ResourceType.ANY
     resource_name: str | None = None
@@ -56,8 +56,9 @@ class AclFilter(NamedTuple):
     permission_type: int = PermissionType.ANY
 
     def matches(self, acl: Acl) -> bool:
-        """Whether an entry is one of those that are meant. A pattern type of MATCH means the patterns that the named
-        resource matches; a number that nobody knows matches nothing."""
+        """Returns whether the entry matches. The pattern type MATCH matches the patterns that apply to the named
+        resource; an unknown number matches nothing.
+        """
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_pattern(acl)
@@ -79,7 +80,7 @@ class AclFilter(NamedTuple):
 
 
 class _OfType:
-    """The entries of one resource type, by (pattern type, name); and the names of the prefixed patterns, sorted."""
+    """The entries of one resource type, by (pattern type, name), and the names of the prefixed patterns, sorted."""
 
     __slots__ = ("by_pattern", "prefixes")
 
@@ -106,12 +107,12 @@ class _OfType:
                 del self.prefixes[bisect_left(self.prefixes, acl.resource_name)]
 
     def named(self, name: str) -> Iterator[Acl]:
-        """Those of the patterns of that very name."""
+        """Yields the entries of the patterns with this exact name."""
         yield from self.by_pattern.get((PatternType.LITERAL, name), ())
         yield from self.by_pattern.get((PatternType.PREFIXED, name), ())
 
     def of_resource(self, name: str) -> Iterator[Acl]:
-        """Those of every pattern that a resource of that name matches."""
+        """Yields the entries of all patterns that match a resource name."""
         yield from self.by_pattern.get((PatternType.LITERAL, name), ())
         if name != WILDCARD:
             yield from self.by_pattern.get((PatternType.LITERAL, WILDCARD), ())
@@ -121,9 +122,9 @@ class _OfType:
 
 
 class Acls:
-    """All entries of a cluster. Feed it the metadata log's records of them first, through `replay`.
+    """All entries of a cluster. At startup pass the records of the metadata log to `replay`.
 
-    `revision` grows with every change, so that what was derived from the entries knows when to derive it again.
+    `revision` increases with every change; caches derived from the entries compare it.
     """
 
     def __init__(self, log: MetadataLog, new_id: Callable[[], bytes]) -> None:
@@ -142,7 +143,7 @@ class Acls:
         return iter(self._ids)
 
     def replay(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
-        """One change that is in the log."""
+        """Applies a record of the log."""
         self.revision += 1
         if isinstance(record, RemoveAccessControlEntryRecord):
             acl = self._by_id.pop(record.id, None)
@@ -168,15 +169,15 @@ class Acls:
         self._by_principal.setdefault(acl.principal, {})[acl] = None
 
     def add(self, acls: Iterable[Acl], now_ms: int) -> None:
-        """Adds those that are not there yet. Raises Refused when these are too many at once; StorageError."""
+        """Adds the entries that do not exist yet. Raises Refused for too many at once, and StorageError."""
         steps.run(self.adding(acls, now_ms))
 
     def adding(self, acls: Iterable[Acl], now_ms: int) -> Steps[None]:
-        """`add` in steps; all of it happens in the last one."""
-        asked = dict.fromkeys(acls)
+        """`add` in steps; the change happens in the last one."""
+        requested = dict.fromkeys(acls)
 
         def records() -> Steps[list[Any]]:
-            new = [acl for acl in asked if acl not in self._ids]
+            new = [acl for acl in requested if acl not in self._ids]
             if len(new) > CHANGES_MAX:
                 raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_CHANGES)
             made: list[Any] = []
@@ -189,11 +190,11 @@ class Acls:
         yield from self._change(records, now_ms)
 
     def remove(self, found: Iterable[Acl], now_ms: int) -> None:
-        """Removes entries. Raises Refused when these are too many at once; StorageError."""
+        """Removes entries. Raises Refused for too many at once, and StorageError."""
         steps.run(self.removing(found, now_ms))
 
     def removing(self, found: Iterable[Acl], now_ms: int) -> Steps[None]:
-        """`remove` in steps; all of it happens in the last one."""
+        """`remove` in steps; the change happens in the last one."""
         going = dict.fromkeys(found)
         if len(going) > CHANGES_MAX:
             text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
@@ -208,8 +209,11 @@ class Acls:
         yield from self._change(records, now_ms)
 
     def _change(self, records: Callable[[], Steps[list[Any]]], now_ms: int) -> Steps[None]:
-        """Writes the records and applies them. If another request changed the ACLs between two steps, the records are
-        made again: else an entry could get two ids, or an entry that is gone could be removed."""
+        """Writes the records and applies them.
+
+        If another request changes the ACLs between two steps, the records are built again: otherwise an entry could get
+        two ids, or an entry could be removed twice.
+        """
         while True:
             revision = self.revision
             made = yield from records()
@@ -223,12 +227,13 @@ class Acls:
             self.replay(record)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
-        """The entries that match."""
+        """Returns the entries that match."""
         return [acl for acl in self._candidates(wanted) if wanted.matches(acl)]
 
     def _candidates(self, wanted: AclFilter) -> Iterator[Acl]:
-        """Entries among which are all that a filter matches: few where it names a resource or a principal, of which a
-        request may name thousands."""
+        """Yields a superset of the matching entries, small if the filter names a resource or a principal: a request may
+        contain thousands of filters.
+        """
         kind, name = wanted.resource_type, wanted.resource_name
         if name is None and wanted.principal is not None:
             yield from self._by_principal.get(wanted.principal, ())
@@ -246,21 +251,21 @@ class Acls:
         return () if found is None else (found,)
 
     def of_type(self, resource_type: int) -> Iterator[Acl]:
-        """The entries of all patterns of a type."""
+        """Yields the entries of all patterns of a resource type."""
         for of_type in self._some(resource_type):
             yield from chain.from_iterable(of_type.by_pattern.values())
 
     def of_resource(self, resource_type: int, name: str) -> Iterator[Acl]:
-        """The entries of every pattern that a resource of that name matches."""
+        """Yields the entries of all patterns that match the resource."""
         found = self._by_type.get(resource_type)
         return iter(()) if found is None else found.of_resource(name)
 
 
 def prefixes_of(name: str, names: Sequence[str]) -> Iterator[str]:
-    """Those of sorted names with which `name` begins, longest first.
+    """Yields the sorted `names` that are a prefix of `name`, longest first.
 
-    Whatever stands between a prefix of a name and the name begins with that prefix. So the last one that is not behind
-    the name is a prefix of it, or all prefixes of it are prefixes of what the two have in common.
+    Any name sorted between a prefix of `name` and `name` itself begins with that prefix. So the last name that is <=
+    `name` is a prefix of it, or all prefixes of `name` are prefixes of the part that the two have in common.
     """
     end = len(names)
     while end := bisect_right(names, name, 0, end):

@@ -1,6 +1,6 @@
-"""What a principal may do with a resource.
+"""Interface of authorizers, and the error codes and messages of refusals.
 
-Owns the decision and the answer that a refusal gets. Knows neither requests nor the metadata log.
+Depends neither on requests nor on the metadata log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 
 ANONYMOUS = "User:ANONYMOUS"
-"""The principal of a connection without authentication."""
+"""Principal of an unauthenticated connection."""
 
 REFUSALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -28,18 +28,18 @@ REFUSAL_TEXTS = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "Delegation Token authorization failed.",
 }
-"""What these codes say to a user, in Kafka's words: where an answer has a place for a text."""
+"""Kafka's error messages, for responses that have a field for them."""
 
 
 class Authorizer(Protocol):
-    """Decides for one principal, who comes from one host, at a time."""
+    """Decides whether a principal, connected from a host, may perform an operation."""
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether the operation on the resource of that very name is allowed."""
+        """Returns whether the operation is allowed on the resource with this exact name."""
         ...
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether the operation is allowed on any resource of a type."""
+        """Returns whether the operation is allowed on any resource of the type."""
         ...

@@ -1,6 +1,6 @@
-"""Which access control entries may be created (KIP-140, KIP-290).
+"""Validates access control entries (KIP-140, KIP-290).
 
-Owns the checks of CreateAcls, with Kafka's words, for the handler and the control plane.
+Owns the checks of CreateAcls, with Kafka's error messages, for the handler and the control plane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARTS = ("resourceType", "patternType", "operation", "permissionType")
 
 
 def is_filter(acl: Acl) -> bool:
-    """Whether an entry has a value that is allowed in filters only."""
+    """Returns whether an entry has a value that is only allowed in filters."""
     return (
         acl.resource_type == ResourceType.ANY
         or acl.pattern_type in (PatternType.ANY, PatternType.MATCH)
@@ -33,11 +33,11 @@ def is_filter(acl: Acl) -> bool:
 
 
 def refusals(acls: list[Acl], behaviour: Behaviour) -> list[Refused | None]:
-    """The refusal of each entry of a request; None for an entry that may be created."""
+    """Returns the error of each entry of a request, or None."""
     found = [_refusal(acl, behaviour) for acl in acls]
     if behaviour.acls_as_kraft:
         return found
-    # All entries of a pattern were one node of ZooKeeper's, which was written as a whole or not at all.
+    # ZooKeeper stored all entries of a pattern in one node, which was written as a whole or not at all.
     unwritten = {acl[:3] for acl, refused in zip(acls, found, strict=True) if refused is None and not _has_node(acl)}
     failed = Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     return [
@@ -47,7 +47,7 @@ def refusals(acls: list[Acl], behaviour: Behaviour) -> list[Refused | None]:
 
 
 def _has_node(acl: Acl) -> bool:
-    """Whether ZooKeeper had a place for an entry, and the authorizer a way to write it."""
+    """Returns whether AclAuthorizer could write the entry to ZooKeeper."""
     name = acl.resource_name
     return ":" in acl.principal and "/" not in name and name not in (".", "..")
 
@@ -70,7 +70,7 @@ def _refusal(acl: Acl, behaviour: Behaviour) -> Refused | None:
 
 
 def unknown_part(numbers: Numbers, behaviour: Behaviour) -> str | None:
-    """Which part is a number that the release does not know, the first one; None where it knows all."""
+    """Returns the first part whose number the release does not support, or None."""
     newest_operation = behaviour.newest_acl_operation
     knows_users = newest_operation >= AclOperation.CREATE_TOKENS
     newest_type = ResourceType.USER if knows_users else ResourceType.DELEGATION_TOKEN

@@ -1,6 +1,6 @@
-"""Which operations clients are told they may do with a topic, a group or the cluster (KIP-430).
+"""Authorized operations on a topic, a group or the cluster, as reported to clients (KIP-430).
 
-Owns the table and the bit field of authorized operations, whose bit n is the operation of code n.
+Owns the table of operations and the bit field, whose bit n is the operation with code n.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_GROUP_CONFIGS = (Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS)
 
 
 def operations_of(resource_type: ResourceType, behaviour: Behaviour) -> tuple[Op, ...]:
-    """All that there are for topics, groups or the cluster, as a release knows them."""
+    """Returns all operations on topics, groups or the cluster in a release."""
     found = _OPERATIONS[resource_type]
     if resource_type is ResourceType.GROUP and not behaviour.group_configs:
         return tuple(operation for operation in found if operation not in _OF_GROUP_CONFIGS)
@@ -45,5 +45,5 @@ def operations_of(resource_type: ResourceType, behaviour: Behaviour) -> tuple[Op
 
 
 def bit_field(operations: Iterable[Op]) -> int:
-    """The operations as answers tell them."""
+    """Returns the operations as the bit field of responses."""
     return sum(1 << operation for operation in operations)

@@ -1,8 +1,8 @@
-"""SCRAM credentials: what is kept instead of passwords, and which changes of it are allowed (RFC 5802, KIP-554).
+"""SCRAM credentials: the keys stored in place of passwords, and the checks of changes (RFC 5802, KIP-554).
 
-Owns the credentials by user and mechanism, written down as Kafka's records (KIP-900): a change is durable before it
-shows. Passwords never come here: a client sends what RFC 5802 calls SaltedPassword, and what is kept of that lets a
-server verify a client, not pose as one. Nothing asks for them yet: no listener authenticates.
+Owns the credentials by user and mechanism, stored as Kafka's records (KIP-900); a change is durable before it is
+visible. Passwords never reach the broker: clients send RFC 5802's SaltedPassword, and the keys derived from it can
+verify a client but not impersonate one. Credentials are not used yet: no listener authenticates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEP_ENTRIES = 500
 
 
 class Mechanism(IntEnum):
-    """How mechanisms are numbered."""
+    """Mechanism numbers in the protocol."""
 
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
@@ -43,7 +43,7 @@ HASHES: dict[int, str] = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA
 
 
 class Credential(NamedTuple):
-    """What a server keeps of a password."""
+    """The stored keys of a password."""
 
     salt: bytes
     stored_key: bytes
@@ -52,7 +52,7 @@ class Credential(NamedTuple):
 
     @classmethod
     def made(cls, mechanism: Mechanism, salt: bytes, salted_password: bytes, iterations: int) -> Credential:
-        """As RFC 5802, section 3, makes it of SaltedPassword."""
+        """Derives the keys from SaltedPassword (RFC 5802, section 3)."""
         name = HASHES[mechanism]
         client_key = hmac.digest(salted_password, b"Client Key", name)
         server_key = hmac.digest(salted_password, b"Server Key", name)
@@ -68,16 +68,16 @@ class ScramCredentials:
 
     @property
     def users(self) -> Iterable[str]:
-        """Who has a credential, by name."""
+        """Names of users with credentials, sorted."""
         return sorted(self._users)
 
     def of(self, user: str) -> Mapping[int, Credential]:
-        """Mechanism -> credential of one user; empty where there is no such user."""
+        """Returns the credentials of a user by mechanism; empty for an unknown user."""
         found = self._users.get(user, {})
         return {mechanism: found[mechanism] for mechanism in sorted(found)}
 
     def replay(self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> None:
-        """Takes in what a record says."""
+        """Applies a record."""
         if isinstance(record, UserScramCredentialRecord):
             made = Credential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
             self._users.setdefault(record.name, {})[record.mechanism] = made
@@ -89,35 +89,35 @@ class ScramCredentials:
     def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion], now_ms: int, *, once_a_user: bool
     ) -> Steps[dict[str, Refused | None]]:
-        """Does what is allowed, in steps, all of it in one batch and in the last one; user -> why not, or None where it
-        was done. Raises StorageError, and then nothing has changed.
+        """Applies the valid changes, in steps, as one batch in the last step; returns the error of each user, or None.
 
-        `once_a_user`: a user may be named once. Else each mechanism of a user may.
+        Raises StorageError, and then nothing has changed. With `once_a_user` a request may name each user once,
+        otherwise each mechanism of a user once.
         """
         refused = self._refused_once(deletions, upsertions) if once_a_user else self._refused(deletions, upsertions)
         records: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
-        answers: dict[str, Refused | None] = {}
+        results: dict[str, Refused | None] = {}
         for gone in deletions:
             if gone.name not in refused:
-                answers[gone.name] = None
+                results[gone.name] = None
                 records.append(RemoveUserScramCredentialRecord(name=gone.name, mechanism=gone.mechanism))
         for index, wanted in enumerate(upsertions):
             if index % STEP_ENTRIES == STEP_ENTRIES - 1:
                 yield None
             if wanted.name not in refused and not wanted.salted_password:
-                # No key can be made of it: Kafka is surprised by that, and says no more.
+                # No key can be derived: an unexpected error in Kafka, without a message.
                 refused[wanted.name] = Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
             elif wanted.name not in refused:
-                answers[wanted.name] = None
+                results[wanted.name] = None
                 records.append(_record(wanted))
         if records:
             yield from self._metadata.append_steps(records, now_ms)
         for record in records:
             self.replay(record)
-        return {**answers, **refused}
+        return {**results, **refused}
 
     def _refused_once(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refused]:
-        """As a KRaft controller judges: each change in its turn, and the first error of a user stays."""
+        """Validates like a KRaft controller: each change in order, and the first error of a user counts."""
         refused: dict[str, Refused] = {}
         sound: set[str] = set()
         for change in (*deletions, *upsertions):
@@ -132,7 +132,7 @@ class ScramCredentials:
         return refused
 
     def _refused(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refused]:
-        """As brokers with ZooKeeper judge: what no credential can be, what stands twice, what is not there."""
+        """Validates like brokers with ZooKeeper: invalid credentials, then duplicates, then missing ones."""
         changes = (*deletions, *upsertions)
         refused = {change.name: found for change in changes if (found := _problem(change)) is not None}
         seen: set[tuple[str, int]] = set()
@@ -146,21 +146,21 @@ class ScramCredentials:
         for gone in deletions:
             if gone.name not in refused and (found := self._missing(gone)) is not None:
                 refused[gone.name] = found
-        # The others were prepared together, so that one of which no key can be made surprises for all.
+        # Kafka derives the keys of all remaining changes together, so a failed derivation is an error for all of them.
         left = [change for change in changes if change.name not in refused]
         if any(isinstance(change, Upsertion) and not change.salted_password for change in left):
             refused.update((change.name, Refused(ErrorCode.UNKNOWN_SERVER_ERROR)) for change in left)
         return refused
 
     def _missing(self, change: Deletion | Upsertion) -> Refused | None:
-        """Why a deletion deletes nothing."""
+        """Returns the error of a deletion without a credential to delete."""
         if isinstance(change, Upsertion) or change.mechanism in self._users.get(change.name, {}):
             return None
         return Refused(ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE)
 
 
 def _problem(change: Deletion | Upsertion) -> Refused | None:
-    """Why there can be no such credential."""
+    """Returns the error of an invalid credential, or None."""
     if not change.name:
         return Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, NO_NAME)
     if change.mechanism not in HASHES:

@@ -1,12 +1,12 @@
-"""The decision by access control entries, as Kafka's own authorizers make it.
+"""Kafka's authorizers: decisions by access control entries.
 
-Owns the rules of StandardAuthorizer (KIP-801); SimpleAclAuthorizer and AclAuthorizer, which kept their entries in
-ZooKeeper, decide the same (KIP-11, KIP-290). A super user may do everything, and no entry is looked at. Else an entry
-that denies wins over all that allow, however general it is; where nothing is said of a resource at all, a config
-decides. To allow implies to allow to describe; to deny does not imply to deny that.
+Implements the rules of StandardAuthorizer (KIP-801); SimpleAclAuthorizer and AclAuthorizer, which stored entries in
+ZooKeeper, decide alike (KIP-11, KIP-290). A super user may do everything. Otherwise a matching DENY entry, however
+general, overrides all ALLOW entries. A config decides for resources without any entry. ALLOW of an operation implies
+ALLOW of DESCRIBE; DENY implies nothing.
 
-One thing is not as in StandardAuthorizer, which does not see entries for all resources (the literal `*`) when the name
-of a resource begins with `*`, not even those that deny. Here they hold for every name, as in the older two.
+One difference: StandardAuthorizer ignores entries for all resources (the literal `*`), even DENY, for resource names
+that begin with `*`. Here they apply to every name, as in the two older authorizers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 EVERYBODY = "User:*"
 DECISIONS_MAX = 10_000
-"""Remembered at most; what is asked is named by clients."""
+"""Bound of the decision cache, since clients choose the names in it."""
 NAME_MAX = 255
-"""Longer names are looked up each time: no topic has one."""
+"""Decisions for longer names are not cached: no topic has one."""
 _SOME_NAME = "hardcode"
-"""Of which Kafka asks first, when it asks of any resource: super users are known by that, and entries for all."""
+"""The name that Kafka checks before searching for any allowed resource: finds super users and entries for all."""
 
-# Which operations, when they are allowed, allow this one. Each also allows itself, and ALL all.
+# Operations whose ALLOW implies this one. Each operation also allows itself, and ALL allows all.
 _IMPLIED_BY = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
@@ -37,7 +37,7 @@ _ALLOWING = {one: frozenset((one, AclOperation.ALL, *_IMPLIED_BY.get(one, ()))) 
 
 
 class StandardAuthorizer:
-    """Decides by the entries of a store; decisions hold until these change."""
+    """Decides by the entries of `acls`, and caches decisions until they change."""
 
     def __init__(self, acls: Acls, settings: AuthorizerSettings) -> None:
         self._acls = acls
@@ -48,30 +48,32 @@ class StandardAuthorizer:
     def allows(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether the operation on the resource of that very name is allowed; `host` is an address as text."""
+        """Returns whether the operation on the resource with this exact name is allowed; `host` is an
+        address as text.
+        """
         if principal in self._settings.super_users:
             return True
-        asked = principal, host, operation, resource_type, name
-        if (known := self._known(asked)) is None:
-            known = self._decide(*asked)
+        question = principal, host, operation, resource_type, name
+        if (known := self._known(question)) is None:
+            known = self._decide(*question)
             if len(name) <= NAME_MAX:
-                self._decided[asked] = known
+                self._decided[question] = known
         return known
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether the operation is allowed on any resource of a type."""
+        """Returns whether the operation is allowed on any resource of the type."""
         if self.allows(principal, host, operation, resource_type, _SOME_NAME):
             return True
-        asked = principal, host, operation, resource_type
-        if (known := self._known(asked)) is None:
-            known = self._decided[asked] = self._decide_any(*asked)
+        question = principal, host, operation, resource_type
+        if (known := self._known(question)) is None:
+            known = self._decided[question] = self._decide_any(*question)
         return known
 
-    def _known(self, asked: Hashable) -> bool | None:
+    def _known(self, question: Hashable) -> bool | None:
         if self._revision != self._acls.revision or len(self._decided) >= DECISIONS_MAX:
             self._decided.clear()
             self._revision = self._acls.revision
-        return self._decided.get(asked)
+        return self._decided.get(question)
 
     def _decide(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
@@ -88,8 +90,9 @@ class StandardAuthorizer:
         return is_allowed if is_any_found else self._settings.allow_everyone_if_no_acl_found
 
     def _decide_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """An entry that denies everything wins; else one pattern that is allowed, and does not lie within one that is
-        denied, is enough. Implied operations do not count."""
+        """A DENY entry for all resources wins. Otherwise one allowed pattern that is not inside a denied one is enough.
+        Implied operations do not count.
+        """
         allowed: set[tuple[int, str]] = set()
         denied: set[tuple[int, str]] = set()
         for acl in self._acls.of_type(resource_type):

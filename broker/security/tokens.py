@@ -1,10 +1,11 @@
-"""Delegation tokens (KIP-48), of which there are none: who may ask for them, and what everybody else is told."""
+"""Delegation tokens (KIP-48), which this broker does not issue: the error codes of its refusals."""
 
 from __future__ import annotations
 
 from ...protocol.errors import ErrorCode
 
 REFUSAL = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-"""What Kafka answers on a connection without authentication, as all of ours are, before it looks at anything else: a
-broker without `delegation.token.secret.key` answers DELEGATION_TOKEN_AUTH_DISABLED to others alone."""
+"""Kafka's response on a connection without authentication, as all connections here are, checked before anything else.
+Only an authenticated client gets DELEGATION_TOKEN_AUTH_DISABLED from a broker without `delegation.token.secret.key`.
+"""
 NO_TIME = -1

@@ -1,9 +1,9 @@
-"""`ottla clients`: which clients a broker has seen, what they called, and what of that another release would refuse.
+"""`ottla clients`: the clients that a broker has seen, their calls, and which of these another release would refuse.
 
-Owns the printing and the exit code. It reads one file, `ottla-clients.json`, and nothing else, so it works while the
-broker runs; that writes what is new within a second, times every ten minutes, and all of it when it stops. Exit code 1
-if a call fails on the release asked for, 0 if none does, 2 with one line on stderr for a release that does not exist,
-or a directory that is no broker's.
+Owns the printing and the exit code. It reads the file `ottla-clients.json` alone, so it works while the broker runs.
+The broker writes new clients and calls to it within a second, times every ten minutes, and everything when it stops.
+Exit code 0; 1 if a call fails on the release of --release; 2 with one line on stderr for an unknown release or a
+directory without the file.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from ..command_line import printing
 from .rules import Verdict, api_name, fetched_magic, format_name, verdicts
 
 SOME_FAIL = 1
-HEAD = ("CLIENT ID", "SOFTWARE", "LISTENER", "ASKS VERSIONS", "LAST SEEN (UTC)")
+HEAD = ("CLIENT ID", "SOFTWARE", "LISTENER", "NEGOTIATES", "LAST SEEN (UTC)")
 OTHERS = "(all others)"
-COLUMN_MAX = 40  # characters; what is longer moves the rest of its own line only
+COLUMN_MAX = 40  # characters; a longer cell shifts its own line only
 
 Judged = list[tuple[SeenClient, list[Verdict]]]
 
 
 def clients(arguments: Sequence[str]) -> int:
-    """`ottla clients`: the exit code."""
+    """`ottla clients`: prints the clients and returns the exit code."""
     parser = Parser(
         prog="ottla clients",
-        description="The clients that a broker has seen, and which of their calls fail on another release of Kafka.",
+        description="List the clients that a broker has seen, and which calls fail on another release of Kafka.",
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIR", help="the broker's data directory, the first if it has several")
-    parser.add_argument("--release", dest="judge", metavar="X", help="judge all calls by this release, such as 4.0")
+    parser.add_argument(
+        "--release", dest="judge", metavar="X", help="check all calls against this release, such as 4.0"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     try:
@@ -54,19 +56,19 @@ def clients(arguments: Sequence[str]) -> int:
     print_it = _print_json if parsed.json else _print_text
     if code := printing(parser.prog, lambda write: print_it(seen, judged, on, write)):
         return code
-    # A reader that goes away early does not change what was found.
+    # Also if the reader of a pipe closed it early.
     return SOME_FAIL if any(_failures(found) for _, found in judged) else 0
 
 
 def _read(directory: str) -> Seen:
-    """The file of a directory. Raises DamagedFile, and OSError with a text for people."""
+    """Reads the ledger of a directory. Raises DamagedFile, or OSError with a text for the user."""
     path = os.path.join(directory, FILE_NAME)
     try:
         return read(DiskFiles(), path)
     except FileNotFoundError:
         if os.path.exists(os.path.join(directory, META_PROPERTIES)):
-            return Seen()  # of a broker that no client has asked for anything yet
-        missing = f"{directory} has no {FILE_NAME}: no broker has noted clients there"
+            return Seen()  # no client has connected yet
+        missing = f"{directory} has no {FILE_NAME}: expected the data directory of an Ottla broker"
         raise OSError(missing if os.path.isdir(directory) else f"no such directory: {directory}") from None
     except NotADirectoryError:
         raise OSError(f"not a directory: {directory}") from None
@@ -79,7 +81,7 @@ def _order(client: SeenClient) -> tuple[Any, ...]:
         client.software_name or "",
         client.software_version or "",
         client.listener,
-        client.asks_versions,
+        client.negotiates_versions,
     )
 
 
@@ -88,7 +90,7 @@ def _failures(found: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _calls(client: SeenClient, refused: bool = False) -> list[str]:
-    """`Fetch v4, v12`, by API; all calls, or those that were refused."""
+    """Returns texts such as `Fetch v4, v12`, one for each API: of all calls, or of the refused ones."""
     by_key: dict[int, list[int]] = {}
     for (api_key, version), use in sorted(client.calls.items(), key=lambda item: item[0]):
         if not refused or use.refused_ms is not None:
@@ -122,9 +124,9 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
     rows: list[tuple[str, ...]] = []
     for client, _ in judged:
         name = OTHERS if client.client_id is None else quoted(client.client_id)
-        asks = "yes" if client.asks_versions else "no"
-        rows.append((name, _software(client), _text(client.listener), asks, moment(client.last_seen_ms)))
-    # One endless client id must not push what stands behind it off the screen for all others.
+        negotiates = "yes" if client.negotiates_versions else "no"
+        rows.append((name, _software(client), _text(client.listener), negotiates, moment(client.last_seen_ms)))
+    # A very long client id must not push the other columns of all rows off the screen.
     lines = table(rows, HEAD, most=COLUMN_MAX)
     write(lines[0])
     for line, (client, found) in zip(lines[1:], judged, strict=True):
@@ -143,15 +145,15 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
             elif verdict.outcome == "negotiates":
                 write(f"  > {verdict.what}: {verdict.reason}; {verdict.advice}.\n")
     if not judged:
-        write("(none yet)\n")
+        write("(no clients yet)\n")
     write("\n" + "".join(f"{line}\n" for line in _summary(seen, judged, on)))
     return 0
 
 
 def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
     if not seen.written_ms:
-        return ["No client has been seen by a broker of Ottla in this directory."]
-    lines = [f"As of {moment(seen.written_ms)}." + (" Only what was seen is judged." if on else "")]
+        return ["No Ottla broker has seen a client in this directory."]
+    lines = [f"As of {moment(seen.written_ms)}." + (" Only calls that were seen are checked." if on else "")]
     if on:
         failing = [found for _, found in judged if _failures(found)]
         count = sum(len(_failures(found)) for found in failing)
@@ -159,10 +161,10 @@ def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
             f"On {on.name} {count} {'call fails' if count == 1 else 'calls fail'},"
             f" of {len(failing)} of {len(judged)} {'client' if len(judged) == 1 else 'clients'}."
             if count
-            else f"On {on.name} nothing of this fails."
+            else f"On {on.name} none of these calls fails."
         )
     if not seen.complete:
-        lines.append(f"There were too many clients, or calls of one, to keep all apart: see {OTHERS}.")
+        lines.append(f"Too many clients or calls to list each one: the rest is counted in {OTHERS}.")
     return lines
 
 
@@ -184,7 +186,7 @@ def _client_report(client: SeenClient, found: Sequence[Verdict]) -> dict[str, An
         "software_name": client.software_name,
         "software_version": client.software_version,
         "listener": client.listener,
-        "asks_versions": client.asks_versions,
+        "asks_versions": client.negotiates_versions,
         "first_seen_ms": client.first_seen_ms,
         "last_seen_ms": client.last_seen_ms,
         "calls": [

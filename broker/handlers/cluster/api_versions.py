@@ -1,8 +1,8 @@
-"""ApiVersions v0-v4: which APIs and versions are served (KIP-35, KIP-511, KIP-584).
+"""ApiVersions v0-v4: the served APIs and versions (KIP-35, KIP-511, KIP-584).
 
-Features: `transaction.version` is finalised where the release has it, which is what clients go by (KIP-890); its level
-is `features.py`'s. One of ours is supported in our own profile: the scan behind the remembered batches, so that a
-producer may have more in flight than are remembered. A version above these is answered by the router.
+Features: `transaction.version` is finalised where the release has it, and clients follow it (KIP-890); its level is
+`features.py`'s. Ottla's own profile adds a feature: the duplicate scan below the cached batches, which allows a
+producer more requests in flight than batches are cached. The router responds to higher versions.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from ....protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVe
 from ...config.values import Config
 from ...context import RequestContext, handles
 
-# KIP-511: what a client may call its software and version.
+# KIP-511: the pattern of a client's software name and version.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 Feature = ApiVersionsResponse.SupportedFeatureKey
 Finalized = ApiVersionsResponse.FinalizedFeatureKey
 DUPLICATE_SCAN = "ottla.duplicate.scan"
-LEAST_LEVEL_0_SINCE = 4  # clients before could not read a feature whose least level is 0 (KAFKA-17011)
+LEAST_LEVEL_0_SINCE = 4  # clients before v4 cannot read a feature whose lowest level is 0 (KAFKA-17011)
 
 
 @handles(ApiVersionsRequest)
 async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Answers the table of the broker's profile."""
+    """Returns the table of the broker's profile."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     connection_info = context.connection_info
-    connection_info.origin = context.broker.clients.note_asked(
-        connection_info.origin,
+    connection_info.library = context.broker.clients.note_api_versions(
+        connection_info.library,
         context.client_id,
         context.api_version,
         request.client_software_name,
@@ -64,7 +64,7 @@ def _supported(context: RequestContext) -> list[Feature]:
 
 
 def _own(config: Config) -> list[Feature]:
-    """None in the profile of a release: what a client is told there is what that release tells."""
+    """Our own features; none in the profile of a release, which has exactly that release's features."""
     profile = config.profile
     if not profile.is_own or profile.behaviour.below_cache != "duplicate_sequence":
         return []

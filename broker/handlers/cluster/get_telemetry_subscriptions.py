@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions v0: which of its metrics a client is to push (KIP-714). Served where telemetry is on."""
+"""GetTelemetrySubscriptions v0: the metrics that a client is to push (KIP-714). Served if telemetry is on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ....protocol.messages.cluster.get_telemetry_subscriptions import (
 from ....protocol.primitives import ZERO_UUID
 from ...context import RequestContext, handles
 from ...errors import Refused
-from ...metrics.client_telemetry import ACCEPTED_CODECS, Asker, Subscription
+from ...metrics.client_telemetry import ACCEPTED_CODECS, ClientInfo, Subscription
 
 NOTHING = Subscription(0, (), 0)
 
@@ -18,10 +18,10 @@ NOTHING = Subscription(0, (), 0)
 async def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    """A client without an id is given one."""
+    """Returns the client's subscription; a client without an instance id gets one."""
     telemetry = context.broker.telemetry
     try:
-        instance_id, wanted = telemetry.subscribe(request.client_instance_id, asker_of(context), context.now_ms())
+        instance_id, wanted = telemetry.subscribe(request.client_instance_id, client_of(context), context.now_ms())
         code = 0
     except Refused as refused:
         instance_id, wanted, code = ZERO_UUID, NOTHING, refused.code
@@ -38,14 +38,14 @@ async def get_telemetry_subscriptions(
     )
 
 
-def asker_of(context: RequestContext) -> Asker:
-    """Who asks or pushes."""
+def client_of(context: RequestContext) -> ClientInfo:
+    """Returns the client of a request."""
     connection_info = context.connection_info
-    origin = connection_info.origin
-    return Asker(
+    library = connection_info.library
+    return ClientInfo(
         context.client_id,
-        origin.software_name,
-        origin.software_version,
+        library.software_name,
+        library.software_version,
         context.client_host,
         connection_info.client_port,
     )

@@ -1,11 +1,11 @@
 """Produce v0-v13: appends message sets and record batches (KIP-32, 98, 192, 467, 516, 724, 890, 951).
 
-v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
-a release does with them is in `releases/behaviour.py`, and what batches of transactions have to pass in
-`partition_verification.py`.
-All replicas are one log, so there is nothing to wait for beyond the append; acks -1 only asks for enough in sync. Where
-`flush.messages` asks for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an
-acks=0 request. Asks for WRITE on each topic, and for transactional batches on the transactional id.
+v0-v2 have message sets of the old formats, with any number of messages; from v3 on there is exactly one batch v2. What
+depends on the release is in `releases/behaviour.py`; `partition_verification.py` checks transactional batches.
+
+All replicas are one log, so a request with acks=-1 waits for no replica; it only requires enough replicas in sync. With
+`flush.messages` the append ends with a sync, as in Kafka: every response waits for it, and so do the requests after one
+with acks=0. Requires WRITE on each topic, and on the transactional id for transactional batches.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...metadata.topics import INTERNAL_TOPICS
 from ...replica.partition import NotLed, Partition
-from ..leaders import endpoints_of, tell_leader
-from .partition_verification import Gate, Unverified, producer_id_of
+from ..leaders import endpoints_of, set_leader
+from .partition_verification import PartitionVerification, Unverified, producer_id_of
 from .produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
 
 if TYPE_CHECKING:
     from ...metrics.counters import Sent, TopicMetrics
 
 Topic = ProduceResponse.TopicProduceResponse
-Answer = Topic.PartitionProduceResponse
-RecordErrorAnswer = Answer.BatchIndexAndErrorMessage
+PartitionResponse = Topic.PartitionProduceResponse
+RecordError = PartitionResponse.BatchIndexAndErrorMessage
 
-ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to internal topics, as in Kafka
-LEADERS_FROM = 10  # the first version that tells who leads (KIP-951)
-LOG_START_FROM = 5  # the first version that tells the log start offset (KIP-192)
-STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
-# Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
+ADMIN_CLIENT_ID = "__admin_client"  # the only client id that may write to internal topics, as in Kafka
+LEADERS_FROM = 10  # the first version with the current leader (KIP-951)
+LOG_START_FROM = 5  # the first version with the log start offset (KIP-192)
+STORAGE_ERROR_FROM = 4  # the first version with KAFKA_STORAGE_ERROR
+# Errors before the access to the log: their responses have no log start offset (semantics of ReplicaManager; the first
 # is KafkaApis').
 _WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError, Unverified)
 _CODES_WITHOUT_LOG_START = (
@@ -56,14 +56,14 @@ _CODES_WITHOUT_LOG_START = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
 )
-# What is refused so comes again as it is.
+# The client retries batches that are refused with these codes.
 _SENT_AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
 class _Later(NamedTuple):
-    """Records whose append is under way: the place of their answer, and what counts of them."""
+    """An append under way, with the place of its response and its metrics."""
 
-    answers: list[Answer]
+    results: list[PartitionResponse]
     position: int
     partition: Partition
     submitted: asyncio.Future[Appended]
@@ -72,7 +72,7 @@ class _Later(NamedTuple):
 
 @handles(ProduceRequest)
 async def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    """Appends each partition's records on their own; one refused set does not touch the others."""
+    """Appends the records of each partition on their own; a refused set does not affect the others."""
     now_ms = context.now_ms()
     version = context.api_version
     broker = context.broker
@@ -81,22 +81,22 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     needs_replicas = request.acks == -1 and broker.checks_in_sync
     is_restricted = broker.authorizer is not None
     try:
-        gate = _gate(request, context) if await check_request(request, context) else None
+        verification = _verification(request, context) if await check_request(request, context) else None
     except Refused as refused:
         return _all_refused(request, refused)
     responses: list[Topic] = []
     later: list[_Later] = []
     failed, counts = False, broker.topic_metrics
-    for asked in request.topic_data:
-        name = asked.name
+    for topic_data in request.topic_data:
+        name = topic_data.name
         if version >= 13:
-            topic = topics.by_id(asked.topic_id)
+            topic = topics.by_id(topic_data.topic_id)
             name = topic.name if topic else ""
         if context.is_due():
             await context.next_step()
         denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
-        answers: list[Answer] = []
-        for data in asked.partition_data:
+        results: list[PartitionResponse] = []
+        for data in topic_data.partition_data:
             partition = None
             if context.is_due():
                 await context.next_step()
@@ -117,75 +117,75 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 if not data.records:
                     if version >= BATCHES_FROM:
                         raise WrongBatches("a partition without a record batch")
-                    answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
+                    results.append(PartitionResponse(index=data.index, error_code=0, base_offset=-1))
                     continue
                 broker.clients.note_records(
-                    context.connection_info.origin, context.client_id, context.api_version, data.records
+                    context.connection_info.library, context.client_id, context.api_version, data.records
                 )
-                guard = gate.guard(name, data.index) if gate is not None else None
+                guard = verification.guard(name, data.index) if verification is not None else None
                 compares = bool(comparing) and producer_id_of(data.records) in comparing
                 appended = partition.submit(data.records, now_ms, version, context.scheduler, guard, compares)
                 if isinstance(appended, asyncio.Future):
                     sent = _sent(counts, partition, data.records)
-                    later.append(_Later(answers, len(answers), partition, appended, sent))
-                    answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
+                    later.append(_Later(results, len(results), partition, appended, sent))
+                    results.append(PartitionResponse(index=data.index, error_code=0, base_offset=-1))
                 else:
                     if counts is not None:
                         counts.appended(partition, data.records, appended)
-                    answers.append(_success(data.index, appended))
+                    results.append(_success(data.index, appended))
             except Exception as error:
                 failed = True
                 if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
                     partition.refused_batches.note_records(data.records)
-                answers.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
-        responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
-    # All are submitted before the first is awaited, so that their syncs and checks run at the same time.
+                results.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
+        responses.append(Topic(name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=results))
+    # All are submitted before the first is awaited, so that their syncs and checks run in parallel.
     for one in later:
         failed |= not await _settle(one, context)
     if request.acks == 0:
-        if failed:  # the only way to tell a client that does not listen
+        if failed:  # without a response, closing the connection is the only signal
             raise ProtocolViolation("records of a request with acks=0 were refused")
         return None
     response = ProduceResponse(responses=responses)
     if failed and version >= LEADERS_FROM:
-        answered = (answer for topic in responses for answer in topic.partition_responses)
-        response.node_endpoints = endpoints_of(ProduceResponse, answered, context)
+        all_results = (result for topic in responses for result in topic.partition_responses)
+        response.node_endpoints = endpoints_of(ProduceResponse, all_results, context)
     return response
 
 
 async def _settle(later: _Later, context: RequestContext) -> bool:
-    """Waits for an append, and puts its answer in its place; whether it was stored."""
-    answers, position, partition, submitted, sent = later
-    index = answers[position].index
+    """Waits for an append and sets its response. Returns whether the records were stored."""
+    results, position, partition, submitted, sent = later
+    index = results[position].index
     try:
         appended = await submitted
     except Exception as error:
-        answers[position] = _refusal(index, partition, error, context, sent)
+        results[position] = _refusal(index, partition, error, context, sent)
         return False
-    answers[position] = _success(index, appended)
+    results[position] = _success(index, appended)
     if sent is not None:
         sent.appended(appended)
     return True
 
 
-def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
-    """Has the coordinator asked for the transactional batches of a request. Raises Refused for the request as a whole.
+def _verification(request: ProduceRequest, context: RequestContext) -> PartitionVerification:
+    """Requests verification of the transactional batches of a request. Raises Refused for the whole request.
 
-    Partitions that are refused for what they are get that answer later, whatever their transaction.
+    Partitions that are refused for another reason get that error later, regardless of the transaction.
     """
     topics = context.broker.topics
     sent: list[tuple[Partition | None, bytes | bytearray | memoryview]] = []
-    for asked in request.topic_data:
-        name = asked.name
+    for topic_data in request.topic_data:
+        name = topic_data.name
         if context.api_version >= 13:
-            topic = topics.by_id(asked.topic_id)
+            topic = topics.by_id(topic_data.topic_id)
             name = topic.name if topic else ""
         is_taken = (
             request.acks in (-1, 0, 1)
             and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID)
             and context.topic_refusal(AclOperation.WRITE, name) is ErrorCode.NONE
         )
-        for data in asked.partition_data:
+        for data in topic_data.partition_data:
             if data.records is None or not is_transactional(data.records, context.api_version):
                 continue
             partition = None
@@ -193,45 +193,45 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
                 leads = topics.leader(name, data.index) == context.connection_info.node_id
                 partition = topics.partition(name, data.index) if leads else None
             sent.append((partition, data.records))
-    gate = Gate(context)
+    verification = PartitionVerification(context)
     assert request.transactional_id is not None  # check_request refuses the request otherwise
-    gate.ask(request.transactional_id, sent)
-    return gate
+    verification.request_verification(request.transactional_id, sent)
+    return verification
 
 
 def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse | None:
-    """The same answer for each partition, nothing of the request being appended."""
+    """The same error for each partition of a request that is refused as a whole."""
     if request.acks == 0:
         raise ProtocolViolation(f"a request with acks=0 was refused: {refused}")
     return ProduceResponse(
         responses=[
             Topic(
-                name=asked.name,
-                topic_id=asked.topic_id,
+                name=topic_data.name,
+                topic_id=topic_data.topic_id,
                 partition_responses=[
-                    Answer(
+                    PartitionResponse(
                         index=data.index,
                         error_code=refused.code,
                         base_offset=-1,
                         error_message=refused.message or None,
                     )
-                    for data in asked.partition_data
+                    for data in topic_data.partition_data
                 ],
             )
-            for asked in request.topic_data
+            for topic_data in request.topic_data
         ]
     )
 
 
 def _sent(counts: TopicMetrics | None, partition: Partition | None, records: Any) -> Sent | None:
-    """What counts of records that are appended later, or are refused; None where nobody counts."""
+    """The metrics of records that are appended later or refused; None while metrics are off."""
     if counts is None or partition is None or partition.offline is not None or not records:
         return None
     return counts.sent(partition, records)
 
 
-def _success(index: int, appended: Appended) -> Answer:
-    return Answer(
+def _success(index: int, appended: Appended) -> PartitionResponse:
+    return PartitionResponse(
         index=index,
         error_code=0,
         base_offset=appended.base_offset,
@@ -246,7 +246,7 @@ def _serves_old_clients(context: RequestContext) -> bool:
 
 def _refusal(
     index: int, partition: Partition | None, error: Exception, context: RequestContext, sent: Sent | None
-) -> Answer:
+) -> PartitionResponse:
     behaviour = context.broker.profile.behaviour
     version = context.api_version
     code = code_of(error)
@@ -255,27 +255,25 @@ def _refusal(
     elif isinstance(error, InvalidRecords) and not isinstance(error, InvalidTimestamps | Undecodable):
         code = ErrorCode(behaviour.invalid_record_code)
     elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM and _serves_old_clients(context):
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which they retry
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients retry for this error
     if sent is not None:
         sent.refused(code)
-    answer = Answer(index=index, error_code=code, base_offset=-1)
+    result = PartitionResponse(index=index, error_code=code, base_offset=-1)
     before_the_log = isinstance(error, _WITHOUT_LOG_START) or code in _CODES_WITHOUT_LOG_START
     if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:
         before_the_log = True
     elif isinstance(error, InvalidTimestamps) and behaviour.record_errors == "none":
-        before_the_log = True  # up to 2.3 it is one of the errors that lose the log's offsets
+        before_the_log = True  # up to 2.3 it is one of the errors without the log's offsets
     if partition is not None and not before_the_log and not isinstance(error, NotLed):
-        answer.log_start_offset = partition.log.log_start_offset
-    tell_leader(answer, error, context, LEADERS_FROM)
+        result.log_start_offset = partition.log.log_start_offset
+    set_leader(result, error, context, LEADERS_FROM)
     if isinstance(error, Unverified):
-        answer.error_message = error.message or None
+        result.error_message = error.message or None
     if isinstance(error, InvalidRecords) and error.record_errors and partition is not None:
         name = f"{partition.topic}-{partition.index}"
-        answer.error_message = error.message.replace(PARTITION, name)
-        answer.record_errors = [
-            RecordErrorAnswer(
-                batch_index=batch_index, batch_index_error_message=message and message.replace(PARTITION, name)
-            )
+        result.error_message = error.message.replace(PARTITION, name)
+        result.record_errors = [
+            RecordError(batch_index=batch_index, batch_index_error_message=message and message.replace(PARTITION, name))
             for batch_index, message in error.record_errors
         ]
-    return answer
+    return result

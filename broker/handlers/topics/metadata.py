@@ -1,7 +1,7 @@
-"""Metadata v0-v13: brokers, topics and partitions; creates unknown topics where that is wanted (KIP-4, KIP-516).
+"""Metadata v0-v13: brokers, topics and partitions; creates unknown topics where allowed (KIP-4, KIP-516).
 
-Who asks for it (an extension of ours) also gets KIP-192's two fields of each topic: the message format that is written
-to it, and `max.message.bytes`. Asks for DESCRIBE on each topic, and for the right to create what is not there.
+On request (an extension of Ottla's) each topic has the two fields of KIP-192: the message format of its log, and
+`max.message.bytes`. Requires DESCRIBE on each topic, and CREATE for unknown ones.
 """
 
 from __future__ import annotations
@@ -26,57 +26,58 @@ if TYPE_CHECKING:
 
     from ...replica.partition import Partition
 
-TopicAnswer = MetadataResponse.MetadataResponseTopic
-PartitionAnswer = TopicAnswer.MetadataResponsePartition
+TopicResponse = MetadataResponse.MetadataResponseTopic
+PartitionResponse = TopicResponse.MetadataResponsePartition
 
-BY_ID_FROM = 12  # v10 and v11 have the field and give it no meaning
-NOT_ASKED = INT32_MIN
+BY_ID_FROM = 12  # v10 and v11 have the field without a meaning
+NOT_REQUESTED = INT32_MIN
 NO_OPERATION = 0
 CREATED_MAX = 1000
-"""Partitions that one request creates. The other topics are unknown, with the error at which clients ask again."""
-CREATED_ENTRIES = 50  # what a topic that is created counts in a cooperative step
+"""Partitions that one request creates. Further topics have the error of an unknown topic, which clients retry."""
+CREATED_ENTRIES = 50  # entries of a cooperative step for each created topic
 PARTITIONS_PER_ENTRY = 4
 """Partitions of a topic that count as one entry of a cooperative step."""
 
 
 @handles(MetadataRequest)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Null asks for all topics, as does an empty list in v0. Of all, those that may not be described are left out;
-    where they are asked for they come last, as in Kafka."""
+    """Describes topics. Null requests all topics, as does an empty list in v0. Topics without permission are left out
+    of all topics, and come last if they were requested, as in Kafka.
+    """
     broker = context.broker
-    if request.include_message_format and context.connection_info.origin.software_name is not None:
-        context.connection_info.origin.asks_formats = True
+    if request.include_message_format and context.connection_info.library.software_name is not None:
+        context.connection_info.library.requests_formats = True
     wants_id = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ())
     if wants_id and context.api_version < BY_ID_FROM:
         return await _refused(request, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics: list[TopicAnswer] = []
+        topics: list[TopicResponse] = []
         for topic in broker.topics:
             if context.is_due(1 + len(topic.partitions) // PARTITIONS_PER_ENTRY):
                 await context.next_step()
             if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
-                topics.append(_topic_answer(topic, request, context))
+                topics.append(_topic_response(topic, request, context))
     else:
-        # Each once, in the order in which they were asked for. Where one is asked for by its id, names do not count.
+        # Each topic once, in the order of the request. If any topic has an id, names are ignored.
         by_id = any(topic.topic_id != ZERO_UUID for topic in request.topics)
-        asked = dict.fromkeys(
+        requested = dict.fromkeys(
             (None if by_id else topic.name, topic.topic_id)
             for topic in request.topics
             if not by_id or topic.topic_id != ZERO_UUID
         )
         topics = []
         left = CREATED_MAX
-        for name, topic_id in asked:
+        for name, topic_id in requested:
             if context.is_due():
                 await context.next_step()
             is_new = name is not None and broker.topics.get(name) is None
-            answer = await _asked_topic(name, topic_id, request, context, left)
-            left -= len(answer.partitions) if is_new else 0
-            if context.is_due(len(answer.partitions) // PARTITIONS_PER_ENTRY):
+            response = await _requested_topic(name, topic_id, request, context, left)
+            left -= len(response.partitions) if is_new else 0
+            if context.is_due(len(response.partitions) // PARTITIONS_PER_ENTRY):
                 await context.next_step()
-            topics.append(answer)
+            topics.append(response)
         if broker.authorizer is not None:
-            topics.sort(key=lambda answer: answer.error_code in REFUSAL_TEXTS)
+            topics.sort(key=lambda response: response.error_code in REFUSAL_TEXTS)
     node = MetadataResponse.MetadataResponseBroker
     return MetadataResponse(
         brokers=[endpoint(node, node_id, context) for node_id in broker.nodes.running],
@@ -84,32 +85,32 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         controller_id=broker.nodes.controller,
         topics=topics,
         cluster_authorized_operations=(
-            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
 async def _refused(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Versions that have topic ids in the request and give them no meaning: nothing of it is answered."""
+    """Refuses topic ids in the versions that have them without a meaning."""
     refused = ErrorCode.INVALID_REQUEST
 
-    def answer(topic: MetadataRequest.MetadataRequestTopic) -> TopicAnswer:
-        return TopicAnswer(error_code=refused, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+    def response(topic: MetadataRequest.MetadataRequestTopic) -> TopicResponse:
+        return TopicResponse(error_code=refused, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
 
-    return MetadataResponse(brokers=[], topics=await context.mapped(answer, request.topics or ()))
+    return MetadataResponse(brokers=[], topics=await context.mapped(response, request.topics or ()))
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """What whoever asks may do with the cluster: a bit field; none for those who may not describe it."""
+    """The bit field of the operations that the principal may do on the cluster; none without DESCRIBE."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return NO_OPERATION
     return context.authorized_operations(ResourceType.CLUSTER)
 
 
-async def _asked_topic(
+async def _requested_topic(
     name: str | None, topic_id: bytes, request: MetadataRequest, context: RequestContext, left: int
-) -> TopicAnswer:
-    """The answer for one topic, which may be created with up to `left` partitions."""
+) -> TopicResponse:
+    """The response for one topic, which may be created with up to `left` partitions."""
     broker = context.broker
     by_id = name is None
     is_described = False
@@ -128,12 +129,12 @@ async def _asked_topic(
     except Exception as error:
         # v11 and older have no null name.
         shown = name if name is not None or context.api_version >= 12 else ""
-        answer = TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
-        answer.is_internal = is_described and name in INTERNAL_TOPICS
+        response = TopicResponse(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
+        response.is_internal = is_described and name in INTERNAL_TOPICS
         if name is not None and is_described and request.include_topic_authorized_operations:
-            answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
-        return answer
-    return _topic_answer(topic, request, context)
+            response.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
+        return response
+    return _topic_response(topic, request, context)
 
 
 async def _created(name: str, allowed: bool, context: RequestContext, left: int) -> Topic:
@@ -153,34 +154,35 @@ async def _created(name: str, allowed: bool, context: RequestContext, left: int)
     return topic
 
 
-def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
+def _topic_response(topic: Topic, request: MetadataRequest, context: RequestContext) -> TopicResponse:
     broker = context.broker
     running = frozenset(broker.nodes.running)
-    of_version = _partition_answer_v0 if context.api_version == 0 else _partition_answer
+    of_version = _partition_response_v0 if context.api_version == 0 else _partition_response
     has_eligible = broker.profile.behaviour.eligible_leaders
-    answer = TopicAnswer(
+    response = TopicResponse(
         error_code=0,
         name=topic.name,
         topic_id=topic.id or ZERO_UUID,
         is_internal=topic.is_internal,
         partitions=[of_version(partition, running, has_eligible) for partition in topic.partitions],
-        topic_authorized_operations=NOT_ASKED,
+        topic_authorized_operations=NOT_REQUESTED,
     )
     if request.include_topic_authorized_operations:
-        answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
+        response.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
     if request.include_message_format:
-        answer.message_format_version = target_magic(topic.config, broker.config)
-        answer.max_message_bytes = topic.config["max.message.bytes"]
-    return answer
+        response.message_format_version = target_magic(topic.config, broker.config)
+        response.max_message_bytes = topic.config["max.message.bytes"]
+    return response
 
 
-def _partition_answer(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionAnswer:
-    """Without a leader, as of a partition whose directory has failed, nobody is in sync where a release knows who else
-    may lead it (KIP-966)."""
+def _partition_response(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionResponse:
+    """A partition's response. A partition without a leader, as after a disk failure, has an empty ISR in releases with
+    eligible leader replicas (KIP-966).
+    """
     is_there = partition.offline is None
     leader = partition.leader if is_there else NO_LEADER
     replicas = partition.replicas
-    return PartitionAnswer(
+    return PartitionResponse(
         error_code=0 if leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
         leader_id=leader,
@@ -191,11 +193,11 @@ def _partition_answer(partition: Partition, running: Container[int], has_eligibl
     )
 
 
-def _partition_answer_v0(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionAnswer:
-    """v0 has no place for replicas that are offline: they are left out, and an error says so."""
-    answer = _partition_answer(partition, running, has_eligible)
-    answer.replica_nodes = [node for node in answer.replica_nodes if node in running]
-    answer.isr_nodes = [node for node in answer.isr_nodes if node in running]
-    if not answer.error_code and len(answer.replica_nodes) < len(partition.replicas):
-        answer.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
-    return answer
+def _partition_response_v0(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionResponse:
+    """A partition's response in v0, which has no field for offline replicas: they are left out, with an error."""
+    response = _partition_response(partition, running, has_eligible)
+    response.replica_nodes = [node for node in response.replica_nodes if node in running]
+    response.isr_nodes = [node for node in response.isr_nodes if node in running]
+    if not response.error_code and len(response.replica_nodes) < len(partition.replicas):
+        response.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+    return response

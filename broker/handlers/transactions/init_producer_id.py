@@ -1,9 +1,9 @@
-"""InitProducerId v0-v5: a producer id for idempotent writing, or the ownership of a transactional id (KIP-98).
+"""InitProducerId v0-v5: a producer id for idempotent writes, or the ownership of a transactional id (KIP-98).
 
-v3 names the present producer id and epoch, so that a producer recovers from an error (KIP-360). Before v4 a fenced
-producer is told INVALID_PRODUCER_EPOCH (KIP-588). Asks for WRITE on the transactional id; without one for
-IDEMPOTENT_WRITE on the cluster, or WRITE on any topic where the release takes that for enough. Left out: two-phase
-commit (v6, KIP-939), which no release has made stable.
+v3 has the present producer id and epoch, so that a producer recovers from an error (KIP-360). Before v4 a fenced
+producer gets INVALID_PRODUCER_EPOCH (KIP-588). Requires WRITE on the transactional id; without one, IDEMPOTENT_WRITE on
+the cluster, or WRITE on any topic where the release accepts that. Left out: two-phase commit (v6, KIP-939), which no
+release has made stable.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from ...transactions.state import Response
 
 FENCED_SINCE = 4
 RECOVERS_SINCE = 3  # KIP-360
-JAVA_CLIENT = "apache-kafka-java"  # as it names itself in ApiVersions from 2.4 on
+JAVA_CLIENT = "apache-kafka-java"  # the name in ApiVersions from 2.4 on
 
 
 @handles(InitProducerIdRequest)
 async def init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Without a transactional id a fresh id with epoch 0; an id and epoch that came along are ignored, as in Kafka."""
+    """Returns a producer id. Without a transactional id it is a new one with epoch 0; an id and epoch in the request
+    are ignored, as in Kafka.
+    """
     try:
         _check_allowed(request, context)
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise Refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
-            answer = Response(ErrorCode.NONE, context.broker.producer_ids.allocate(context.now_ms()), 0)
+            response = Response(ErrorCode.NONE, context.broker.producer_ids.allocate(context.now_ms()), 0)
         else:
-            answer = await settled(
+            response = await settled(
                 context.transactions.init_producer_id(
                     request.transactional_id,
                     timeout_ms=request.transaction_timeout_ms,
@@ -40,27 +42,28 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
                     producer_epoch=request.producer_epoch,
                 )
             )
-        if answer.error is ErrorCode.NONE and context.broker.profile.behaviour.unknown_below_log_start:
-            context.broker.comparing_producers.note(answer.producer_id, _compares(request, context))
+        if response.error is ErrorCode.NONE and context.broker.profile.behaviour.unknown_below_log_start:
+            context.broker.comparing_producers.note(response.producer_id, _compares(request, context))
     except Exception as error:
-        answer = Response(code_of(error))
+        response = Response(code_of(error))
     return InitProducerIdResponse(
-        error_code=known(answer.error, fenced=context.api_version >= FENCED_SINCE),
-        producer_id=answer.producer_id,
-        producer_epoch=answer.producer_epoch,
+        error_code=known(response.error, fenced=context.api_version >= FENCED_SINCE),
+        producer_id=response.producer_id,
+        producer_epoch=response.producer_epoch,
     )
 
 
 def _compares(request: InitProducerIdRequest, context: RequestContext) -> bool:
-    """Whether a client compares the log start offset in Produce responses with its last acknowledged offset (KIP-192).
+    """Returns whether a client compares the log start offset in Produce responses with its last acknowledged offset
+    (KIP-192).
 
-    Only two are known to: those that ask for the fields of KIP-192 in Metadata, and Apache's Java client before
-    KIP-360. Its releases before 2.4 do not name themselves, and send the same versions as clients that do not compare:
-    aiokafka and kafkajs end at UNKNOWN_PRODUCER_ID. In a transaction it ends that in others, too.
+    Only two kinds are known to: clients that request the fields of KIP-192 in Metadata, and Apache's Java client before
+    KIP-360. Java clients before 2.4 do not name their library, and send the same versions as clients that do not
+    compare: aiokafka and kafkajs fail at UNKNOWN_PRODUCER_ID. In a transaction other clients fail too.
     """
-    origin = context.connection_info.origin
-    is_old_java = origin.software_name == JAVA_CLIENT and context.api_version < RECOVERS_SINCE
-    return request.transactional_id is None and (origin.asks_formats or is_old_java)
+    library = context.connection_info.library
+    is_old_java = library.software_name == JAVA_CLIENT and context.api_version < RECOVERS_SINCE
+    return request.transactional_id is None and (library.requests_formats or is_old_java)
 
 
 def _check_allowed(request: InitProducerIdRequest, context: RequestContext) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ottla.broker import Embedded
 from ottla.broker.admin_api.expectations import WORDS, Expected, Words, verdict
 from ottla.broker.admin_api.seen_requests import SeenRequest, TopicNames
-from ottla.broker.metrics.client_ledger import Origin
+from ottla.broker.metrics.client_ledger import ClientLibrary
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.protocol.compiler import build
 from ottla.protocol.headers import response_header
@@ -30,8 +30,8 @@ NAMES = TopicNames({TOPIC_ID: "by-id"})
 def seen(
     request: Any, version: int, /, number: int = 1, client_id: str | None = "orders", response: Any = None, **more: Any
 ) -> SeenRequest:
-    origin = Origin("PLAINTEXT", more.pop("software", None), "1.0", True)
-    peer = Peer(1, more.pop("node", 0), "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 5000, 0, origin)
+    library = ClientLibrary("PLAINTEXT", more.pop("software", None), "1.0", True)
+    peer = Peer(1, more.pop("node", 0), "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 5000, 0, library)
     data = frame(request, version, number, client_id)[4:]
     one = Exchange(number, peer, 1000, 0, *struct.unpack_from(">hhi", data), client_id, data, len(data))
     if response is not None:
@@ -184,22 +184,22 @@ def test_every_word_is_tried() -> None:
         ({"version": True}, "TypeError: version is a whole number, not True"),
         ({"acks": "some"}, "TypeError: acks is a whole number, not 'some'"),
         ({"codec": "lz5"}, "ValueError: no codec is called 'lz5'; there are none, gzip, snappy, lz4, zstd"),
-        ({"api": "Fetch", "acks": 1}, "ValueError: acks is of Produce requests alone"),
+        ({"api": "Fetch", "acks": 1}, "ValueError: acks applies only to Produce requests"),
         ({"error": "NOT_LEADER"}, "ValueError: no error is called 'NOT_LEADER'; did you mean"),
         ({"error": 5000}, "ValueError: no error is called 5000"),
         ({"ending": "ended"}, "ValueError: no ending is called 'ended'; there are pending, responded"),
         ({"api": "Produce", "fields": {"topics.name": 1}}, "ValueError: no Produce request has a field topics.name"),
         ({"fields": {"nothing": 1}}, "ValueError: no request has a field nothing"),
-        ({"fields": {"response.acks.x": 1}}, "ValueError: no answer has a field response.acks.x"),
-        ({"fields": {"response": 1}}, "ValueError: no answer has a field response"),
+        ({"fields": {"response.acks.x": 1}}, "ValueError: no response has a field response.acks.x"),
+        ({"fields": {"response": 1}}, "ValueError: no response has a field response"),
         ({"fields": {"topic_data.partition_data.records.codec_name": 1}}, "ValueError: no request has a field"),
         ({"fields": {5: 1}}, "TypeError: the path of a field is a str, not 5"),
-        ({"colour": "red"}, "TypeError: no word colour; there are api, client_id"),
-        ({"count": 1, "min_count": 1}, "ValueError: count says all"),
-        ({"count": -1}, "ValueError: there cannot be fewer than none"),
+        ({"colour": "red"}, "TypeError: unknown word colour; there are api, client_id"),
+        ({"count": 1, "min_count": 1}, "ValueError: count is exact"),
+        ({"count": -1}, "ValueError: count is 0 or more, not -1"),
         ({"count": 1.5}, "TypeError: count is a whole number, not 1.5"),
-        ({"none": True, "max_count": 1}, "ValueError: none is none"),
-        ({"min_count": 3, "max_count": 2}, "ValueError: at least 3 and at most 2 cannot be"),
+        ({"none": True, "max_count": 1}, "ValueError: none expects no request: it cannot be combined with max_count"),
+        ({"min_count": 3, "max_count": 2}, "ValueError: min_count 3 is greater than max_count 2"),
     ],
     ids=str,
 )
@@ -235,22 +235,22 @@ def told(words: dict[str, Any], some: list[SeenRequest] = ALL, forgotten: int = 
 
 def test_a_passing_verdict_has_no_text_and_what_was_looked_at() -> None:
     found = verdict(Expected.of(api="Produce", since=1, codec="lz4"), [GOOD, OTHER])
-    assert (found.passed, found.text, found.looked_at) == (True, "", [GOOD])
+    assert (found.passed, found.text, found.selected) == (True, "", [GOOD])
 
 
 def test_the_text_of_what_is_otherwise() -> None:
     words = {"client_id": "orders", "acks": -1, "idempotent": True, "codec": "lz4", "max_version": 8, "error": "NONE"}
     assert told(words, [GOOD, PLAIN, SILENT, PENDING, CUT, LARGE]).splitlines() == [
         "expected at least 1 Produce request of client 'orders', each with version at most 8, acks -1, codec lz4, "
-        "idempotence, no error in the answer",
-        "  6 of 6 are otherwise:",
+        "idempotence, no error in the response",
+        "  6 of 6 do not match:",
         "    #1 Produce v9 of orders: version is 9",
         "    #2 Produce v8 of orders: acks is 1; codec is none; batches have no producer id; "
-        "the answer has NOT_LEADER_OR_FOLLOWER",
+        "the response has NOT_LEADER_OR_FOLLOWER",
         "    #3 Produce v3 of orders: acks is 0; codec is none; batches have no producer id",
-        "    #4 Produce v9 of orders: version is 9; codec is none; batches have no producer id; it is not answered yet",
+        "    #4 Produce v9 of orders: version is 9; codec is none; batches have no producer id; it has no response yet",
         "    #5 Produce v9 of orders: version is 9; codec is none; batches have no producer id; "
-        "it was not answered: the client closed the connection",
+        "it has no response: the client closed the connection",
         "    and 1 more",
     ]
 
@@ -267,7 +267,7 @@ def test_the_text_of_what_is_not_there_says_what_was() -> None:
         "    for other topics: x (1)",
     ]
     assert told({"api": "Fetch"}).splitlines()[2] == "    of other APIs: Produce (6), Metadata (1)"
-    assert told({"api": "Fetch", "client_id": "nobody"}).splitlines()[2] == "    there were: Produce (6), Metadata (1)"
+    assert told({"api": "Fetch", "client_id": "nobody"}).splitlines()[2] == "    requests seen: Produce (6), Metadata (1)"
     assert told({"api": "Fetch"}, []).splitlines() == [
         "expected at least 1 Fetch request",
         "  saw 0 among 0 requests",
@@ -292,7 +292,7 @@ def test_what_was_forgotten_is_no_proof() -> None:
         assert verdict(Expected.of(**words), ALL).passed
         found = verdict(Expected.of(**words), ALL, 12)
         assert not found.passed and not found.may_come
-        assert "12 older requests are not kept any more" in found.text
+        assert "12 older requests are no longer kept" in found.text
 
 
 def test_a_text_is_bounded_whatever_was_sent() -> None:
@@ -335,7 +335,7 @@ async def test_requests_of_a_broker_are_listed_and_forgotten(broker: Embedded) -
     assert [one.number for one in broker.requests(since=mark)] == [mark]
     assert [one.client_id for one in broker.requests(api="Metadata", version=12)] == ["one"]
     assert broker.requests(topic="t", error="NONE")[0].number == mark
-    with pytest.raises(ValueError, match="count is for what is asserted"):
+    with pytest.raises(ValueError, match="count applies only to an assertion"):
         broker.requests(count=1)
     broker.requests.clear()
     assert broker.requests() == [] and broker.requests.mark() == mark + 1

@@ -62,8 +62,8 @@ class Wire:
             clock=self.harness.clock, authorizer=None, profile=self.profile,
             lookups=Lookups(self.harness.clock),
         )  # fmt: skip
-        origin = SimpleNamespace(software_name=None, software_version=None)
-        connection_info = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1, origin=origin)
+        library = SimpleNamespace(software_name=None, software_version=None)
+        connection_info = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1, library=library)
         context = RequestContext(cast("Any", broker), version, 1, "cl", cast("Any", connection_info))
         response = await handler(parse(type(request), version, build(request, version)), context)
         return parse(type(response), version, build(response, version))

@@ -135,7 +135,7 @@ async def test_a_directory_that_is_not_given_is_missed(tmp_path: Path) -> None:
         await broker.topic("t", 2)
         where = broker.state.logs.directories[0].id
     line = await refusal(second)
-    assert f"the topics of {second} are known in another data directory" in line and encode_id(where) in line
+    assert f"the metadata log of {second} is in another data directory" in line and encode_id(where) in line
     async with running(second, first) as broker:
         assert list(told(broker.state)) == ["t"]
 
@@ -239,7 +239,7 @@ async def test_one_id_of_two_topics(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v1-none", "v2-none")
     write_topic_id(tmp_path / "v2-none-0", ID)
     write_topic_id(tmp_path / "v1-none-0", ID)
-    assert "the topics v1-none and v2-none have one id" in await refusal(tmp_path)
+    assert "the topics v1-none and v2-none have the same topic id" in await refusal(tmp_path)
 
 
 async def test_a_partition_that_is_there_twice(tmp_path: Path) -> None:
@@ -253,13 +253,13 @@ async def test_folders_that_are_no_partitions(tmp_path: Path) -> None:
     backup = tmp_path / "backup-2024"
     backup.mkdir()
     (backup / "notes.txt").touch()
-    assert f"{backup} is named like a partition" in await refusal(tmp_path)
+    assert f"{backup} has the name of a partition" in await refusal(tmp_path)
     shutil.rmtree(backup)
     backup.write_text("a file")
-    assert f"{backup} is named like a partition" in await refusal(tmp_path)
+    assert f"{backup} has the name of a partition" in await refusal(tmp_path)
     backup.unlink()
     (tmp_path / "v2-none-0").rename(tmp_path / "v2-none-2000000000")
-    assert "partitions below it are not" in await refusal(tmp_path)
+    assert "partitions below it are missing" in await refusal(tmp_path)
 
 
 async def test_what_kafka_was_deleting_or_moving(tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def damage(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("behind", "change", "reason"),
     [
-        (unknown_type(), None, "type 99, version 0, is of a newer Kafka"),
-        (metadata_batch(100, *values_of(RemoveTopicRecord(topic_id=bytes(16)))), None, "which is not there"),
+        (unknown_type(), None, "type 99, version 0, is from a newer Kafka"),
+        (metadata_batch(100, *values_of(RemoveTopicRecord(topic_id=bytes(16)))), None, "unknown topic"),
         (metadata_batch(100, *values_of(PartitionChangeRecord(partition_id=9, topic_id=ID))), None, "partition 9"),
         (metadata_batch(100, b"\x01"), None, "cut short"),
         (metadata_batch(100, b"\x01\x02\x00\xff"), None, "TopicRecord"),

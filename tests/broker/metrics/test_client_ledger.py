@@ -112,7 +112,12 @@ async def test_a_client_without_software_is_known_to_ask(tmp_path: Path) -> None
         await client.call(ping(), 0, "app")
         await client.call(MetadataRequest(topics=[]), 4, None)
         (app, unnamed) = broker.state.clients.seen.clients.values()
-        assert (app.client_id, app.software_name, app.asks_versions, set(app.calls)) == ("app", None, True, {(18, 0)})
+        assert (app.client_id, app.software_name, app.negotiates_versions, set(app.calls)) == (
+            "app",
+            None,
+            True,
+            {(18, 0)},
+        )
         assert (unnamed.client_id, set(unnamed.calls)) == ("", {(3, 4)})
 
 
@@ -160,11 +165,11 @@ async def test_what_cannot_be_read_is_no_call(tmp_path: Path) -> None:
 
 def test_formats_of_records_are_noted_by_version(tmp_path: Path) -> None:
     kept = ledger(tmp_path)
-    origin = kept.origin("PLAINTEXT")
+    library = kept.library("PLAINTEXT")
 
     def send(version: int, data: Any) -> None:
-        kept.note_records(origin, "app", version, data)
-        kept.note_records(origin, "app", version, memoryview(bytes(data)))
+        kept.note_records(library, "app", version, data)
+        kept.note_records(library, "app", version, memoryview(bytes(data)))
 
     found = [batch.Record(0, START_MS, None, b"value" * 20, ())]
     for codec in range(5):
@@ -280,7 +285,7 @@ def test_news_are_written_while_the_clock_of_the_broker_stands(tmp_path: Path) -
     stands, waits = ManualClock(), ManualClock()
     kept = ClientLedger.open(DiskFiles(), str(tmp_path), OFFERED, stands, waits)
     waits.advance(NEWS_EVERY_MS)
-    kept.note(kept.origin("L"), "app", 3, 9)
+    kept.note(kept.library("L"), "app", 3, 9)
     waits.advance(SOON_MS)
     assert set(on_disk(tmp_path)["clients"]) == {("app", None)}
     kept.close()
@@ -292,11 +297,11 @@ def test_news_of_a_large_file_wait_for_the_tick(tmp_path: Path) -> None:
     kept = ledger(tmp_path, clock=clock)
     for number in range(SMALL_ENTRIES // 100 + 1):
         for key in range(1, 102):
-            kept.note(kept.origin("L"), f"c{number}", key, 0)
+            kept.note(kept.library("L"), f"c{number}", key, 0)
     clock.advance(NEWS_EVERY_MS)
     assert (tmp_path / FILE_NAME).exists()
     before = on_disk(tmp_path)["written_ms"]
-    kept.note(kept.origin("L"), "late", 3, 9)
+    kept.note(kept.library("L"), "late", 3, 9)
     clock.advance(NEWS_EVERY_MS)
     assert on_disk(tmp_path)["written_ms"] == before
     clock.advance(TICK_MS)
@@ -312,9 +317,9 @@ async def test_a_request_noted_before_costs_one_look_into_a_set(
         noting: list[tuple[int, int]] = []
         note = ClientLedger._note
 
-        def counted(self: ClientLedger, origin: Any, client_id: str, key: int, version: int, refused: bool) -> None:
+        def counted(self: ClientLedger, library: Any, client_id: str, key: int, version: int, refused: bool) -> None:
             noting.append((key, version))
-            note(self, origin, client_id, key, version, refused)
+            note(self, library, client_id, key, version, refused)
 
         monkeypatch.setattr(ClientLedger, "_note", counted)
         for _ in range(3):
@@ -400,7 +405,7 @@ async def test_a_damaged_file_is_put_aside_with_a_warning(tmp_path: Path, damage
             await client.call(ping(), 0, "app")
     assert (tmp_path / (FILE_NAME + DAMAGED_SUFFIX)).read_bytes() == data
     assert list(on_disk(tmp_path)["clients"]) == [("app", None)]
-    assert [event["log_level"] for event in events if "its file was put aside" in event["event"]] == ["warning"]
+    assert [event["log_level"] for event in events if "damaged client ledger renamed" in event["event"]] == ["warning"]
 
 
 def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
@@ -440,11 +445,11 @@ class BrokenFiles(DiskFiles):
 def test_an_end_while_writing_leaves_the_file_as_it_was(tmp_path: Path, step: str) -> None:
     files, clock = BrokenFiles(), ManualClock()
     kept = ledger(tmp_path, files, clock)
-    kept.note(kept.origin("L"), "before", 3, 9)
+    kept.note(kept.library("L"), "before", 3, 9)
     clock.advance(TICK_MS)
     before = (tmp_path / FILE_NAME).read_bytes()
     files.step = step
-    kept.note(kept.origin("L"), "after", 3, 9)
+    kept.note(kept.library("L"), "after", 3, 9)
     clock.advance(TICK_MS)  # the broker dies here, half a file behind it
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert list(noted(ledger(tmp_path))) == ["before"]
@@ -460,11 +465,11 @@ def test_a_disk_that_never_works_stops_nothing(tmp_path: Path) -> None:
     with logged() as events:
         kept = ledger(tmp_path, files, clock)
         for number in range(5):
-            kept.note(kept.origin("L"), f"client {number}", 3, 9)
+            kept.note(kept.library("L"), f"client {number}", 3, 9)
             clock.advance(TICK_MS)
         kept.close()
     aside, unwritten = events
-    assert "cannot be put aside" in aside["reason"] and unwritten["event"] == "what clients do cannot be written"
+    assert "renaming failed" in aside["reason"] and unwritten["event"] == "client ledger not written"
 
 
 def test_closing_ends_the_timer(tmp_path: Path) -> None:
@@ -480,7 +485,7 @@ def test_closing_ends_the_timer(tmp_path: Path) -> None:
 
 def test_invented_client_ids_are_taken_together(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     kept = ledger(tmp_path)
-    silent, asking = kept.origin("L"), kept.origin("L", None, None, True)
+    silent, asking = kept.library("L"), kept.library("L", None, None, True)
     for number in range(max(scaled(3000), 2 * client_ledger.CLIENTS_MAX)):
         kept.note(silent, f"id {number}", 3, 9)
     kept.note(silent, "id 0", 3, 8)  # those that are known are told apart still
@@ -490,32 +495,32 @@ def test_invented_client_ids_are_taken_together(tmp_path: Path, scaled: Callable
     assert len(clients) <= client_ledger.CLIENTS_MAX + 2 and not kept.seen.complete
     assert set(clients["L", None, None, "id 0", False].calls) == {(3, 9), (3, 8)}
     others, others_asking = clients["L", None, None, None, False], clients["L", None, None, None, True]
-    assert (set(others.calls), others.asks_versions) == ({(3, 9), (0, 2)}, False)
-    assert (set(others_asking.calls), others_asking.asks_versions) == ({(0, 7)}, True)
+    assert (set(others.calls), others.negotiates_versions) == ({(3, 9), (0, 2)}, False)
+    assert (set(others_asking.calls), others_asking.negotiates_versions) == ({(0, 7)}, True)
     assert len(silent.seen) <= client_ledger.SEEN_MAX
     kept.close()
     again = ledger(tmp_path)
     assert again.seen.clients == clients and not again.seen.complete
-    again.note(again.origin("L"), "yet another", 1, 4)
+    again.note(again.library("L"), "yet another", 1, 4)
     assert (1, 4) in again.seen.clients["L", None, None, None, False].calls
 
 
 def test_invented_calls_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ledger(tmp_path)
-    origin = kept.origin("L")
+    library = kept.library("L")
     for key in range(-2000, 2000):
-        kept.note_refused(origin, "odd", key, key % 7)
+        kept.note_refused(library, "odd", key, key % 7)
     assert len(noted(kept)["odd"].calls) == client_ledger.CLIENT_CALLS_MAX and not kept.seen.complete
-    assert not origin.seen, "what is refused closes its connection: nothing to remember"
+    assert not library.seen, "what is refused closes its connection: nothing to remember"
     monkeypatch.setattr(client_ledger, "ENTRIES_MAX", client_ledger.CLIENT_CALLS_MAX + 2)
     for number in range(10):
-        kept.note(origin, f"id {number}", 3, 9)
-    kept.note(origin, "id 0", 3, 9)
-    kept.note(origin, "id 0", 3, 10)
+        kept.note(library, f"id {number}", 3, 9)
+    kept.note(library, "id 0", 3, 9)
+    kept.note(library, "id 0", 3, 10)
     assert set(noted(kept)) == {"odd", "id 0", "id 1", None}
     assert set(noted(kept)["id 0"].calls) == {(3, 9)} and set(noted(kept)[None].calls) == {(3, 9), (3, 10)}
     for version in range(200):
-        kept.note_records(origin, "id 0", version, records(b"x"))
+        kept.note_records(library, "id 0", version, records(b"x"))
     assert len(noted(kept)[None].produced) == client_ledger.CLIENT_FORMATS_MAX
 
 
@@ -523,14 +528,14 @@ def test_invented_software_and_long_names_are_bounded(tmp_path: Path, monkeypatc
     monkeypatch.setattr(client_ledger, "CLIENTS_MAX", 20)
     kept = ledger(tmp_path)
     for number in range(100):
-        origin = kept.origin("L", f"software{number}", "1", True)
-    assert origin is kept.origin("L", None, None, True)
-    assert len(kept._origins) <= 22
+        library = kept.library("L", f"software{number}", "1", True)
+    assert library is kept.library("L", None, None, True)
+    assert len(kept._libraries) <= 22
     for number in range(1000):
-        kept.note(origin, "x" * 30_000 + str(number), 3, 9)
+        kept.note(library, "x" * 30_000 + str(number), 3, 9)
     (client,) = kept.seen.clients.values()
-    assert client.client_id == "x" * (TEXT_MAX - 1) + "…" and not origin.seen
-    long = ledger(tmp_path).origin("L", "y" * 30_000, "2" * 30_000, True)
+    assert client.client_id == "x" * (TEXT_MAX - 1) + "…" and not library.seen
+    long = ledger(tmp_path).library("L", "y" * 30_000, "2" * 30_000, True)
     assert len(long.software_name or "") == len(long.software_version or "") == TEXT_MAX
 
 
@@ -538,7 +543,7 @@ def test_the_largest_file_is_small_and_quick_to_write(tmp_path: Path) -> None:
     kept = ledger(tmp_path)
     for number in range(client_ledger.CLIENTS_MAX):
         for call in range(client_ledger.ENTRIES_MAX // client_ledger.CLIENTS_MAX):
-            kept.note(kept.origin("L"), f"client {number}", call, 3)
+            kept.note(kept.library("L"), f"client {number}", call, 3)
     assert len(to_bytes(kept.seen)) < 4 << 20
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.errors import Refused
-from ottla.broker.metrics.client_telemetry import INSTANCES_MAX, Asker, Telemetry, id_text
+from ottla.broker.metrics.client_telemetry import INSTANCES_MAX, ClientInfo, Telemetry, id_text
 from ottla.broker.network.router import apis_of
 from ottla.broker.releases.profiles import RELEASES, profile
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -248,7 +248,7 @@ async def test_nothing_is_counted_of_an_empty_push(tmp_path: Path) -> None:
         assert broker.state.telemetry.instances[ID].pushes == 0
 
 
-ASKER = Asker("c", None, None, "127.0.0.1", 1)
+CLIENT = ClientInfo("c", None, None, "127.0.0.1", 1)
 
 
 def telemetry(configs: dict[str, dict[str, str]] | None = None) -> Telemetry:
@@ -257,10 +257,10 @@ def telemetry(configs: dict[str, dict[str, str]] | None = None) -> Telemetry:
 
 def test_who_is_not_heard_of_for_three_intervals_is_forgotten() -> None:
     made = telemetry({"a": {"interval.ms": "100000", "metrics": "*"}})
-    _, wanted = made.subscribe(ID, ASKER, 0)
+    _, wanted = made.subscribe(ID, CLIENT, 0)
 
     def pushed(now_ms: int, *, last: bool = False) -> None:
-        made.push(ID, ASKER, subscription_id=wanted.id, is_ending=last, codec=0, metrics=b"m", now_ms=now_ms)
+        made.push(ID, CLIENT, subscription_id=wanted.id, is_ending=last, codec=0, metrics=b"m", now_ms=now_ms)
 
     pushed(1, last=True)
     pushed(300_002)  # else it would be one that has ended
@@ -270,11 +270,11 @@ def test_who_is_not_heard_of_for_three_intervals_is_forgotten() -> None:
 def test_so_many_clients_are_remembered_and_who_was_heard_of_last_stays() -> None:
     made = telemetry()
     for number in range(INSTANCES_MAX + 5):
-        made.subscribe((1000 + number).to_bytes(16), ASKER, number)
+        made.subscribe((1000 + number).to_bytes(16), CLIENT, number)
         if number == 10:
             made.push(
                 (1000).to_bytes(16),
-                ASKER,
+                CLIENT,
                 subscription_id=made.instances[(1000).to_bytes(16)].subscription.id,
                 is_ending=False,
                 codec=0,
@@ -288,10 +288,10 @@ def test_so_many_clients_are_remembered_and_who_was_heard_of_last_stays() -> Non
 @given(st.binary(min_size=16, max_size=16), st.binary(max_size=200), st.integers(-128, 127), st.booleans())
 def test_whatever_is_pushed_is_taken_or_refused(instance_id: bytes, metrics: bytes, codec: int, last: bool) -> None:
     made = telemetry()
-    given_id, wanted = made.subscribe(instance_id, ASKER, 0)
+    given_id, wanted = made.subscribe(instance_id, CLIENT, 0)
     assert -(1 << 31) <= wanted.id < 1 << 31
     try:
-        made.push(given_id, ASKER, subscription_id=wanted.id, is_ending=last, codec=codec, metrics=metrics, now_ms=1)
+        made.push(given_id, CLIENT, subscription_id=wanted.id, is_ending=last, codec=codec, metrics=metrics, now_ms=1)
     except Refused as refused:
         assert refused.code in (INVALID_REQUEST, NO_CODEC, DAMAGED, TOO_LARGE)
     else:
@@ -307,7 +307,7 @@ def test_a_push_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ottla.broker.metrics.client_telemetry.get_logger", Logger)
     made = telemetry()
-    who = Asker("c", "librdkafka", "2.16", "127.0.0.1", 1)
+    who = ClientInfo("c", "librdkafka", "2.16", "127.0.0.1", 1)
     _, wanted = made.subscribe(ID, who, 0)
     made.push(ID, who, subscription_id=wanted.id, is_ending=False, codec=0, metrics=b"metrics", now_ms=1)
     assert told == [
@@ -324,7 +324,7 @@ def test_a_push_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gzip_of_another_writer() -> None:
     made = telemetry()
-    _, wanted = made.subscribe(ID, ASKER, 0)
+    _, wanted = made.subscribe(ID, CLIENT, 0)
     data = gzip.compress(b"metrics")
-    made.push(ID, ASKER, subscription_id=wanted.id, is_ending=False, codec=1, metrics=data, now_ms=1)
+    made.push(ID, CLIENT, subscription_id=wanted.id, is_ending=False, codec=1, metrics=data, now_ms=1)
     assert made.instances[ID].push_bytes == 7

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.broker.admin_api import snapshots
 from ottla.broker.metadata.log import CHANGES_MAX
-from ottla.broker.quotas.limits import NOBODY, AddressLimits, ClientLimits, Limit
+from ottla.broker.quotas.limits import ABSENT, AddressLimits, ClientLimits, Limit
 from ottla.broker.quotas.stored import literal_address
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal_records.metadata_records import ClientQuotaRecord
@@ -28,18 +28,18 @@ BOTH: dict[str, str | None] = {"user": "ann", "client-id": "app"}
 
 # Who is held to which
 
-USERS, CLIENT_IDS = ("ann", None, NOBODY), ("app", None, NOBODY)
-LEVELS = [who for who in itertools.product(USERS, CLIENT_IDS) if who != (NOBODY, NOBODY)]
+USERS, CLIENT_IDS = ("ann", None, ABSENT), ("app", None, ABSENT)
+LEVELS = [who for who in itertools.product(USERS, CLIENT_IDS) if who != (ABSENT, ABSENT)]
 # Most specific first, and whom it is shared with: the user, the client id or neither.
 PRECEDENCE: list[tuple[tuple[str | None, str | None], tuple[str, str]]] = [
     (("ann", "app"), ("ann", "app")),
     (("ann", None), ("ann", "app")),
-    (("ann", NOBODY), ("ann", NOBODY)),
+    (("ann", ABSENT), ("ann", ABSENT)),
     ((None, "app"), ("ann", "app")),
     ((None, None), ("ann", "app")),
-    ((None, NOBODY), ("ann", NOBODY)),
-    ((NOBODY, "app"), (NOBODY, "app")),
-    ((NOBODY, None), (NOBODY, "app")),
+    ((None, ABSENT), ("ann", ABSENT)),
+    ((ABSENT, "app"), (ABSENT, "app")),
+    ((ABSENT, None), (ABSENT, "app")),
 ]
 
 
@@ -48,7 +48,7 @@ def test_the_most_specific_quota_counts(given: set[tuple[str | None, str | None]
     rates = {who: float(number) for number, who in enumerate(sorted(given, key=str), 1)}
     expected = next((Limit(bucket, rates[who]) for who, bucket in PRECEDENCE if who in given), None)
     assert ClientLimits(rates).find("ann", "app") == expected
-    by_user = [(who, bucket) for who, bucket in PRECEDENCE if who[1] == NOBODY]
+    by_user = [(who, bucket) for who, bucket in PRECEDENCE if who[1] == ABSENT]
     expected = next((Limit(bucket, rates[who]) for who, bucket in by_user if who in given), None)
     assert ClientLimits(rates).find("ann", "") == expected, "without a client id"
 

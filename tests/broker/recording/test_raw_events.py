@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.metrics.client_ledger import Origin
+from ottla.broker.metrics.client_ledger import ClientLibrary
 from ottla.broker.recording import raw
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.broker.recording.raw import BEGUN, DROPPED, ENDED, RawReader, event_head, read_begun, read_ended
 
-PEER = Peer(7, 1, "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 40_000, 5, Origin("PLAINTEXT", None, None, False))
+PEER = Peer(7, 1, "PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 40_000, 5, ClientLibrary("PLAINTEXT", None, None, False))
 
 
 @given(st.lists(st.tuples(st.integers(0, 700), st.integers(0, 2)), max_size=40), st.sampled_from([1, 10, 128]))

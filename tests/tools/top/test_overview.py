@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.broker.admin_api.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, TEXT_MAX, Activity
-from ottla.broker.admin_api.overview import Asked, Overviews, _waiting
-from ottla.broker.metrics.client_ledger import Origin
+from ottla.broker.admin_api.overview import Overviews, Selection, _waiting
+from ottla.broker.metrics.client_ledger import ClientLibrary
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
@@ -27,7 +27,15 @@ NUMBERS = itertools.count(1)
 
 def peer(software: str | None = None, host: str = "10.0.0.1") -> Peer:
     return Peer(
-        next(NUMBERS), 1, "PLAINTEXT", "127.0.0.1", 9092, host, 50_000, 0, Origin("PLAINTEXT", software, None, True)
+        next(NUMBERS),
+        1,
+        "PLAINTEXT",
+        "127.0.0.1",
+        9092,
+        host,
+        50_000,
+        0,
+        ClientLibrary("PLAINTEXT", software, None, True),
     )
 
 
@@ -59,7 +67,7 @@ def test_clients_are_told_apart_and_counted() -> None:
     }
     assert (activity.connections, told["a"].request_bytes, told["a"].response_bytes) == (3, 200, 80)
     assert activity.client_of(first) is told["b"] and activity.client_of(silent) is None
-    first.origin = Origin("PLAINTEXT", "librdkafka", "2", True)  # it tells its software
+    first.library = ClientLibrary("PLAINTEXT", "librdkafka", "2", True)  # it tells its software
     waits = exchange(first, 2 * SECOND, "b")
     activity.begun(waits)
     assert list(activity.waiting()) == [waits] and activity.client_of(first) is told["b"]
@@ -83,7 +91,7 @@ def test_clients_that_invent_names_take_no_room() -> None:
         activity.closed(gone)
     assert len(activity.clients) <= CLIENTS_MAX
     assert all(len(client.client_id or "") <= TEXT_MAX for client in activity.clients)
-    assert sum(client.requests for client in (*activity.clients, activity.gone)) == 3 * CLIENTS_MAX
+    assert sum(client.requests for client in (*activity.clients, activity.evicted)) == 3 * CLIENTS_MAX
     newest = [client for client in activity.clients if (client.client_id or "").startswith(f"{3 * CLIENTS_MAX - 1}-")]
     assert len(newest) == 1, "those of long ago are forgotten first"
     there = [peer() for _ in range(CLIENTS_MAX + 5)]
@@ -238,13 +246,13 @@ async def test_transactions_and_times(tmp_path: Path) -> None:
         assert (producer["topic"], producer["partition"], producer["transactional_id"]) == (None, -1, "tx")
         assert (producer["producer_id"], producer["transaction_state"]) == (answer.producer_id, "Empty")
         assert (told["totals"]["producers"], told["totals"]["open_transactions"]) == (1, 0)
-        waits = exchange(next(iter(overviews.activity._seats.values())).peer, 3 * SECOND, key=FETCH)
+        waits = exchange(next(iter(overviews.activity._connections.values())).peer, 3 * SECOND, key=FETCH)
         overviews.activity.begun(waits)
         now_ns = 5 * SECOND
-        told = await overviews.taken(Asked(contains="APP"))
+        told = await overviews.taken(Selection(contains="APP"))
         assert told["broker"]["uptime_ms"] == 5000 and told["producers"] == []
         assert [(one["number"], one["waiting_ms"]) for one in told["waiting"]] == [(waits.number, 2000)]
-        assert (await overviews.taken(Asked(contains="x")))["waiting"] == []
+        assert (await overviews.taken(Selection(contains="x")))["waiting"] == []
         overviews.close()
         await client.call(asked, 4)
         assert (await overviews.taken())["totals"]["requests"] == told["totals"]["requests"]
@@ -256,7 +264,7 @@ async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, mo
         overviews = Overviews(broker.running)
         for number in range(12):
             await broker.topic(f"t{number}", 5)
-        looking = overviews.taken(Asked(limit=3))
+        looking = overviews.taken(Selection(limit=3))
         turns = 0
         try:
             while True:
@@ -276,7 +284,7 @@ async def test_thousands_of_producers_give_others_their_turn(tmp_path: Path, mon
         for number in range(30):
             sent = records(b"v", producer_id=1000 + number, producer_epoch=0, base_sequence=0)
             await client.call(produce(sent, "t"), 9)
-        looking = overviews.taken(Asked(limit=3))
+        looking = overviews.taken(Selection(limit=3))
         turns = 0
         try:
             while True:

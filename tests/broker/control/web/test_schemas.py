@@ -111,7 +111,7 @@ def test_what_is_too_long_or_too_much_is_not_decoded_in_a_list(
     ("flags", "why"),
     [
         (["--schema", "t=none.avsc"], "--schema is about the page of a control plane"),
-        (["--control", "127.0.0.1:0", "--schema", "t"], "--schema: 't' is not TOPIC[:key|value]=FILE"),
+        (["--control", "127.0.0.1:0", "--schema", "t"], "--schema: 't' is not a valid schema: expected TOPIC"),
         (["--control", "127.0.0.1:0", "--schema", "t=none.avsc"], "--schema: none.avsc: No such file or directory"),
     ],
 )

@@ -131,7 +131,7 @@ class World:
         self.state = BrokerState.open(OPTIONS, {}, APIS, self.clock, self.clock._loop, self.files, waits)
         self.state.groups._new_uuid = lambda: f"id{next(self._numbers)}"
         ledger = self.state.clients
-        self.origin = ledger.origin("PLAINTEXT")
+        self.library = ledger.library("PLAINTEXT")
 
     async def _close(self) -> None:
         self.state.begin_stop()
@@ -295,8 +295,8 @@ class World:
             self.clock.call_at(self.clock.now_ms() + minutes * MINUTE_MS, self._call, key)
 
     def _call(self, key: tuple[str, int, int]) -> None:
-        if key not in self.origin.seen:
-            self.state.clients.note(self.origin, *key)
+        if key not in self.library.seen:
+            self.state.clients.note(self.library, *key)
 
     def verify(self) -> None:
         """As of a batch whose producer then fails: what lets it in grows old."""

@@ -18,7 +18,7 @@ from typing import Any
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.clock import SystemClock
 from ottla.broker.connection_info import ConnectionInfo
-from ottla.broker.metrics.client_ledger import Origin
+from ottla.broker.metrics.client_ledger import ClientLibrary
 from ottla.broker.network import router
 from ottla.client import GroupMetadata, Producer
 from ottla.client.net import errors
@@ -97,7 +97,7 @@ class WholeBroker:
         self.files.restart()
 
     def answer(self, frame: bytes) -> bytes | None:
-        connection_info = ConnectionInfo("PLAINTEXT", HOST, "client", Origin("PLAINTEXT", None, None, False), 1)
+        connection_info = ConnectionInfo("PLAINTEXT", HOST, "client", ClientLibrary("PLAINTEXT", None, None, False), 1)
         runner = router.call(memoryview(bytearray(frame)), self.state, connection_info)
         assert runner.start(NoRecipient()) is None, f"{runner.route.name} has to wait"
         return b"".join(bytes(part) for part in runner.parts()) or None
