@@ -1,2 +1,2 @@
-"""What can be done to a running broker, on its own event loop and in plain values. HTTP and `Embedded` are adapters of
-it."""
+"""Operations on a running broker, on its own event loop and in plain values. HTTP and `Embedded` are adapters of this
+package."""

@@ -1,4 +1,4 @@
-"""Access control entries, listed, added and removed by the rules of the three Kafka APIs."""
+"""Access control entries: listed, added and removed by the rules of DescribeAcls, CreateAcls and DeleteAcls."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 ALL = AclEntry()
 """The filter that matches every entry."""
-ENTRIES_MAX = 10_000  # in one answer
+ENTRIES_MAX = 10_000  # in one response
 N = TypeVar("N", bound=IntEnum)
 
 
 def found(state: BrokerState, wanted: AclEntry) -> list[AclEntry]:
-    """The first ENTRIES_MAX entries that match, sorted. Raises Refused."""
+    """Returns the first ENTRIES_MAX entries that match, sorted. Raises Refused."""
     _check_on(state)
     return [_entry(acl) for acl in sorted(state.acls.find(_filter(wanted)))[:ENTRIES_MAX]]
 
 
 def add(state: BrokerState, entries: list[AclEntry]) -> None:
-    """Raises Refused and StorageError; then none is added."""
+    """Adds the entries, all or none. Raises Refused, StorageError."""
     _check_on(state)
     acls = [_acl(entry) for entry in entries]
     for refused in refusals(acls, state.profile.behaviour):
@@ -38,7 +38,7 @@ def add(state: BrokerState, entries: list[AclEntry]) -> None:
 
 
 def remove(state: BrokerState, wanted: AclEntry) -> list[AclEntry]:
-    """Raises Refused and StorageError; then none is removed."""
+    """Removes the entries that match, all or none, and returns them. Raises Refused, StorageError."""
     _check_on(state)
     going = sorted(state.acls.find(_filter(wanted)))
     state.acls.remove(going, state.clock.now_ms())
@@ -63,7 +63,7 @@ def _entry(acl: Acl) -> AclEntry:
 
 
 def _name(of: type[IntEnum], number: int) -> str:
-    """Kafka's word; the number of one that a later release has written."""
+    """Returns Kafka's name of a code; the number itself for a code that a later release has written."""
     try:
         return of(number).name
     except ValueError:
@@ -71,7 +71,7 @@ def _name(of: type[IntEnum], number: int) -> str:
 
 
 def _acl(entry: AclEntry) -> Acl:
-    """Raises Refused for an entry that is not whole."""
+    """Returns the entry as the broker's authorizer has it. Raises Refused if a part is missing."""
     return Acl(
         _number(ResourceType, "resource_type", entry.resource_type),
         entry.resource_name or "",
@@ -88,7 +88,7 @@ def _number(of: type[N], part: str, text: str | None, *, in_filter: bool = False
         return of["ANY"]
     known = words(of, in_filter=in_filter)
     if text not in known:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"INVALID_REQUEST: {part} is {text!r}, none of {', '.join(known)}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"INVALID_REQUEST: {part} is {text!r}, not one of {', '.join(known)}")
     return of[text]
 
 

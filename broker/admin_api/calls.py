@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 if TYPE_CHECKING:
     from .operations import Operations
@@ -29,20 +29,22 @@ class Caller(Protocol):
         ...
 
     async def call_awaited(self, work: Callable[[Operations], Awaitable[T]]) -> T:
-        """As `call`, without blocking the caller's loop."""
+        """Like `call`, without blocking the caller's loop."""
         ...
 
 
 class Blocking:
     """An object whose operations return when they are done."""
 
-    _thread: Caller
+    caller: Caller
+    """Runs the operations."""
 
 
 class Awaited:
     """An object whose operations are awaited."""
 
-    _thread: Caller
+    caller: Caller
+    """Runs the operations."""
 
 
 def _as_is(found: Any) -> Any:
@@ -50,8 +52,8 @@ def _as_is(found: Any) -> Any:
 
 
 class operation(Generic[P, R]):
-    """A method that runs `work(operations, ...)` on the broker's loop, and `finish` of its result on the caller's side,
-    so that an AssertionError that this raises has no frame of the broker's in its traceback."""
+    """A method that runs `work(operations, ...)` on the broker's loop, and then `finish` on its result in the caller's
+    thread, so that the traceback of an AssertionError raised by `finish` has no frames of the broker."""
 
     @overload
     def __init__(
@@ -71,17 +73,17 @@ class operation(Generic[P, R]):
     def __init__(
         self, work: Any, *, finish: Callable[[Any], Any] = _as_is, described: Callable[..., Any] | None = None
     ) -> None:
-        """`described` is the function whose name, parameters and docstring the method has, if not `work`."""
+        """`described` is the function whose name, parameters and docstring the method gets; by default `work`."""
 
         @functools.wraps(described or work)
         def blocking(view: Blocking, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            return finish(view._thread.call(_bound(work, args, kwargs)))
+            return finish(view.caller.call(_bound(work, args, kwargs)))
 
         @functools.wraps(described or work)
         async def awaited(view: Awaited, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            return finish(await view._thread.call_awaited(_bound(work, args, kwargs)))
+            return finish(await view.caller.call_awaited(_bound(work, args, kwargs)))
 
         self._blocking, self._awaited = blocking, awaited
 
@@ -97,7 +99,13 @@ class operation(Generic[P, R]):
 
 
 def _bound(work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Operations], Awaitable[Any]]:
-    """The work with its arguments. Iterators are read to their end in the caller's thread: they may call the broker."""
-    read = [list(one) if isinstance(one, Iterator) else one for one in args]
-    named = {name: list(one) if isinstance(one, Iterator) else one for name, one in kwargs.items()}
+    """Returns the work with its arguments. Iterators are exhausted in the caller's thread: they may call the broker."""
+    read = [_exhausted(one) for one in args]
+    named = {name: _exhausted(one) for name, one in kwargs.items()}
     return lambda operations: work(operations, *read, **named)
+
+
+def _exhausted(argument: Any) -> Any:
+    if isinstance(argument, Iterator):
+        return list(cast("Iterator[Any]", argument))
+    return argument

@@ -1,8 +1,7 @@
-"""What a test expects of the requests that clients made, and the telling of what is otherwise.
+"""Expectations of the requests that clients made, their check, and the text of the difference, which is bounded.
 
-Owns the words that an expectation is said with, in Python as over HTTP, and the text of a difference, which is bounded.
-Some words say which requests are looked at, others how each of those has to be, the rest how many there are. Pure:
-requests come in as values.
+An expectation consists of named words, in Python as over HTTP. Some words select requests, others are conditions on
+each selected request, the rest count the selected requests. Pure: requests are passed in as values.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from ...protocol.api_key import ApiKey
 from ...protocol.apis import api_keys, apis, name_of
 from ...protocol.errors import ErrorCode
 from ...protocol.names import did_you_mean
+from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Variable
 from ...protocol.records.schemas import CODEC_NAMES
 from ...protocol.schema import types_of
@@ -27,7 +27,7 @@ from .seen_requests import SeenRequest, error_name
 
 SHOWN_REQUESTS = 5
 SHOWN_VALUES = 8
-SHOWN_LETTERS = 60  # of a value
+SHOWN_LETTERS = 60  # characters of a value
 NO_ERROR = "NONE"
 ACKS = {"all": -1}
 CODECS = tuple(CODEC_NAMES.values())
@@ -43,17 +43,17 @@ WORDS = (*WHICH, *HOW, *HOW_MANY)
 class Words(TypedDict, total=False):
     """The words of an expectation.
 
-    Which requests are looked at: `api` (Kafka's name, or several), `client_id`, `software` and `topic` (in which `*`
-    and `?` stand for any letters), `node`, and `since`, a mark.
+    Words that select requests: `api` (Kafka's name, or several names), `client_id`, `software` and `topic` (in these
+    `*` and `?` are wildcards), `node`, and `since`, a mark.
 
-    How each of them has to be: its `version`, `min_version` and `max_version`; of Produce requests `acks`, the `codec`
-    of all batches ("none" for none), whether it is `idempotent` and `transactional`, and the `magic` of their format;
-    the `error` that its answer has somewhere ("NONE": no error at all); its `ending` ("responded", "silent", "closed",
-    "pending"); and `fields` by their paths, such as {"topics.name": "orders", "response.throttle_time_ms": 0}, where in
-    lists one entry that fits is enough, and in Python a value may be a function that says whether one fits.
+    Conditions on each selected request: `version`, `min_version` and `max_version`; of Produce requests `acks`, the
+    `codec` of all batches ("none" if uncompressed), `idempotent`, `transactional`, and the `magic` of the message
+    format; `error`, the name of an error anywhere in the response ("NONE": no error at all); `ending` ("responded",
+    "silent", "closed", "pending"); and `fields` by path, such as {"topics.name": "orders",
+    "response.throttle_time_ms": 0}. In lists one matching entry is enough; in Python a value may be a predicate.
 
-    How many are looked at: `count`, or `min_count` (1 unless it is said) and `max_count`. With `none` no request may be
-    as all these words say.
+    The number of selected requests: `count`, or `min_count` (default 1) and `max_count`. With `none`, no request may
+    match all of the words.
     """
 
     api: str | Collection[str]
@@ -80,7 +80,7 @@ class Words(TypedDict, total=False):
 
 
 class Which(NamedTuple):
-    """Which requests are looked at. Texts may hold `*` and `?`, as those of faults do."""
+    """The words that select requests. Texts may contain `*` and `?`, as in fault rules."""
 
     keys: frozenset[int] | None = None
     client_id: str | None = None
@@ -99,10 +99,11 @@ class Which(NamedTuple):
         topic: str | None = None,
         since: int | None = None,
     ) -> Which:
-        """From words. Raises ValueError, TypeError."""
-        for name, value in (("client_id", client_id), ("software", software), ("topic", topic)):
-            if value is not None and not isinstance(value, str):
-                raise TypeError(f"{name} is a str, not {value!r}")
+        """Returns the selection that these words describe. Raises ValueError, TypeError."""
+        texts: dict[str, Any] = {"client_id": client_id, "software": software, "topic": topic}
+        for name, text in texts.items():
+            if text is not None and not isinstance(text, str):
+                raise TypeError(f"{name} is a str, not {text!r}")
         return cls(
             None if api is None else frozenset(map(_api_key, [api] if isinstance(api, str) else api)),
             client_id,
@@ -113,7 +114,7 @@ class Which(NamedTuple):
         )
 
     def fits(self, seen: SeenRequest) -> bool:
-        """Whether this is one of them."""
+        """Returns whether a request is selected."""
         return (
             seen.number >= self.since
             and (self.keys is None or seen.exchange.api_key in self.keys)
@@ -160,15 +161,16 @@ def _whole(name: str, value: Any) -> int:
 
 
 class Condition(NamedTuple):
-    """How each request has to be: in words, and why one is not so, None where it is."""
+    """A condition on each selected request: its text, and a function that returns why a request violates it, None if it
+    does not."""
 
     text: str
-    unfit: Callable[[SeenRequest], str | None]
+    violation: Callable[[SeenRequest], str | None]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """An expectation. `most` None is without a bound; `is_none` expects none that fits."""
+    """An expectation. `most` None is no upper bound; `is_none` expects that no request matches."""
 
     which: Which
     conditions: tuple[Condition, ...]
@@ -178,37 +180,38 @@ class Expected:
 
     @classmethod
     def of(cls, **words: Any) -> Expected:
-        """From its words; None is a word that was not said. Raises ValueError, TypeError, one line."""
-        said = {name: value for name, value in words.items() if value is not None}
-        if unknown := said.keys() - set(WORDS):
-            raise TypeError(f"no word {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
-        which = Which.of(**{name: said[name] for name in WHICH if name in said})
-        if of_produce := [name for name in OF_PRODUCE if name in said]:
+        """Returns the expectation that these words describe; None stands for an omitted word. Raises ValueError,
+        TypeError, one line."""
+        given = {name: value for name, value in words.items() if value is not None}
+        if unknown := given.keys() - set(WORDS):
+            raise TypeError(f"unknown word {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+        which = Which.of(**{name: given[name] for name in WHICH if name in given})
+        if of_produce := [name for name in OF_PRODUCE if name in given]:
             if which.keys is None:
                 which = which._replace(keys=frozenset((ApiKey.PRODUCE,)))
-            elif which.keys != {ApiKey.PRODUCE}:
-                raise ValueError(f"{of_produce[0]} is of Produce requests alone")
+            elif which.keys != frozenset[int]((ApiKey.PRODUCE,)):
+                raise ValueError(f"{of_produce[0]} applies only to Produce requests: omit api, or set it to Produce")
         conditions: list[Condition] = []
         for name in HOW:
-            if name in said and name != "fields":
-                conditions.append(_CONDITIONS[name](said[name]))
-        conditions += [_field(which, path, value) for path, value in said.get("fields", {}).items()]
-        return cls(which, tuple(conditions), *_how_many(said))
+            if name in given and name != "fields":
+                conditions.append(_CONDITIONS[name](given[name]))
+        conditions += [_field(which, path, value) for path, value in given.get("fields", {}).items()]
+        return cls(which, tuple(conditions), *_how_many(given))
 
     @classmethod
     def filter(cls, **words: Any) -> Expected:
-        """The same where nothing is counted. Raises ValueError, TypeError."""
+        """`of` without words that count. Raises ValueError, TypeError."""
         if counted := [name for name in HOW_MANY if words.get(name) is not None]:
-            raise ValueError(f"{counted[0]} is for what is asserted: here nothing is counted")
+            raise ValueError(f"{counted[0]} applies only to an assertion, not to a list of requests")
         return cls.of(**words)
 
     def is_met_by(self, seen: SeenRequest) -> bool:
-        """Whether a request is looked at, and as it has to be."""
-        return self.which.fits(seen) and all(condition.unfit(seen) is None for condition in self.conditions)
+        """Returns whether a request is selected and meets all conditions."""
+        return self.which.fits(seen) and all(condition.violation(seen) is None for condition in self.conditions)
 
-    def unfit(self, seen: SeenRequest) -> list[str]:
-        """Why a request that is looked at is not as it has to be."""
-        found = (condition.unfit(seen) for condition in self.conditions)
+    def violations(self, seen: SeenRequest) -> list[str]:
+        """Returns why a selected request does not match."""
+        found = (condition.violation(seen) for condition in self.conditions)
         return [why for why in found if why is not None]
 
     @property
@@ -224,60 +227,64 @@ class Expected:
         return f"{many} {self.which.text}" + (f", each with {how}" if how else "")
 
 
-def _how_many(said: Mapping[str, Any]) -> tuple[int, int | None, bool]:
-    counts = {name: _whole(name, said[name]) for name in ("count", "min_count", "max_count") if name in said}
-    if any(value < 0 for value in counts.values()):
-        raise ValueError("there cannot be fewer than none")
-    if said.get("none"):
+def _how_many(given: Mapping[str, Any]) -> tuple[int, int | None, bool]:
+    counts = {name: _whole(name, given[name]) for name in ("count", "min_count", "max_count") if name in given}
+    for name, value in counts.items():
+        if value < 0:
+            raise ValueError(f"{name} is 0 or more, not {value}")
+    if given.get("none"):
         if counts:
-            raise ValueError("none is none: there is nothing to count")
+            raise ValueError(f"none expects no request: it cannot be combined with {', '.join(counts)}")
         return 0, 0, True
     if "count" in counts:
         if len(counts) > 1:
-            raise ValueError("count says all: neither min_count nor max_count goes with it")
+            raise ValueError("count is exact: it cannot be combined with min_count or max_count")
         return counts["count"], counts["count"], False
     most = counts.get("max_count")
     least = counts.get("min_count", 1 if most is None or most > 0 else 0)
     if most is not None and most < least:
-        raise ValueError(f"at least {least} and at most {most} cannot be")
+        raise ValueError(f"min_count {least} is greater than max_count {most}")
     return least, most, False
 
 
 # Conditions
 
 
+def _of_version(text: str, fits: Callable[[int], bool]) -> Condition:
+    def look(seen: SeenRequest) -> str | None:
+        return None if fits(seen.version) else f"version is {seen.version}"
+
+    return Condition(text, look)
+
+
 def _version(value: Any) -> Condition:
     wanted = _whole("version", value)
-    return Condition(f"version {wanted}", lambda seen: None if seen.version == wanted else f"version is {seen.version}")
+    return _of_version(f"version {wanted}", lambda version: version == wanted)
 
 
 def _min_version(value: Any) -> Condition:
     least = _whole("min_version", value)
-    return Condition(
-        f"version at least {least}", lambda seen: None if seen.version >= least else f"version is {seen.version}"
-    )
+    return _of_version(f"version at least {least}", lambda version: version >= least)
 
 
 def _max_version(value: Any) -> Condition:
     most = _whole("max_version", value)
-    return Condition(
-        f"version at most {most}", lambda seen: None if seen.version <= most else f"version is {seen.version}"
-    )
+    return _of_version(f"version at most {most}", lambda version: version <= most)
 
 
-def _of_produce(text: str, unfit: Callable[[Produced], str | None]) -> Condition:
+def _of_produce(text: str, violation: Callable[[Produced], str | None]) -> Condition:
     def look(seen: SeenRequest) -> str | None:
         if seen.produced is None:
             return _unreadable(seen)
-        return unfit(seen.produced)
+        return violation(seen.produced)
 
     return Condition(text, look)
 
 
 def _unreadable(seen: SeenRequest) -> str:
     if seen.exchange.request is None:
-        return f"its {seen.exchange.request_bytes} bytes were too many to be kept"
-    return "it cannot be read"
+        return f"its {seen.exchange.request_bytes} bytes were too large to be kept"
+    return "it cannot be decoded"
 
 
 def _acks(value: Any) -> Condition:
@@ -327,7 +334,7 @@ def _transactional(value: Any) -> Condition:
         lambda found: (
             None
             if found.is_transactional == wanted
-            else ("it is of no transaction" if wanted else "it is of a transaction")
+            else ("it has no transactional id" if wanted else "it has a transactional id")
         ),
     )
 
@@ -339,15 +346,15 @@ def _error(value: Any) -> Condition:
 
     def look(seen: SeenRequest) -> str | None:
         if seen.exchange.ending is Ending.PENDING:
-            return "it is not answered yet"
+            return "it has no response yet"
         if seen.exchange.ending is Ending.CLOSED:
-            return f"it was not answered: {seen.reason}"
+            return f"it has no response: {seen.reason}"
         if seen.exchange.response is None and seen.exchange.response_bytes:
-            return f"the {seen.exchange.response_bytes} bytes of its answer were too many to be kept"
+            return f"the {seen.exchange.response_bytes} bytes of its response were too large to be kept"
         fits = not seen.errors if wanted == NO_ERROR else wanted in seen.errors
-        return None if fits else f"the answer has {_listed(seen.errors) or 'no error'}"
+        return None if fits else f"the response has {_listed(seen.errors) or 'no error'}"
 
-    return Condition("no error in the answer" if wanted == NO_ERROR else f"{wanted} in the answer", look)
+    return Condition("no error in the response" if wanted == NO_ERROR else f"{wanted} in the response", look)
 
 
 def _ending(value: Any) -> Condition:
@@ -377,7 +384,8 @@ _CONDITIONS: dict[str, Callable[[Any], Condition]] = {
 
 
 def _field(which: Which, path: Any, value: Any) -> Condition:
-    """A field of the request, or behind `response.` of the answer; of entries in lists one that fits is enough."""
+    """Returns a condition on a field of the request or, after `response.`, of the response; in lists one matching entry
+    is enough."""
     if not isinstance(path, str) or not path:
         raise TypeError(f"the path of a field is a str, not {path!r}")
     names = path.split(".")
@@ -388,28 +396,28 @@ def _field(which: Which, path: Any, value: Any) -> Condition:
     wanted = getattr(value, "__name__", "a function") if callable(value) else repr(value)
 
     def look(seen: SeenRequest) -> str | None:
-        told = seen.request if is_request else seen.response
-        if told is None:
-            return f"{path} is not known: " + ("the bytes were not kept" if is_request else f"it is {seen.ending}")
-        found = _values(told, names)
+        message = seen.request if is_request else seen.response
+        if message is None:
+            return f"{path} is unknown: " + ("the bytes were not kept" if is_request else f"it is {seen.ending}")
+        found = _values(message, names)
         if any(fits(one) for one in found):
             return None
-        return f"{path} is {_listed(map(repr, found))}" if found else f"{path} is nowhere in it"
+        return f"{path} is {_listed(map(repr, found))}" if found else f"{path} is absent"
 
     return Condition(f"{path} {wanted}", look)
 
 
 def _check_path(which: Which, path: str, names: Sequence[str], is_request: bool) -> None:
-    """A path that no request can have would fit nothing, or with `none` be fulfilled for ever."""
+    """Raises ValueError for a path that no request can have: it would never match, and with `none` always pass."""
     known = [api for api in apis().values() if which.keys is None or api.key in which.keys]
     if names and any(_has_path(api.request if is_request else api.response, names) for api in known):
         return
     whose = "" if which.keys is None else " or ".join(api.name for api in known) + " "
-    raise ValueError(f"no {whose}{'request' if is_request else 'answer'} has a field {path}")
+    raise ValueError(f"no {whose}{'request' if is_request else 'response'} has a field {path}")
 
 
 def _has_path(cls: type, names: Sequence[str]) -> bool:
-    """Whether a message has this path of field names in some version; lists on the way do not count."""
+    """Returns whether a message has this path of field names in some version; lists on the way are skipped."""
     hint: Any = cls
     for index, name in enumerate(names):
         if not isinstance(hint, type):
@@ -418,7 +426,7 @@ def _has_path(cls: type, names: Sequence[str]) -> bool:
         hint = types_of(hint).get(name)
         if hint is None:
             return False
-        while get_origin(hint) is not Annotated and not isinstance(hint, type):  # in a list, or beside None
+        while get_origin(hint) is not Annotated and not isinstance(hint, type):  # unwraps list[...] and ... | None
             hint = next(arg for arg in get_args(hint) if arg is not type(None))
     return bool(names)
 
@@ -427,18 +435,18 @@ def _same(wanted: Any, value: Any) -> bool:
     return value == wanted and isinstance(value, bool) is isinstance(wanted, bool)
 
 
-def _values(told: Any, names: Sequence[str]) -> list[Any]:
-    """What stands at a path: several values where there are lists on the way."""
-    found = [told]
+def _values(message: Any, names: Sequence[str]) -> list[Any]:
+    """Returns the values at a path: several, if there are lists on the way."""
+    found: list[Any] = [message]
     for name in names:
-        found = [one[name] for one in _flat(found) if isinstance(one, dict) and name in one]
+        found = [one[name] for one in _flat(found) if is_dict(one) and name in one]
     return list(_flat(found))
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
     flat: list[Any] = []
     for value in values:
-        flat += _flat(value) if isinstance(value, list) else [value]
+        flat += _flat(value) if is_list(value) else [value]
     return flat
 
 
@@ -456,55 +464,55 @@ def _cut(text: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """Whether it is as expected, why not in a few lines, and the requests that were looked at.
+    """Whether the expectation is met, the reasons in a few lines if not, and the selected requests.
 
-    `may_come`: more requests, or an answer to one that is pending, could still make it so.
+    `may_come`: more requests, or the response to a pending one, could still meet it.
     """
 
     passed: bool
     text: str
-    looked_at: list[SeenRequest]
+    selected: list[SeenRequest]
     may_come: bool = False
 
 
 def verdict(expected: Expected, seen: Sequence[SeenRequest], forgotten: int = 0) -> Verdict:
-    """Holds requests, oldest first, against an expectation. `forgotten` others are not kept any more, though they might
-    have been looked at: then nobody can say."""
-    looked_at = [one for one in seen if expected.which.fits(one)]
+    """Checks requests, oldest first, against an expectation. `forgotten` further requests were evicted that it might
+    have selected: then it fails, since it cannot be decided."""
+    selected = [one for one in seen if expected.which.fits(one)]
     if expected.is_none:
-        fitting = [one for one in looked_at if expected.is_met_by(one)]
-        told = [f"expected {expected.text}, saw {len(fitting)} of {len(seen)} requests", *_shown(fitting)]
+        fitting = [one for one in selected if expected.is_met_by(one)]
+        lines = [f"expected {expected.text}, saw {len(fitting)} of {len(seen)} requests", *_shown(fitting)]
         passed, may_come = not fitting, False
     else:
-        unfit = [(one, why) for one in looked_at if (why := expected.unfit(one))]
-        passed, told, may_come = _held(expected, seen, looked_at, unfit)
+        unfit = [(one, why) for one in selected if (why := expected.violations(one))]
+        passed, lines, may_come = _checked(expected, seen, selected, unfit)
     if passed and forgotten:
-        passed, told = False, [f"expected {expected.text}, and nobody knows:"]
+        passed, lines = False, [f"expected {expected.text}, which cannot be decided:"]
     if forgotten:
-        told.append(
-            f"  {forgotten} older requests are not kept any more; forget all before what is tested, or name `since`"
+        lines.append(
+            f"  {forgotten} older requests are no longer kept; clear the requests before the test, or give `since`"
         )
-    return Verdict(passed, "" if passed else "\n".join(told), looked_at, may_come and not forgotten)
+    return Verdict(passed, "" if passed else "\n".join(lines), selected, may_come and not forgotten)
 
 
-def _held(
+def _checked(
     expected: Expected,
     seen: Sequence[SeenRequest],
-    looked_at: Sequence[SeenRequest],
+    selected: Sequence[SeenRequest],
     unfit: Sequence[tuple[SeenRequest, list[str]]],
 ) -> tuple[bool, list[str], bool]:
-    count = len(looked_at)
-    told = [f"expected {expected.text}"]
+    count = len(selected)
+    lines = [f"expected {expected.text}"]
     too_few, too_many = count < expected.least, expected.most is not None and count > expected.most
     if too_few or too_many:
-        told.append(f"  saw {count} among {len(seen)} requests" + (":" if count else ""))
-        told += _shown(looked_at) if count else _near(expected.which, seen)
+        lines.append(f"  saw {count} among {len(seen)} requests" + (":" if count else ""))
+        lines += _shown(selected) if count else _near(expected.which, seen)
     if unfit:
-        told.append(f"  {len(unfit)} of {count} are otherwise:")
-        told += [f"    {one.text}: {'; '.join(why)}" for one, why in unfit[:SHOWN_REQUESTS]]
-        told += _more(len(unfit))
+        lines.append(f"  {len(unfit)} of {count} do not match:")
+        lines += [f"    {one.text}: {'; '.join(why)}" for one, why in unfit[:SHOWN_REQUESTS]]
+        lines += _more(len(unfit))
     waits = all(one.exchange.ending is Ending.PENDING for one, _ in unfit)
-    return not (too_few or too_many or unfit), told, not too_many and waits
+    return not (too_few or too_many or unfit), lines, not too_many and waits
 
 
 def _shown(some: Sequence[SeenRequest]) -> list[str]:
@@ -516,7 +524,7 @@ def _more(count: int) -> list[str]:
 
 
 def _near(which: Which, seen: Sequence[SeenRequest]) -> list[str]:
-    """What there was instead: for each word that says which, the requests that only it shuts out."""
+    """Returns the requests that were seen instead: for each word that selects, those that only this word excluded."""
     looks: list[tuple[str, Which, Callable[[SeenRequest], Any]]] = [
         ("of other clients", which._replace(client_id=None), lambda one: repr(one.client_id)),
         ("by other software", which._replace(software=None), lambda one: repr(one.software)),
@@ -524,11 +532,12 @@ def _near(which: Which, seen: Sequence[SeenRequest]) -> list[str]:
         ("for other topics", which._replace(topic=None), lambda one: _listed(one.topics) or "no topic"),
         ("of other APIs", which._replace(keys=None), lambda one: one.api),
     ]
-    told: list[str] = []
+    lines: list[str] = []
     for text, wider, name in looks:
         if wider != which and (found := Counter(name(one) for one in seen if wider.fits(one))):
             values = _listed(f"{value} ({count})" for value, count in found.most_common())
-            told.append(f"    {text}: {values}")
-    if told or not seen:
-        return told
-    return [f"    there were: {_listed(f'{api} ({n})' for api, n in Counter(one.api for one in seen).most_common())}"]
+            lines.append(f"    {text}: {values}")
+    if lines or not seen:
+        return lines
+    by_api = Counter(one.api for one in seen).most_common()
+    return [f"    requests seen: {_listed(f'{api} ({count})' for api, count in by_api)}"]

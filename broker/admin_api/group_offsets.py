@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..broker_state import BrokerState
     from ..groups.resets import NewOffsets, Reset
 
-AT_ONCE = 200  # partitions that are looked at before the loop serves others
+AT_ONCE = 200  # partitions that are looked up before the event loop serves clients again
 
 
 class _Lookup:
@@ -57,7 +57,7 @@ async def reset(
     *,
     dry_run: bool,
 ) -> GroupReset:
-    """See `Operations.reset_offsets`. Raises Refused and StorageError."""
+    """Resets offsets, see `Operations.reset_offsets`. Raises Refused, StorageError."""
     _check_inactive(state, group_id)
     committed = {place: one.offset for place, one in state.groups.offsets(group_id).items()}
     lookup = _Lookup(state)
@@ -69,9 +69,10 @@ async def reset(
     offsets: list[ResetOffset] = []
     for place, after in sorted(plan.offsets.items()):
         log = lookup.log(place)
-        asked = plan.out_of_range.get(place)
+        wanted_and_set = plan.out_of_range.get(place)
         limits = log.log_start_offset, log.high_watermark
-        offsets.append(ResetOffset(*place, committed.get(place), after, *limits, None if asked is None else asked[0]))
+        out_of_range = None if wanted_and_set is None else wanted_and_set[0]
+        offsets.append(ResetOffset(*place, committed.get(place), after, *limits, out_of_range))
     if not dry_run:
         _check_inactive(state, group_id)  # a member may have joined while timestamps were looked up
         await _commit(state, group_id, plan.offsets)
@@ -87,7 +88,7 @@ def _check_inactive(state: BrokerState, group_id: str) -> None:
 
 
 def _places(state: BrokerState, of: Iterable[tuple[str, int | None]]) -> list[Partition]:
-    """The partitions that are named, each once. Raises Refused."""
+    """Returns the named partitions, each once. Raises Refused."""
     found: dict[Partition, None] = {}
     for name, index in of:
         topic = state.topics.named(name)
@@ -107,7 +108,7 @@ async def _commit(state: BrokerState, group_id: str, offsets: NewOffsets) -> Non
     if code is ErrorCode.NONE:
         code = await state.group_records_durable(group_id)
     if code is not ErrorCode.NONE:
-        raise Refused(code, f"{code.name}: the offsets of the group {group_id} are not set")
+        raise Refused(code, f"{code.name}: the offsets of group {group_id} were not reset")
 
 
 async def delete(state: BrokerState, group_id: str) -> None:
@@ -117,4 +118,4 @@ async def delete(state: BrokerState, group_id: str) -> None:
         code = await state.group_records_durable(group_id)
     if code is not ErrorCode.NONE:
         reason = "; it still has members" if code is ErrorCode.NON_EMPTY_GROUP else ""
-        raise Refused(code, f"{code.name}: the group {group_id} is not deleted{reason}")
+        raise Refused(code, f"{code.name}: group {group_id} was not deleted{reason}")

@@ -1,8 +1,8 @@
-"""All that a test may ask of a running broker: on the broker's own loop, in plain values.
+"""All operations on a running broker, on the broker's own loop and in plain values.
 
-Owns what these operations mean: where a record goes, what counts as committed, what a group lags behind. `Embedded`
-(another thread) and the control plane (HTTP) hand them on. Knows sockets only through `Running`, whose state may be
-replaced between any two awaits.
+Defines their meaning: the partition of a record, which records are committed, the lag of a group. `Embedded` (another
+thread) and the control plane (HTTP) call them. Uses sockets only through `Running`, whose state may be replaced between
+any two awaits.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ __all__ = [
     "TopicInfo",
 ]
 
-START_BYTES = 64 << 20  # of logs that are copied at a start: a tenth of a second or so
-PRODUCE_VERSION = 13  # of a producer of today, whose records any topic takes, whatever its format
-BATCH_BYTES = 256 * 1024  # of what is sent at once to one partition
+START_BYTES = 64 << 20  # of logs that are copied at a start: about a tenth of a second
+PRODUCE_VERSION = 13  # of a current producer: topics of all message formats accept its records
+BATCH_BYTES = 256 * 1024  # of one batch to one partition
 READ_BYTES = 1 << 20
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -94,8 +94,9 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def _told(topic: str = "", partition: int | None = None) -> Generator[None]:
-    """In it, what the broker refuses is an OperationError with Kafka's name for it; it is about that topic."""
+def _as_operation_errors(topic: str = "", partition: int | None = None) -> Generator[None]:
+    """Turns refusals of the broker into OperationErrors with Kafka's error name; unknown names are reported of this
+    topic."""
     try:
         yield
     except (*CODES, Refused) as error:
@@ -111,26 +112,27 @@ def _told(topic: str = "", partition: int | None = None) -> Generator[None]:
 
 
 class Operations:
-    """See the module. Every method is called on the broker's loop, and raises OperationError with one line."""
+    """The operations of one broker. Every method is called on the broker's loop, and raises OperationError with one
+    line."""
 
     def __init__(self, running: Running) -> None:
         self.running = running
         self.clock = ClockControl(running)
-        """The broker's clock, to be frozen, set and moved on."""
+        """The broker's clock: freeze, run, set, advance."""
         self._scheduler: dict[str, Iterator[int]] = {}
         self._start: Snapshot | None = None
-        self._no_start = "what the broker held at its start was not kept"
+        self._no_start = "the state at the start was not kept: no reset is possible"
         self._alone = asyncio.Lock()
         self._is_stopped = False
 
     @property
     def topology(self) -> Topology:
-        """The nodes and leaders, as they are now: another object after a `restore`."""
+        """The present nodes and leaders; another object after a `restore`."""
         return self._state.topology
 
     @property
     def _state(self) -> BrokerState:
-        """The state as it is now. Raises BrokerFailed where it cannot go on."""
+        """The present state. Raises BrokerFailed if it cannot continue."""
         self._check_running()
         state = self.running.state
         if state.failed.done():
@@ -138,60 +140,61 @@ class Operations:
         return state
 
     def _check_running(self) -> None:
-        """Refuses what comes behind the stop, or waited for its turn behind it."""
+        """Refuses operations after the stop, also those that waited for an earlier one meanwhile."""
         if self._is_stopped:
             raise OperationError("the broker does not run")
 
     # The whole state
 
     async def keep_start(self) -> None:
-        """Keeps the state as it is now, for `reset`; to be called once, before clients are told where the broker is.
+        """Keeps the present state for `reset`. Called once, before clients learn the broker's address.
 
-        Data directories on a disk are copied if they hold START_BYTES at most, and not kept otherwise.
+        Data directories on a disk are copied if they hold at most START_BYTES, and are not kept otherwise.
         """
         running = self.running
         if not isinstance(running.store, MemoryFiles) and _size_of(running.state) > START_BYTES:
             self._no_start = (
-                f"what the broker held at its start was too large to be kept: {START_BYTES} bytes at most are"
+                f"the state at the start was too large to be kept (more than {START_BYTES} bytes): no reset is possible"
             )
             return
         try:
             self._start = await self.snapshot()
-        except OperationError as error:  # a disk has failed, or there is no room
-            self._no_start = f"what the broker held at its start was not kept: {error}"
+        except OperationError as error:  # a disk has failed, or is full
+            self._no_start = f"the state at the start was not kept, no reset is possible: {error}"
             get_logger().warning("state at the start not kept, a reset is not possible", reason=str(error))
 
     async def snapshot(self) -> Snapshot:
-        """Keeps all that the broker holds, when nothing is under way; clients notice nothing."""
+        """Takes a snapshot of the whole state when no append or sync is running; clients notice nothing."""
         async with self._alone:
-            self._state  # noqa: B018  BrokerFailed comes before a settling that may never end
+            self._state  # noqa: B018  raises BrokerFailed, rather than waiting for appends that may never end
             return await snapshots.take(self.running)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time; faults
-        stay. Ports, cluster and topic ids are the same. Clients are cut off, and find it so when they come back; what
-        they go by, leaders' epochs and producers' ids, does not go back."""
-        if not isinstance(snapshot, Snapshot):
-            raise TypeError(f"what is restored is a Snapshot, not {snapshot!r}")
+        """Replaces the state by a snapshot, with the clock, the leaders and the stopped nodes of that time; faults
+        stay. Ports, cluster id and topic ids stay the same. Clients are disconnected, and see the restored state when
+        they reconnect; leader epochs and producer ids do not go back."""
+        given: Any = snapshot
+        if not isinstance(given, Snapshot):
+            raise TypeError(f"restore takes a Snapshot, not {given!r}")
         async with self._alone:
             self._check_running()
             await snapshots.restore(self.running, snapshot)
 
     async def stop(self) -> None:
-        """Stops the broker, when nothing else is done to it as a whole. Raises StorageError when not everything could
+        """Stops the broker, after any other operation on the whole state. Raises StorageError if not everything could
         be written."""
         async with self._alone:
             self._is_stopped = True
             await self.running.stop()
 
     async def moving(self, work: Callable[[ClockControl], Awaitable[T]]) -> T:
-        """Does something with the clock, while nothing else is done to the state as a whole."""
+        """Runs an operation of the clock, while no other operation on the whole state runs."""
         async with self._alone:
             self._state  # noqa: B018
             return await work(self.clock)
 
     async def reset(self) -> None:
-        """Has the broker be as it was at its start, without faults, and forget the requests it saw."""
+        """Resets the broker to its state at the start, removes all faults, and clears the list of requests."""
         if self._start is None:
             raise OperationError(self._no_start)
         if self.running.faults is not None:
@@ -209,8 +212,8 @@ class Operations:
         configs: Mapping[str, Any] | None = None,
         replication_factor: int | None = None,
     ) -> str:
-        """Makes a topic and returns its name; without one it gets a name that no other has. The factor is the broker's
-        default unless given."""
+        """Creates a topic and returns its name; without `name` the topic gets a unique one. The replication factor is
+        the broker's default unless given."""
         state = self._state
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         checked_text("the name of a topic", name)
@@ -218,7 +221,7 @@ class Operations:
             raise OperationError(f"INVALID_PARTITIONS: a topic has at least one partition, not {partitions}")
         if partitions > PARTITIONS_AT_ONCE_MAX:
             raise OperationError(f"POLICY_VIOLATION: at most {PARTITIONS_AT_ONCE_MAX} partitions, not {partitions}")
-        with _told():
+        with _as_operation_errors():
             topics = state.topics
             factor = None if replication_factor is None else topics.check_factor(replication_factor)
             replicas = None if factor is None else topics.place(partitions, factor)
@@ -226,21 +229,21 @@ class Operations:
         return name
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic; those who wait for its partitions are answered."""
+        """Deletes a topic; requests that wait for its partitions get their responses. Raises NotFound."""
         state = self._state
-        with _told(name):
+        with _as_operation_errors(name):
             state.topics.delete(state.topics.named(name), state.clock.now_ms())
             state.groups.forget_topic(name)
 
     async def topics(self) -> list[TopicInfo]:
-        """All topics by name, Kafka's own too."""
+        """Returns all topics by name, including internal ones."""
         state = self._state
         return [_topic_info(state, topic) for topic in sorted(state.topics, key=lambda topic: topic.name)]
 
     async def topic(self, name: str) -> TopicInfo:
-        """One topic. Raises NotFound."""
+        """Returns one topic. Raises NotFound."""
         state = self._state
-        with _told(name):
+        with _as_operation_errors(name):
             return _topic_info(state, state.topics.named(name))
 
     # Records
@@ -254,15 +257,16 @@ class Operations:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Appends one record and returns its offset when it is stored. A topic that is not there is made, where the
-        broker does that for producers. The timestamp is the broker's time unless given."""
+        """Appends one record and returns its offset when it is stored. A missing topic is created if the broker's
+        `auto.create.topics.enable` allows that. The timestamp is the broker's time unless given."""
         (offset,) = await self.send_many(topic, [NewRecord(value, key, headers_of(headers), partition, timestamp_ms)])
         return offset
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> list[int]:
-        """Appends records (values, (key, value) pairs, NewRecords or Records) in few batches; the offset of each."""
+        """Appends records (values, (key, value) pairs, NewRecords or Records) in few batches, and returns the offset of
+        each."""
         state = self._state
-        with _told(checked_text("the name of a topic", topic)):
+        with _as_operation_errors(checked_text("the name of a topic", topic)):
             found = state.topics.get(topic)
             if found is None:
                 if not state.config["auto.create.topics.enable"]:
@@ -311,13 +315,13 @@ class Operations:
             offsets[position] = appended.base_offset + delta
 
     async def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """All committed records of a topic, or of one of its partitions, by partition and offset."""
+        """Returns all committed records of a topic, or of one of its partitions, by partition and offset."""
         return [record async for some in self.slices(topic, partition) for record in some]
 
     async def slices(self, topic: str, partition: int | None = None, offset: int = 0) -> AsyncIterator[list[Record]]:
-        """What `records` returns, some at a time; of each partition from `offset` on."""
+        """Yields the result of `records` in slices; each partition from `offset` on."""
         state = self._state
-        with _told(topic, partition):
+        with _as_operation_errors(topic, partition):
             named = state.topics.named(topic)
             if partition is not None:
                 state.topics.partition(topic, partition)
@@ -338,16 +342,16 @@ class Operations:
                     await asyncio.sleep(0)
 
     def marks(self, topic: str) -> tuple[Any, ...]:
-        """A value that is another one whenever the topic's committed records may be others. Raises NotFound."""
+        """Returns a value that changes whenever the topic's committed records may have changed. Raises NotFound."""
         state = self._state
-        with _told(topic):
+        with _as_operation_errors(topic):
             named = state.topics.named(topic)
         logs = [one.log for one in named.online_partitions()]
         return named.id, *((log.log_start_offset, log.last_stable_offset, log.size_bytes) for log in logs)
 
-    def watched(self, topic: str) -> list[tuple[Partition, int, int]]:
-        """What a `FetchWaiter` watches to be woken by the topic's next committed record; nothing where it is not there
-        yet."""
+    def fetch_positions(self, topic: str) -> list[tuple[Partition, int, int]]:
+        """Returns the positions from which a `FetchWaiter` waits for the topic's next committed record: (partition,
+        offset, bytes). Empty if the topic does not exist yet."""
         named = self._state.topics.get(topic)
         partitions = [] if named is None else named.online_partitions()
         return [(one, one.log.last_stable_offset, READ_BYTES) for one in partitions]
@@ -355,18 +359,18 @@ class Operations:
     # Groups and producers
 
     async def groups(self) -> list[Group]:
-        """All groups by id."""
+        """Returns all groups by id."""
         state = self._state
         _, listed = state.groups.list_groups()
         return [_group(state, group_id) for group_id in sorted(one.group_id for one in listed)]
 
     async def group(self, id: str) -> Group:
-        """One group: its members, its committed offsets and how far it lags behind."""
+        """Returns one group: its members, its committed offsets and its lag."""
         return _group(self._state, id)
 
     async def delete_group(self, id: str) -> None:
-        """Deletes a group with its committed offsets. Refused while it has members."""
-        with _told():
+        """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""
+        with _as_operation_errors():
             await group_offsets.delete(self._state, id)
 
     async def reset_offsets(
@@ -378,29 +382,29 @@ class Operations:
         *,
         dry_run: bool = False,
     ) -> GroupReset:
-        """Sets the committed offsets of a group without members, as kafka-consumer-groups does; with `dry_run` returns
-        what would be set.
+        """Sets the committed offsets of a group without members, as kafka-consumer-groups does; with `dry_run` only
+        returns the new offsets.
 
-        `to` is "earliest", "latest", "current", or with its `number` "offset", "shift" (how far, below 0 to go back) or
-        "time" (milliseconds since 1970). `of` are (topic, partition)s, with None all partitions of the topic; without
-        it all that the group has committed.
+        `to` is "earliest", "latest", "current", or with its `number` "offset", "shift" (by how many, negative to go
+        back) or "time" (milliseconds since 1970). `of` are (topic, partition)s, with None for all partitions of the
+        topic; the default is every partition for which the group has committed an offset.
         """
         if to not in SCENARIOS:
             raise OperationError(f"INVALID_REQUEST: offsets are reset to one of {', '.join(SCENARIOS)}, not {to!r}")
         reset = Reset(to, whole("number", number))
-        with _told():
+        with _as_operation_errors():
             return await group_offsets.reset(self._state, id, reset, of, dry_run=dry_run)
 
     # Configs and access control lists
 
     async def topic_configs(self, topic: str) -> list[ConfigInfo]:
-        """All configs of a topic, those that are not set too."""
-        with _told(topic):
+        """Returns all configs of a topic, with defaults. Raises NotFound."""
+        with _as_operation_errors(topic):
             return config_changes.of_topic(self._state, topic)
 
     async def broker_configs(self) -> list[ConfigInfo]:
-        """All configs of the broker."""
-        with _told():
+        """Returns all configs of the broker, with defaults."""
+        with _as_operation_errors():
             return config_changes.of_broker(self._state)
 
     async def change_topic_configs(
@@ -413,10 +417,10 @@ class Operations:
         subtract: Mapping[str, Any] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Changes configs of a topic, all or none, as IncrementalAlterConfigs: values to set, names to delete, elements
-        to add to lists or take out of them, joined by commas."""
+        """Changes configs of a topic, all or none, like IncrementalAlterConfigs: values to set, names to delete,
+        elements to append to lists or subtract from them, joined by commas."""
         changes = ConfigChanges.of(set, delete, append, subtract)
-        with _told(topic):
+        with _as_operation_errors(topic):
             config_changes.change_topic(self._state, topic, changes, validate_only=validate_only)
 
     async def change_broker_configs(
@@ -429,32 +433,32 @@ class Operations:
         for_all: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Changes dynamic configs of the broker likewise; with `for_all` the default of all brokers, which a value of
-        the broker's own overrules."""
+        """Changes dynamic configs of the broker in the same way; with `for_all` the default of all brokers, which a
+        value of the broker itself overrides."""
         changes = ConfigChanges.of(set, delete, append, subtract)
-        with _told():
+        with _as_operation_errors():
             config_changes.change_broker(self._state, changes, for_all=for_all, validate_only=validate_only)
 
     async def acls(self, wanted: AclEntry = acl_entries.ALL) -> list[AclEntry]:
-        """The access control entries that match a filter. Refused where the broker has no authorizer."""
-        with _told():
+        """Returns the access control entries that match a filter. Refused if the broker has no authorizer."""
+        with _as_operation_errors():
             return acl_entries.found(self._state, wanted)
 
     async def add_acls(self, entries: Iterable[AclEntry]) -> None:
         """Adds access control entries, all or none; entries that exist stay as they are."""
-        with _told():
+        with _as_operation_errors():
             acl_entries.add(self._state, list(entries))
 
     async def remove_acls(self, wanted: AclEntry) -> list[AclEntry]:
         """Removes the entries that match a filter, and returns them."""
-        with _told():
+        with _as_operation_errors():
             return acl_entries.remove(self._state, wanted)
 
     async def producers(self, topic: str | None = None) -> list[ProducerInfo]:
-        """What the partitions know of producers with ids: of all topics, or of one."""
+        """Returns the producer state entries of the partitions of all topics, or of one topic."""
         state = self._state
         found: list[ProducerInfo] = []
-        with _told(topic or ""):
+        with _as_operation_errors(topic or ""):
             topics = [state.topics.named(topic)] if topic is not None else list(state.topics)
             for one in sorted(topics, key=lambda topic: topic.name):
                 for partition in one.online_partitions():
@@ -475,7 +479,7 @@ class Operations:
 
 
 def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, batch.Record]]]:
-    """The records of one partition in runs that are a batch each."""
+    """Yields the records of one partition in runs of one batch each."""
     run: list[tuple[int, batch.Record]] = []
     size = 0
     for entry in entries:
@@ -492,7 +496,7 @@ def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, b
 
 
 def _committed(log: PartitionLog, first_offset: int) -> Iterator[list[batch.Record]]:
-    """The committed records of a log from an offset on, slice by slice. Raises StorageError and the errors of
+    """Yields the committed records of a log from an offset on, slice by slice. Raises StorageError and the errors of
     records."""
     offset = start = max(log.log_start_offset, first_offset)
     end = log.last_stable_offset
@@ -509,14 +513,14 @@ def _committed(log: PartitionLog, first_offset: int) -> Iterator[list[batch.Reco
             ):
                 continue
             found += [r for r in formats.records(data, position) if max(offset, start) <= r.offset < end]
-        if after == offset:  # nothing but offsets that are gone lies behind
+        if after == offset:  # only offsets without records follow
             return
         offset = after
         yield found
 
 
 def _size_of(state: BrokerState) -> int:
-    """The bytes of all logs."""
+    """Returns the bytes of all logs."""
     return sum(log.size_bytes for log_dir in state.logs.directories for log in log_dir.logs.values())
 
 
@@ -585,8 +589,9 @@ def _member(group: groups.Group, member: groups.Member) -> Member:
     )
 
 
-def lag_behind(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
-    """How many offsets of a partition lie from a committed one on; None where the partition is gone."""
+def consumer_lag(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
+    """Returns how many offsets of a partition follow a committed one; None if the partition was deleted or is
+    offline."""
     try:
         return max(0, state.topics.partition(topic, index).log.high_watermark - offset)
     except (Refused, StorageError):

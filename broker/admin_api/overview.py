@@ -1,9 +1,9 @@
-"""What a broker does and holds at this moment, small enough to be asked for every second: GET /v1/overview.
+"""A broker's present activity and contents, small enough to be requested every second: GET /v1/overview.
 
-Owns what `ottla top` and the page's first view show. Rates are not told but counters, from which whoever asks twice
-computes them: over the difference of `uptime_ms`, unless `instance` (the process) or `state` (reset, restore) has
-changed in between. Lists are cut to a limit, what is most active comes first; totals are of everything. Nothing is done
-for each record, and others get their turn after every few hundred partitions.
+`ottla top` and the page's first view show it. It has counters instead of rates. A client that requests it twice
+computes rates over the difference of `uptime_ms`, unless `instance` (the process) or `state` (counts resets and
+restores) has changed in between. Lists are cut to a limit, the most active entries first; totals cover everything.
+Nothing is done for each record, and the event loop serves clients after every few hundred partitions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..transactions.state import Transaction, TransactionState
 from ..version import own_version
 from ..virtual_clock import VirtualClock
 from .activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
-from .operations import lag_behind
+from .operations import consumer_lag
 
 if TYPE_CHECKING:
     from ...storage.producers.producer_state import Producer
@@ -64,56 +64,57 @@ TOTALS = (
     "faults",
 )
 
-PARTITIONS_AT_ONCE = 500  # looked at in one turn of the loop
+PARTITIONS_AT_ONCE = 500  # in one step on the loop
 NAMES_MAX = 10  # topics of a group, hosts of a client
 HALF_LIFE_NS = 10_000_000_000  # after which activity counts half
 OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
-    """How many entries of each list are wanted, and what their names contain, in whatever case."""
+class Selection(NamedTuple):
+    """The number of entries wanted in each list, and a text that their names contain, in upper or lower case."""
 
     limit: int = DEFAULT_LIMIT
     contains: str = ""
 
     def fits(self, *names: str | None) -> bool:
-        """Whether one of the names has what is looked for."""
+        """Returns whether one of the names contains the text."""
         wanted = self.contains.casefold()
         return not wanted or any(wanted in name.casefold() for name in names if name)
 
     def first(self, found: Iterable[tuple[Any, T]]) -> list[T]:
-        """Those with the greatest keys, greatest first."""
+        """Returns the entries with the greatest keys, greatest first."""
         return [one for _, one in heapq.nlargest(self.limit, found, key=lambda pair: pair[0])]
 
 
-EVERYTHING = Asked()
+EVERYTHING = Selection()
 
 
 class _Scores:
-    """How active things were of late: the growth of a counter of each, halved every HALF_LIFE_NS."""
+    """Recent activity: the growth of one counter for each name, halved every HALF_LIFE_NS."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[int, float]] | None = None
         self._at_ns = 0
 
     def updated(self, counters: Iterable[tuple[Hashable, int]], now_ns: int) -> dict[Hashable, float]:
-        """The score of each name; what is not named any more is forgotten."""
+        """Returns the score of each name, and drops names that are no longer among the counters."""
         faded = 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS)
-        known, found = self._known, {}
+        known = self._known
+        found: dict[Hashable, tuple[int, float]] = {}
         for name, counter in counters:
-            # All that was there at the first look is old; what is new has come to its counter since the last one.
+            # Counters of the first call are old activity; a name that is new since then is recent activity.
             before, score = (counter, 0.0) if known is None else known.get(name, (0, 0.0))
             found[name] = counter, score * faded + max(0, counter - before)
         self._known, self._at_ns = found, now_ns
         return {name: score for name, (_, score) in found.items()}
 
 
-class _Looking:
-    """One look at a state: gives others their turn, and has what the lists count together."""
+class _Gathering:
+    """The state of one overview while it is made: totals, and the count of partitions since the last pause."""
 
-    def __init__(self, asked: Asked, now_ns: int) -> None:
-        self.asked = asked
+    def __init__(self, selection: Selection, now_ns: int) -> None:
+        self.selection = selection
         self.now_ns = now_ns
         self.totals: Counter[str] = Counter()
         self.leads: Counter[int] = Counter()
@@ -121,7 +122,7 @@ class _Looking:
         self._looked = 0
 
     async def at(self, count: int) -> None:
-        """So many partitions, or things that cost as much, were looked at."""
+        """Counts partitions, or work of the same cost, and yields to the event loop after PARTITIONS_AT_ONCE."""
         self._looked += count
         if self._looked >= PARTITIONS_AT_ONCE:
             self._looked = 0
@@ -129,7 +130,7 @@ class _Looking:
 
 
 class Overviews:
-    """Looks at a broker, again and again, whatever state it has; sees what clients do from when it is made on."""
+    """Makes overviews of a broker, across resets and restores; counts the activity of clients from its creation on."""
 
     def __init__(self, running: Running, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         """`timer` is the clock of `Exchange.begun_ns`, in nanoseconds."""
@@ -144,15 +145,15 @@ class Overviews:
         running.connections.listen(self.activity, FRAME_BYTES_MAX)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops counting the activity of clients."""
         self._running.connections.unlisten(self.activity)
 
-    async def taken(self, asked: Asked = EVERYTHING) -> dict[str, Any]:
-        """The overview in plain values, with the fields of `Overview` in control/models/overview.py."""
+    async def taken(self, selection: Selection = EVERYTHING) -> dict[str, Any]:
+        """Returns the overview in plain values, with the fields of `Overview` in control/models/overview.py."""
         state = self._running.state
         if self._state() is not state:
             self._state, self._states = weakref.ref(state), self._states + 1
-        look = _Looking(asked, self._timer())
+        look = _Gathering(selection, self._timer())
         transactions = _transactions(state)
         topics = await self._look_at_topics(state, look, transactions)
         groups = await self._look_at_groups(state, look)
@@ -170,16 +171,16 @@ class Overviews:
             "nodes": [asdict(node) | {"leads": look.leads[node.id]} for node in state.topology.node_views()],
             "topics": topics,
             "groups": groups,
-            "producers": asked.first(look.producers),
+            "producers": selection.first(look.producers),
             **self._look_at_clients(look),
-            "faults": standing[: asked.limit],
+            "faults": standing[: selection.limit],
             "totals": {name: look.totals[name] for name in TOTALS},
         }
 
     async def _look_at_topics(
-        self, state: BrokerState, look: _Looking, transactions: dict[int, Transaction]
+        self, state: BrokerState, look: _Gathering, transactions: dict[int, Transaction]
     ) -> list[dict[str, Any]]:
-        """The topics, and on the way the producers that their partitions know."""
+        """Returns the topics, and collects the producers of their partitions on the way."""
         found: list[dict[str, Any]] = []
         metrics = self._running.connections.metrics
         flows = None if metrics is None else metrics.topics
@@ -190,9 +191,9 @@ class Overviews:
             for partition in topic.online_partitions():
                 known = _known_producers(partition)
                 ids.update(known)
-                everybody = list(known.items())
-                for first in range(0, len(everybody), PARTITIONS_AT_ONCE):
-                    some = everybody[first : first + PARTITIONS_AT_ONCE]
+                entries = list(known.items())
+                for first in range(0, len(entries), PARTITIONS_AT_ONCE):
+                    some = entries[first : first + PARTITIONS_AT_ONCE]
                     for producer_id, producer in some:
                         unseen.pop(producer_id, None)
                         one = _producer(partition, producer_id, producer, transactions.get(producer_id))
@@ -205,60 +206,60 @@ class Overviews:
         look.totals.update(_traffic(None if flows is None else flows.all()))
         look.totals["producers"] = len(ids | set(transactions))
         look.totals["open_transactions"] = sum(one.state in OPEN_STATES for one in transactions.values())
-        # A record weighs as much as a hundred bytes: who has small ones is as busy.
+        # A record counts as much as a hundred bytes: a topic with many small records is busy, too.
         busy = ((one["name"], one["records_in"] + (one["bytes_in"] + one["bytes_out"]) // 100) for one in found)
         scores = self._topics.updated(busy, look.now_ns)
-        return look.asked.first(
-            ((scores[one["name"]], one["size_bytes"]), one) for one in found if look.asked.fits(one["name"])
+        return look.selection.first(
+            ((scores[one["name"]], one["size_bytes"]), one) for one in found if look.selection.fits(one["name"])
         )
 
-    async def _look_at_groups(self, state: BrokerState, look: _Looking) -> list[dict[str, Any]]:
+    async def _look_at_groups(self, state: BrokerState, look: _Gathering) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for listed in state.groups.list_groups()[1]:
             group = state.groups.group(listed.group_id)
-            if group is not None:  # it may be gone since they were listed: others had their turn
+            if group is not None:  # it may have been deleted since the groups were listed
                 found.append(_group(state, group))
                 await look.at(1 + found[-1]["partitions"])
         look.totals["groups"] = len(found)
         look.totals["members"] = sum(one["members"] for one in found)
         look.totals["lag"] = sum(one["lag"] for one in found)
         scores = self._groups.updated(((one["id"], one["committed"]) for one in found), look.now_ns)
-        return look.asked.first(
+        return look.selection.first(
             ((scores[one["id"]], one["members"], one["lag"]), one)
             for one in found
-            if look.asked.fits(one["id"], *one["topics"])
+            if look.selection.fits(one["id"], *one["topics"])
         )
 
-    def _look_at_clients(self, look: _Looking) -> dict[str, Any]:
-        """The clients, and their requests that wait or were slow."""
-        activity, asked, now_ns = self.activity, look.asked, look.now_ns
+    def _look_at_clients(self, look: _Gathering) -> dict[str, Any]:
+        """Returns the clients, and their waiting and slow requests."""
+        activity, selection, now_ns = self.activity, look.selection, look.now_ns
         names = api_names()
         clients, pending = activity.clients, list(activity.waiting())
         waiting = Counter(activity.client_of(exchange.peer) for exchange in pending)
         look.totals["clients"] = sum(client.connections > 0 for client in clients)
         look.totals["connections"] = activity.connections
         look.totals["waiting"] = len(pending)
-        for client in (*clients, activity.gone):
+        for client in (*clients, activity.evicted):
             look.totals["requests"] += client.requests
             look.totals["request_bytes"] += client.request_bytes
             look.totals["response_bytes"] += client.response_bytes
         scores = self._clients.updated(((client, client.requests) for client in clients), now_ns)
-        chosen = asked.first(
+        chosen = selection.first(
             ((client.connections > 0, scores[client], client.last_ns), client)
             for client in clients
-            if asked.fits(client.client_id, client.software_name, *client.hosts)
+            if selection.fits(client.client_id, client.software_name, *client.hosts)
         )
         slow = (_slow(one, names, now_ns) for one in activity.slow())
-        told = (_waiting(exchange, names, now_ns) for exchange in pending)
+        waits = (_waiting(exchange, names, now_ns) for exchange in pending)
         return {
             "clients": [_client(client, waiting[client], names, now_ns) for client in chosen],
-            "slow": list(islice((one for one in slow if _fits(one, asked)), asked.limit)),
-            "waiting": list(islice((one for one in told if _fits(one, asked)), asked.limit)),
+            "slow": list(islice((one for one in slow if _fits(one, selection)), selection.limit)),
+            "waiting": list(islice((one for one in waits if _fits(one, selection)), selection.limit)),
         }
 
 
 def about(running: Running) -> dict[str, Any]:
-    """Whether a broker serves, as what, and where."""
+    """Returns the broker's status, version, release and addresses."""
     failed = running.failed
     return {
         "status": "failed" if failed.done() else "serving",
@@ -277,7 +278,7 @@ def _clock(state: BrokerState) -> dict[str, Any]:
     return {"now_ms": clock.now_ms(), "is_frozen": False, "offset_ms": 0}
 
 
-def _topic(topic: Topic, look: _Looking) -> dict[str, Any]:
+def _topic(topic: Topic, look: _Gathering) -> dict[str, Any]:
     size_bytes = records = records_in = offline = 0
     for partition in topic.partitions:
         try:
@@ -290,7 +291,7 @@ def _topic(topic: Topic, look: _Looking) -> dict[str, Any]:
             continue
         look.leads[partition.leader] += 1
         offline += partition.leader == NO_LEADER
-    told = {
+    topic_row: dict[str, Any] = {
         "name": topic.name,
         "is_internal": topic.is_internal,
         "partitions": len(topic.partitions),
@@ -300,12 +301,12 @@ def _topic(topic: Topic, look: _Looking) -> dict[str, Any]:
         "records_in": records_in,
     }
     for name in ("partitions", "offline_partitions", "size_bytes", "records", "records_in"):
-        look.totals[name] += told[name]
-    return told
+        look.totals[name] += topic_row[name]
+    return topic_row
 
 
 def _traffic(counters: TopicCounters | None) -> dict[str, int]:
-    """What clients have sent and were sent of a topic."""
+    """Returns the bytes of records that clients have produced to a topic and fetched from it."""
     if counters is None:
         return {"bytes_in": 0, "bytes_out": 0}
     return {"bytes_in": counters.bytes_in, "bytes_out": counters.bytes_out}
@@ -319,7 +320,7 @@ def _known_producers(partition: Partition) -> dict[int, Producer]:
 
 
 def _transactions(state: BrokerState) -> dict[int, Transaction]:
-    """The newest transaction of each producer id that has a transactional id."""
+    """Returns the newest transaction of each producer id that has a transactional id."""
     return {one.producer_id: one for one in state.transactions.list()[2]}
 
 
@@ -340,19 +341,20 @@ def _producer(
     }
 
 
-def _add_producer(look: _Looking, one: dict[str, Any]) -> None:
-    """Keeps it, if it is asked for and among the first: open transactions, then whoever wrote last."""
-    if not look.asked.fits(one["topic"], one["transactional_id"], str(one["producer_id"])):
+def _add_producer(look: _Gathering, one: dict[str, Any]) -> None:
+    """Adds a producer that is selected and among the first: those with open transactions, then the most recent
+    writers."""
+    if not look.selection.fits(one["topic"], one["transactional_id"], str(one["producer_id"])):
         return
     key = one["transaction_start_offset"] >= 0, max(one["last_timestamp_ms"], one["transaction_start_ms"])
     look.producers.append((key, one))
-    if len(look.producers) > 2 * look.asked.limit + PARTITIONS_AT_ONCE:
-        look.producers = heapq.nlargest(look.asked.limit, look.producers, key=lambda pair: pair[0])
+    if len(look.producers) > 2 * look.selection.limit + PARTITIONS_AT_ONCE:
+        look.producers = heapq.nlargest(look.selection.limit, look.producers, key=lambda pair: pair[0])
 
 
 def _group(state: BrokerState, group: Group) -> dict[str, Any]:
     committed = state.groups.offsets(group.group_id)
-    lags = [lag_behind(state, topic, index, one.offset) for (topic, index), one in committed.items()]
+    lags = [consumer_lag(state, topic, index, one.offset) for (topic, index), one in committed.items()]
     return {
         "id": group.group_id,
         "state": group.state.value,
@@ -416,5 +418,5 @@ def _waiting(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str
     }
 
 
-def _fits(request: dict[str, Any], asked: Asked) -> bool:
-    return asked.fits(request["client_id"], request["host"], request["api"])
+def _fits(request: dict[str, Any], selection: Selection) -> bool:
+    return selection.fits(request["client_id"], request["host"], request["api"])

@@ -1,7 +1,7 @@
-"""What a scrape is answered: rows as Prometheus reads them, in its text format or in OpenMetrics.
+"""The response to a scrape of Prometheus: rows in its text format, or in OpenMetrics.
 
-Owns the collector, made anew for each scrape from rows that are gathered already: so it needs no lock, and may render
-in a thread, away from the event loop. Needs the extra `http`: importing this module without prometheus-client raises
+Each scrape has a collector of its own over rows that are gathered already. It needs no lock, and may render in a
+thread, away from the event loop. Needs the extra `http`: importing this module without prometheus-client raises
 ImportError.
 """
 
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     from ..metrics.loop_lag import LoopLag
     from ..network.server import Running
 
-GZIP_LEVEL = 1  # most of what there is are names that come again
-# A thread that computes keeps the loop waiting for 5 ms whenever that has had nothing to do for a moment. So it lets go
-# of the interpreter more often, for long enough that the loop's thread wakes up.
+GZIP_LEVEL = 1  # enough: most of the text is repeated names
+# CPython lets a computing thread hold the interpreter for 5 ms while the event loop waits for it. The rendering thread
+# therefore sleeps every few rows, long enough for the loop's thread to wake up.
 ROWS_AT_ONCE = 200
 GIVE_WAY_SECONDS = 0.0001
 
 
 class _Gathered(Collector):
-    """Rows as metrics."""
+    """Collects gathered rows as metrics of prometheus_client."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry that asked for it would collect twice."""
+        """Returns nothing: a registry that calls it would collect twice."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, those without series too: whoever looks for a name finds what it means."""
+        """Yields every family, also those without series: their help text is wanted, too."""
         for family in FAMILIES:
             metric = Metric(family.name, family.help, family.kind)
-            # Made one by one as they are written: tens of thousands at once would keep the garbage collector busy.
+            # Samples are made one by one during rendering: tens of thousands at once would slow the garbage collector.
             metric.samples = _Samples(family, self._rows.found[family.name])  # type: ignore[assignment]
             yield metric
 
 
 class _Samples:
-    """The series of a family. Who iterates over them gives way to the event loop now and then."""
+    """The series of a family. Its iterator sleeps every ROWS_AT_ONCE rows, for the event loop."""
 
     def __init__(self, family: Family, rows: list[tuple[Labels, Any]]) -> None:
         self._family = family
@@ -82,7 +82,7 @@ def _samples(family: Family, labels: dict[str, str], value: Any) -> Iterator[Sam
 
 
 class Scraped:
-    """An answer: its bytes, and the headers that say what they are."""
+    """A response: its bytes and its headers."""
 
     def __init__(self, body: bytes, headers: dict[str, str]) -> None:
         self.body = body
@@ -92,7 +92,7 @@ class Scraped:
 async def scrape(
     running: Running, metrics: RequestMetrics, lag: LoopLag, accept: str = "", accept_encoding: str = ""
 ) -> Scraped:
-    """All that there is to tell; `accept` and `accept_encoding` are a request's headers."""
+    """Gathers all metrics and renders them; `accept` and `accept_encoding` are a request's headers."""
     rows = await gather(running, metrics, lag)
     return await asyncio.get_running_loop().run_in_executor(None, _rendered, rows, accept, accept_encoding)
 

@@ -1,7 +1,7 @@
-"""One request that a client made, as a test sees it: who asked what, in which version, and what was answered.
+"""A request of a client, for tests: its fields, its version, its sender, and its response.
 
-Owns what is told of an exchange beside its fields: the names of errors and topics, and of Produce requests what
-producers are configured by (acks, codec, idempotence). Nothing is decoded before it is asked for, and nothing twice.
+Adds to an exchange the names of errors and topics, and for Produce requests the configuration of the producer (acks,
+codec, idempotence). Decodes on first use, and once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from ...protocol.apis import apis, name_of
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.produce import ProduceRequest
+from ...protocol.narrowing import is_list
 from ...protocol.schema import Value
 from ...storage.format.partition_metadata import encode_id
 from ..message_parts import places, shape_of
@@ -23,21 +24,21 @@ from ..recording.exchange import Ending, Exchange, Produced
 
 
 class TopicNames:
-    """Topics by their ids, as `message_parts.Topics`: an id that no topic has any more stands for itself."""
+    """Topics by their ids, for `message_parts.Topics`. An id without a topic is shown as itself."""
 
     def __init__(self, names: Mapping[bytes, str]) -> None:
         self._names = names
 
     def topic_name(self, id: bytes) -> str | None:
-        """Its name."""
+        """Returns the name of a topic."""
         return self._names.get(id) or (encode_id(id) if any(id) else None)
 
     def topic_names(self) -> list[str]:
-        """A request that asks for all topics names none."""
+        """Returns no names: a request for all topics lists none."""
         return []
 
     def partition_count(self, topic: str) -> int:
-        """The same of partitions."""
+        """Returns 0: a request for all partitions lists none."""
         return 0
 
 
@@ -45,21 +46,21 @@ NO_NAMES = TopicNames({})
 
 
 class SeenRequest:
-    """A request and its answer, as they were when it was asked for: one that is pending stays so."""
+    """A request and its response at the moment when they were listed: one that is pending stays pending."""
 
     def __init__(self, exchange: Exchange, names: TopicNames = NO_NAMES) -> None:
         self.exchange = replace(exchange) if exchange.ending is Ending.PENDING else exchange
-        """All that is known of it, with its bytes."""
+        """The exchange itself, with its bytes."""
         self._names = names
 
     @property
     def number(self) -> int:
-        """Counted from 1, in the order in which the broker began them."""
+        """Counts requests from 1, in the order in which the broker began them."""
         return self.exchange.number
 
     @property
     def api(self) -> str:
-        """Kafka's name of the API, such as Produce; its number where no API has that."""
+        """Kafka's name of the API, such as Produce; its number if the API is unknown."""
         return name_of(self.exchange.api_key)
 
     @property
@@ -69,37 +70,37 @@ class SeenRequest:
 
     @property
     def client_id(self) -> str | None:
-        """What the client calls itself in its requests."""
+        """The client id in the request's header."""
         return self.exchange.client_id
 
     @property
     def software(self) -> str | None:
-        """The client's library, such as librdkafka; None where it does not tell (KIP-511)."""
+        """The client library, such as librdkafka; None if the client does not send it (KIP-511)."""
         return self.exchange.software_name
 
     @property
     def software_version(self) -> str | None:
-        """The version of that."""
+        """The version of the client library."""
         return self.exchange.software_version
 
     @property
     def node(self) -> int:
-        """The node that was asked."""
+        """The id of the node that received the request."""
         return self.exchange.peer.node_id
 
     @property
     def connection(self) -> int:
-        """The connection it came by, counted from 1."""
+        """The number of the connection, counted from 1."""
         return self.exchange.peer.number
 
     @property
     def time_ms(self) -> int:
-        """The broker's clock when it came."""
+        """The broker's clock when the request was received."""
         return self.exchange.time_ms
 
     @property
     def duration_ms(self) -> float | None:
-        """Milliseconds until the answer left; None while it has not."""
+        """Milliseconds until the response was sent; None before."""
         return None if self.exchange.duration_ns < 0 else self.exchange.duration_ns / 1_000_000
 
     @property
@@ -109,27 +110,27 @@ class SeenRequest:
 
     @property
     def reason(self) -> str:
-        """Why the connection was closed, where it was."""
+        """Why the connection was closed; empty if it was not."""
         return self.exchange.reason
 
     @cached_property
     def request(self) -> dict[str, Any] | None:
-        """The request's fields by their names, as the broker read them; None where it was too large to be kept."""
+        """The request's fields by name, as the broker read them; None if its frame was too large to be kept."""
         return decoding.request_plain(self.exchange)
 
     @cached_property
     def response(self) -> dict[str, Any] | None:
-        """The answer's fields; None also where there is none."""
+        """The response's fields by name; None also if there is no response."""
         return decoding.response_plain(self.exchange)
 
     @cached_property
     def request_value(self) -> Any | None:
-        """The request as its message."""
+        """The request's message."""
         return decoding.request_value(self.exchange)
 
     @cached_property
     def errors(self) -> tuple[str, ...]:
-        """The errors in the answer by Kafka's names, in order and once each."""
+        """The names of the errors in the response, in order and once each."""
         response = decoding.response_value(self.exchange)
         return tuple(dict.fromkeys(map(error_name, filter(None, () if response is None else _codes(response)))))
 
@@ -146,7 +147,7 @@ class SeenRequest:
 
     @cached_property
     def produced(self) -> Produced | None:
-        """What it says of its producer, where it is a Produce request that can be read."""
+        """The facts about the producer, if this is a Produce request that can be decoded."""
         message = self.request_value
         return produced_of(message) if isinstance(message, ProduceRequest) else self.exchange.produced
 
@@ -162,7 +163,7 @@ class SeenRequest:
 
 
 def error_name(code: int) -> str:
-    """The name of an error code; its number where it has none."""
+    """Returns the name of an error code; its number if it has no name."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -176,6 +177,6 @@ def _codes(value: Any) -> Iterator[int]:
             yield item
         elif isinstance(item, Value):
             yield from _codes(item)
-        elif isinstance(item, list) and item and isinstance(item[0], Value):
+        elif is_list(item) and item and isinstance(item[0], Value):
             for one in item:
                 yield from _codes(one)

@@ -1,4 +1,4 @@
-"""Copies of data directories in the system's folder for temporary files, and the room that copies need."""
+"""Copies of data directories in the system's folder for temporary files, and the disk space that they need."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ...storage.io.folder_copies import Entry
 from ...storage.restore import DirectoryCopy, Staged
 from .views import OperationError
 
-_SPARE_BYTES = 1 << 20  # for the folders themselves, and what a running broker writes meanwhile
+_SPARE_BYTES = 1 << 20  # for the folders themselves, and for writes of a running broker during the copy
 
 
 class SnapshotFolders:
-    """Copies of data directories on the disk, which go with this object."""
+    """Copies of data directories on the disk; they are removed with this object."""
 
     def __init__(self, files: Files, paths: Sequence[str]) -> None:
-        """Copies the directories, which nobody may change meanwhile. Raises OSError, StorageError, OperationError."""
+        """Copies the directories, which must not change meanwhile. Raises OSError, StorageError, OperationError."""
         self._entries = [restore.entries(files, path) for path in paths]
         self._clean = [False] * len(paths)
         check_room([(tempfile.gettempdir(), entries) for entries in self._entries])
@@ -38,12 +38,13 @@ class SnapshotFolders:
             raise
 
     def mark(self, number: int) -> None:
-        """Notes that a directory was as a closed one is."""
+        """Notes that a directory was in the state of a cleanly closed one."""
         self._clean[number] = True
 
     def stage(self, files: Files, paths: Sequence[str], first: str) -> Staged:
-        """Copies everything into the data directories, durably and without changing what they contain; the directory
-        `first` is to hold the decision. Raises OSError, StorageError, OperationError; then nothing is left of it."""
+        """Copies everything into the data directories, durably and without changing their contents; the decision will
+        be written to the directory `first`. Raises OSError, StorageError, OperationError; then the copies are
+        removed."""
         for path in paths:
             _check_mounts(path)
         check_room([(path, entries) for path, entries in zip(paths, self._entries, strict=True)])
@@ -55,7 +56,7 @@ class SnapshotFolders:
 
 
 def check_room(needs: Sequence[tuple[str, Sequence[Entry]]]) -> None:
-    """Raises OperationError where a file system has no room for copies of these entries below these paths."""
+    """Raises OperationError if a file system has no room for copies of these entries below these paths."""
     needed: dict[int, int] = {}
     for path, entries in needs:
         while not os.path.exists(path):
@@ -69,13 +70,13 @@ def check_room(needs: Sequence[tuple[str, Sequence[Entry]]]) -> None:
 
 
 def free_bytes(path: str) -> int:
-    """The bytes that this process may still write to the file system of a path."""
+    """Returns the bytes that this process may still write to the file system of a path."""
     found = os.statvfs(path)
     return found.f_frsize * found.f_bavail
 
 
 def _check_mounts(path: str) -> None:
-    """Raises OperationError where an entry of a data directory is a mount point, which cannot be renamed."""
+    """Raises OperationError if an entry of a data directory is a mount point, which cannot be renamed."""
     for name in sorted(os.listdir(path) if os.path.isdir(path) else ()):
         if name not in restore.LEFT_ALONE and os.path.ismount(os.path.join(path, name)):
             raise OperationError(f"{os.path.join(path, name)} is a mount point, which a restore cannot replace")

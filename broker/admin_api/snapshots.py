@@ -1,12 +1,12 @@
-"""Snapshots of a broker's whole state, and their restore: its files, its clock, which nodes run.
+"""Snapshots of a broker's whole state, and their restore: files, clock, and running nodes.
 
-Owns what a snapshot contains and the order in which a running broker changes to another state: connections are closed
-as by a fast restart, nothing of the old state is written any more, and the new state is opened like a data directory
-that was closed, with the same sockets. Files in memory are forked, which costs what their names cost.
+Defines the contents of a snapshot, and the order in which a running broker changes to another state: connections are
+closed as by a fast restart, the old state writes nothing more, and the new state is opened like a data directory that
+was closed, with the same listener sockets. Files in memory are forked, which costs time by the number of files.
 
-Files on a disk are copied. A restore copies them beside what the directories contain, while the old state is served,
-and decides in one step (storage/restore.py). Until the decision every error leaves the old state in service;
-after it the restore is completed by this process or by the next start.
+Files on a disk are copied. A restore copies them beside the contents of the directories, while the old state is served,
+and decides in one step (storage/restore.py). Before the decision every error leaves the old state in service; after it
+the restore is completed by this process or by the next start.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from .views import OperationError
 if TYPE_CHECKING:
     from ..network.server import Running
 
-SETTLING_SECONDS = 30.0  # for appends and syncs that are under way, of which producers may send ever more
+SETTLING_SECONDS = 30.0  # for running appends and syncs; busy producers may start more of them all the time
 ENDING_SECONDS = 5.0  # for work in threads that uses the old state's files
-LOST_TURNS = 1000  # of the loop, for connections that were aborted to be gone
+CLOSING_STEPS = 1000  # of the loop, until aborted connections have closed
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Snapshot:
-    """What a broker held at one time, to be brought back any number of times. Nothing in it is for others to change.
+    """The state of a broker at one time, which can be restored any number of times. Callers must not change its parts.
 
-    One of a broker in memory takes no more room than what has changed since, and may be restored into any broker in
-    memory that has the same release, log directories and node ids; it brings its cluster id along. One of a
-    broker with data directories is a copy in the system's folder for temporary files, which goes with this object.
+    A snapshot of a broker in memory needs room only for later changes, and may be restored into any broker in memory
+    that has the same release, log directories and node ids; the broker then has the snapshot's cluster id. A snapshot
+    of a broker with data directories is a copy in the system's folder for temporary files, which is removed with this
+    object.
     """
 
     release: str
@@ -63,16 +64,16 @@ def _paths(state: BrokerState) -> tuple[str, ...]:
 
 
 async def take(running: Running) -> Snapshot:
-    """The state as it is when nothing is under way any more. Raises OperationError, also where a disk has failed.
+    """Returns the state when no append or sync is running any more. Raises OperationError, also if a disk has failed.
 
-    Data directories on a disk are copied while everything waits.
+    Data directories on a disk are copied while all requests wait.
     """
     try:
         async with asyncio.timeout(SETTLING_SECONDS):
             await running.state.settle()
     except TimeoutError:
         raise OperationError(f"no snapshot could be taken: the broker was busy for {SETTLING_SECONDS:g} s") from None
-    # From here on without an await: nothing may change between the files and what is noted beside them.
+    # No await from here on: the files and the facts noted with them must be of the same moment.
     state = running.state
     for log_dir in state.logs.all:
         if log_dir.failure is not None:
@@ -107,9 +108,9 @@ async def take(running: Running) -> Snapshot:
 
 
 async def restore(running: Running, snapshot: Snapshot) -> None:
-    """Has the broker go on from a snapshot, with the ports and faults that it has. Connections are closed. Raises
-    OperationError. Until data directories are about to be replaced the broker goes on as it was then; where the files
-    could not be opened afterwards the broker has failed, and another restore, or the next start, may help."""
+    """Replaces the broker's state by a snapshot; ports and faults stay. Connections are closed. Raises OperationError.
+    Before data directories are replaced, the broker then continues with its old state. If the new files cannot be
+    opened, the broker has failed, and another restore or the next start may help."""
     _check(running, snapshot)
     if isinstance(snapshot.store, SnapshotFolders):
         _finish_earlier(running)
@@ -122,7 +123,7 @@ async def restore(running: Running, snapshot: Snapshot) -> None:
 
 
 async def _staged(running: Running, store: SnapshotFolders) -> Staged:
-    """The copies, beside what the data directories contain; made in a thread, as the old state is served meanwhile."""
+    """Copies the snapshot beside the contents of the data directories, in a thread, while the old state is served."""
     state = running.state
     work = asyncio.ensure_future(
         asyncio.to_thread(store.stage, running.store, _paths(state), state.logs.metadata_dir.path)
@@ -134,7 +135,7 @@ async def _staged(running: Running, store: SnapshotFolders) -> Staged:
             (await work).clean_up()
         raise
     except (StorageError, OSError, OperationError) as error:
-        raise OperationError(f"the snapshot could not be restored, the broker goes on as it was: {error}") from error
+        raise OperationError(f"the snapshot could not be restored, the broker continues unchanged: {error}") from error
 
 
 def _decide(running: Running, staged: Staged) -> None:
@@ -144,13 +145,13 @@ def _decide(running: Running, staged: Staged) -> None:
         try:
             staged.discard()
         except OSError:
-            # The next start may find the decision and replace what would be written until then.
+            # The next start may find the decision and overwrite everything that is written until then.
             _fail(running, f"a restore could neither be decided nor discarded: {error}")
         raise OperationError(f"the snapshot could not be restored: {error}") from error
 
 
 def _finish_earlier(running: Running) -> None:
-    """Completes a restore that was decided and met an error. Raises OperationError."""
+    """Completes a restore that was decided and then failed. Raises OperationError."""
     if running.between_states:
         try:
             _finish(running)
@@ -169,7 +170,7 @@ def _fail(running: Running, reason: str) -> None:
 
 
 def _begin(running: Running, snapshot: Snapshot) -> None:
-    """Opens the snapshot in the place of the state that has ended."""
+    """Opens the snapshot in place of the state that has ended."""
     old = running.state
     running.between_states = True
     if isinstance(snapshot.store, MemoryFiles) and isinstance(running.store, MemoryFiles):
@@ -191,16 +192,18 @@ def _begin(running: Running, snapshot: Snapshot) -> None:
 
 
 def _check(running: Running, snapshot: Snapshot) -> None:
-    """Whether the snapshot fits the broker."""
+    """Raises OperationError unless the snapshot fits the broker."""
     state = running.state
     if isinstance(snapshot.store, MemoryFiles) != isinstance(running.store, MemoryFiles):
-        raise OperationError("a snapshot of data in memory and one of data directories cannot stand for each other")
+        raise OperationError("a snapshot of data in memory cannot replace data directories, nor the other way round")
     if snapshot.paths != _paths(state):
-        raise OperationError(f"a snapshot of {', '.join(snapshot.paths)}, not of {', '.join(_paths(state))}")
+        raise OperationError(
+            f"the snapshot is of {', '.join(snapshot.paths)}, the broker has {', '.join(_paths(state))}"
+        )
     if (snapshot.release, snapshot.nodes) != (state.profile.name, state.nodes.ids):
         raise OperationError(
-            f"a snapshot of {_named(snapshot.nodes)} of release {snapshot.release}, "
-            f"not of {_named(state.nodes.ids)} of {state.profile.name}"
+            f"the snapshot is of {_named(snapshot.nodes)} of release {snapshot.release}, "
+            f"the broker has {_named(state.nodes.ids)} of {state.profile.name}"
         )
 
 
@@ -209,13 +212,13 @@ def _named(nodes: tuple[int, ...]) -> str:
 
 
 async def _end(running: Running) -> None:
-    """Ends the state: no connection, no work in a thread and no timer of it is left, and its files are given back."""
+    """Ends the state: closes its connections, ends its work in threads and its timers, and releases its files."""
     state, connections = running.state, running.connections
     connections.stopping = True
     running.cut()
     state.begin_stop()
     await state.finish_appends(ENDING_SECONDS)
-    for _ in range(LOST_TURNS):
+    for _ in range(CLOSING_STEPS):
         running.cut()
         if not connections.open:
             break

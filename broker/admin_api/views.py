@@ -1,15 +1,17 @@
-"""What operations take and tell, as plain values: records, topics, groups, producers. Bytes stay bytes."""
+"""The arguments and results of operations, as plain values: records, topics, groups, producers. Bytes stay bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+from ...protocol.narrowing import is_list, is_mapping, is_tuple
 
 Value = bytes | str | None
-"""A key or a value as it may be given: a text stands for its UTF-8, None for none at all."""
+"""A key or a value: bytes, text that is encoded as UTF-8, or None for null."""
 
-# What Kafka calls refusals that another state of the broker would not bring; the others are the request's own fault.
+# Errors that depend on the broker's state (HTTP 409); all others are caused by the request itself (400).
 STATES = {
     "COORDINATOR_NOT_AVAILABLE",
     "INVALID_REPLICATION_FACTOR",
@@ -28,34 +30,34 @@ STATES = {
 
 
 class OperationError(Exception):
-    """Something cannot be done as asked; one line that says why."""
+    """An operation was refused; one line with the reason."""
 
 
 class NotFound(OperationError):
-    """There is no such topic, partition or group."""
+    """The topic, partition or group does not exist."""
 
 
 class AlreadyExists(OperationError):
-    """There is a topic of that name."""
+    """A topic of that name exists."""
 
 
 class BrokerFailed(OperationError):
-    """The broker cannot go on, as its disk failed; `restore` and `reset` begin anew."""
+    """The broker's disk has failed; `restore` and `reset` start it again."""
 
 
-def to_bytes(value: Value) -> bytes | None:
-    """A key or a value in bytes. Raises TypeError for what is neither text nor bytes."""
+def to_bytes(value: Any) -> bytes | None:
+    """Returns a key or a value in bytes. Raises TypeError for other types."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytearray | memoryview):
-        return bytes(value)
+        return bytes(cast("bytearray", value))
     raise TypeError(f"a key or a value is bytes, str or None, not {type(value).__name__}")
 
 
 def whole(name: str, value: Any) -> int:
-    """A number as it was given. Raises TypeError for what is no whole number: a time in fractions would go round in
+    """Returns the number if it is an integer. Raises TypeError otherwise: a fractional time would spread into
     everything that is stored from then on."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -63,33 +65,33 @@ def whole(name: str, value: Any) -> int:
 
 
 def checked_text(name: str, value: Any) -> str:
-    """A name as it was given. Raises TypeError for what is no text."""
+    """Returns the name if it is a str. Raises TypeError otherwise."""
     if isinstance(value, str):
         return value
     raise TypeError(f"{name} is a str, not {value!r}")
 
 
 def headers_of(given: Any) -> tuple[tuple[str, Value], ...]:
-    """Headers as pairs, or as a mapping where no name comes twice. Raises TypeError."""
-    entries = given.items() if isinstance(given, Mapping) else given
-    found = []
+    """Returns headers as pairs; a mapping is accepted, too. Raises TypeError."""
+    entries: Iterable[Any] = given.items() if is_mapping(given) else given
+    found: list[tuple[str, Value]] = []
     for entry in entries:
-        if not isinstance(entry, tuple | list) or len(entry) != 2:
+        if not (is_tuple(entry) or is_list(entry)) or len(entry) != 2:
             raise TypeError(f"a header is a pair of a name and a value, not {entry!r}")
         found.append((checked_text("the name of a header", entry[0]), entry[1]))
     return tuple(found)
 
 
-def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Configs as Kafka has them: texts by name, `True` as "true". Raises TypeError."""
-    if not isinstance(configs, Mapping):
-        raise TypeError(f"configs are values by their names, not {configs!r}")
+def config_texts(configs: Any) -> dict[str, str]:
+    """Returns configs in Kafka's form: strings by name, `True` as "true". Raises TypeError."""
+    if not is_mapping(configs):
+        raise TypeError(f"configs are a mapping of names to values, not {configs!r}")
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it is stored. `headers` are (name, value); `timestamp_ms` is -1 where the format has none."""
+    """A stored record. `headers` are (name, value); `timestamp_ms` is -1 if the format has no timestamps."""
 
     topic: str
     partition: int
@@ -102,8 +104,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition. Consumers see offsets from `start_offset` to below `end_offset`, the high watermark; below
-    `stable_offset` those who read committed records only. Of one that is `offline` they are -1."""
+    """A partition. Consumers read offsets from `start_offset` to below `end_offset`, the high watermark; consumers of
+    committed records to below `stable_offset`. All three are -1 if the partition is `offline`."""
 
     partition: int
     leader: int
@@ -117,7 +119,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic; `id` is its id as Kafka writes it, `configs` what is set on it."""
+    """A topic; `id` is its id in Kafka's form, `configs` are its overrides."""
 
     name: str
     id: str
@@ -128,8 +130,8 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a group. `assignment` has its (topic, partition)s, `topics` those it subscribes to; both are
-    empty where a protocol is not a consumer's."""
+    """A member of a group. `assignment` has its (topic, partition)s, `topics` its subscription; both are empty if the
+    protocol is not a consumer's."""
 
     member_id: str
     instance_id: str | None
@@ -142,9 +144,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """One committed offset with the log start offset and the log end offset (the high watermark) of its partition.
-    `lag` is how many offsets the group has still to read. These three are None where the partition does not exist or
-    cannot be read."""
+    """A committed offset with the log start offset and the high watermark of its partition. `lag` is the number of
+    offsets that the group has not read yet. These three are None if the partition does not exist or cannot be read."""
 
     topic: str
     partition: int
@@ -158,7 +159,7 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group as it is now. A group that is not there is in state Dead, as Kafka tells it."""
+    """The present state of a group. A group that does not exist is in state Dead, as in DescribeGroups."""
 
     id: str
     state: str
@@ -182,8 +183,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffset:
-    """The reset of one partition: the committed offset `before` (None: there was none) and `after`, between the log
-    start offset and the log end offset. `wanted` is the offset that was asked for where the log does not have it."""
+    """The reset of one partition: the committed offset `before` (None if there was none) and `after`, which lies
+    between the log start offset and the log end offset. `wanted` is the requested offset, if the log does not have
+    it."""
 
     topic: str
     partition: int
@@ -205,9 +207,9 @@ class GroupReset:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInfo:
-    """One config as DescribeConfigs returns it. `value` is None for a secret and for no value, `default` is that of the
-    release, `source` Kafka's name of where the value comes from, `documentation` None where Ottla does not act on it.
-    `synonyms` are (name, value, source) of each place that gives a value, the one in force first."""
+    """A config as DescribeConfigs returns it. `value` is None for a secret and for no value, `default` is the default
+    of the release, `source` is Kafka's name of the value's source, `documentation` is None for a config that Ottla does
+    not act on. `synonyms` are (name, value, source) of each place that has a value, the effective one first."""
 
     name: str
     value: str | None
@@ -222,13 +224,13 @@ class ConfigInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanges:
-    """Changes of configs as IncrementalAlterConfigs has them: values to set, names to delete, list elements (joined by
-    commas) to append or subtract."""
+    """Changes of configs in the form of IncrementalAlterConfigs: values to set, names to delete, list elements (joined
+    by commas) to append or subtract."""
 
-    set: Mapping[str, str] = field(default_factory=dict)
+    set: Mapping[str, str] = field(default_factory=dict[str, str])
     delete: tuple[str, ...] = ()
-    append: Mapping[str, str] = field(default_factory=dict)
-    subtract: Mapping[str, str] = field(default_factory=dict)
+    append: Mapping[str, str] = field(default_factory=dict[str, str])
+    subtract: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def of(
@@ -238,7 +240,7 @@ class ConfigChanges:
         append: Mapping[str, Any] | None,
         subtract: Mapping[str, Any] | None,
     ) -> ConfigChanges:
-        """From values as a test writes them. Raises TypeError."""
+        """Returns the changes; values may be of any type, as a test writes them. Raises TypeError."""
         if isinstance(delete, str):
             raise TypeError(f"delete is a list of names, not {delete!r}")
         return cls(config_texts(set or {}), tuple(delete), config_texts(append or {}), config_texts(subtract or {}))
@@ -246,7 +248,7 @@ class ConfigChanges:
 
 @dataclass(frozen=True, slots=True)
 class AclEntry:
-    """One access control entry, in Kafka's words: `resource_type` TOPIC, `pattern_type` LITERAL, `operation` READ,
+    """An access control entry in Kafka's names: `resource_type` TOPIC, `pattern_type` LITERAL, `operation` READ,
     `permission` ALLOW. In a filter None matches everything."""
 
     resource_type: str | None = None
@@ -260,7 +262,8 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProducerInfo:
-    """What a partition knows of one producer; `transaction_start_offset` is -1 without an open transaction."""
+    """The producer state entry of one producer in one partition; `transaction_start_offset` is -1 without an open
+    transaction."""
 
     topic: str
     partition: int
@@ -274,7 +277,8 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to be sent. Without a partition it goes where Java's client puts its key, else in turns."""
+    """A record to append. Without a partition, its key chooses one as in Java's client; without a key, partitions take
+    turns in round-robin order."""
 
     value: Value
     key: Value = None
@@ -284,12 +288,12 @@ class NewRecord:
 
     @classmethod
     def of(cls, given: Any) -> NewRecord:
-        """From a value, a (key, value) pair, or a record of either kind."""
+        """Returns a value, a (key, value) pair, or a record of either kind as a NewRecord."""
         if isinstance(given, NewRecord):
             return given
         if isinstance(given, Record):
             return cls(given.value, given.key, given.headers, given.partition, given.timestamp_ms)
-        if isinstance(given, tuple):
+        if is_tuple(given):
             if len(given) != 2:
                 raise TypeError(f"a record is a value, a (key, value) pair, a NewRecord or a Record, not {given!r}")
             return cls(given[1], given[0])
@@ -297,7 +301,8 @@ class NewRecord:
 
 
 def status_of(error: OperationError) -> int:
-    """Of what the broker refuses: 404 for what is not there, 409 for what could be done in another state, else 400."""
+    """Returns the HTTP status of an error: 404 for things that do not exist, 409 if another state of the broker would
+    allow the operation, else 400."""
     if isinstance(error, NotFound):
         return 404
     if isinstance(error, (AlreadyExists, BrokerFailed)) or str(error).partition(":")[0] in STATES:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ..admin_api.overview import Asked
+from ..admin_api.overview import Selection
 from ..admin_api.views import Group, NewRecord, Record
 from ..json_bytes import from_json, to_json
 from .models import topics as models
@@ -86,7 +86,7 @@ async def list_producers(plane: Plane, call: Call) -> Any:
 async def get_overview(plane: Plane, call: Call) -> Any:
     """What is going on."""
     query: OverviewQuery = call.query
-    return await plane.overviews.taken(Asked(query.limit, query.contains))
+    return await plane.overviews.taken(Selection(query.limit, query.contains))
 
 
 def _new_record(given: models.NewRecord, where: str) -> NewRecord:

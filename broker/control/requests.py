@@ -104,8 +104,8 @@ async def assert_requests(plane: Plane, call: Call) -> Any:
         expected = Expected.of(**_words(body))
         requests.ring_of(plane.operations.running)
     told = await requests.judged(plane.operations.running, expected, body.within_ms)
-    first = await asyncio.to_thread(lambda: [summary(one) for one in told.looked_at[:LOOKED_AT]])
-    return {"passed": told.passed, "text": told.text, "count": len(told.looked_at), "requests": first}
+    first = await asyncio.to_thread(lambda: [summary(one) for one in told.selected[:LOOKED_AT]])
+    return {"passed": told.passed, "text": told.text, "count": len(told.selected), "requests": first}
 
 
 def summary(seen: SeenRequest) -> dict[str, Any]:

@@ -166,7 +166,7 @@ async def advance_clock(plane: Plane, call: Call) -> Any:
 def _clock(plane: Plane) -> ClockControl:
     """The clock, if it can be moved. Raises Refusal (409)."""
     if not isinstance(plane.operations.running.state.clock, VirtualClock):
-        raise Refusal(409, "this broker goes by the machine's clock")
+        raise Refusal(409, "this broker uses the machine's clock, which cannot be changed")
     return plane.operations.clock
 
 

@@ -91,7 +91,7 @@ def _marks(operations: Operations, topic: str) -> object:
 
 async def _changed(operations: Operations, topic: str, ms: int) -> None:
     """Returns when something was appended to the topic or committed in it, or after that time."""
-    watched = operations.watched(topic)
+    watched = operations.fetch_positions(topic)
     state = operations.running.state
     waiter = FetchWaiter(watched, 1, asyncio.get_running_loop(), committed=True)
     await waiter.wait(state.waits, state.waits.now_ms() + ms)

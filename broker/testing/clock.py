@@ -34,8 +34,8 @@ class _ClockCalls:
     advance = _moving(ClockControl.advance)
     """Moves the clock on, with all that becomes due on the way."""
 
-    def __init__(self, thread: Caller) -> None:
-        self._thread = thread
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
 
 
 class ClockView(_ClockCalls, Blocking):

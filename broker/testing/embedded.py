@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from ...storage.io import permissions
-from ..admin_api.calls import Awaited, Blocking, operation
+from ..admin_api.calls import Awaited, Blocking, Caller, operation
 from ..admin_api.expectations import Verdict
 from ..admin_api.operations import Operations, config_texts
 from ..admin_api.requests import AsyncRequestsView, RequestsView, judged_words
@@ -172,8 +172,8 @@ class _TopologyCalls:
     spread_leaders = _at_topology(Topology.spread_leaders)
     """Makes the preferred node of each partition its leader."""
 
-    def __init__(self, thread: BrokerThread) -> None:
-        self._thread = thread
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
 
 
 class TopologyFacade(_TopologyCalls, Blocking):
@@ -189,7 +189,7 @@ def _looked_at(told: Verdict) -> list[SeenRequest]:
     __tracebackhide__ = True
     if not told.passed:
         raise AssertionError(told.text)
-    return told.looked_at
+    return told.selected
 
 
 async def _decoded(
@@ -212,6 +212,7 @@ async def _decoded(
 class _Calls:
     """What `Embedded` and `AsyncEmbedded` have in common: the arguments, and every operation."""
 
+    caller: Caller
     _thread: BrokerThread
 
     def __init__(  # noqa: PLR0913  the public signature, which users call by keyword
@@ -238,6 +239,7 @@ class _Calls:
         self.options = thread.options
         self.release = release
         self._thread = thread
+        self.caller = thread
 
     @property
     def bootstrap(self) -> str:

@@ -167,7 +167,7 @@ async def move_clock(ask: Ask) -> Moved:
     """Freezes the clock, lets it run, or moves it on."""
     given, operations = ask.given, ask.plane.operations
     if not isinstance(operations.running.state.clock, VirtualClock):
-        raise Refusal(409, "this broker goes by the machine's clock")
+        raise Refusal(409, "this broker uses the machine's clock, which cannot be changed")
     what = given.get("do", "")
     if what == "freeze":
         await operations.moving(lambda clock: clock.freeze())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...admin_api.overview import Asked
+from ...admin_api.overview import Selection
 from ...recording.exchange import Ending, Exchange
 from ...releases.profiles import api_names
 from .answer import Ask, Page
@@ -15,7 +15,7 @@ async def overview(ask: Ask) -> Page:
     """See the module."""
     plane = ask.plane
     running = plane.operations.running
-    told = await plane.overviews.taken(Asked(LIMIT))
+    told = await plane.overviews.taken(Selection(LIMIT))
     names = api_names()
     newest: list[Exchange] = []
     ring = running.ring

@@ -205,7 +205,7 @@ def test_restore_without_room_says_how_much_it_needs_and_touches_nothing(
         little_room(folders[0], 5000)
         changed: list[str] = []
         files.fails = lambda operation, path: changed.append(path) or 0 if RESTORE in path else 0
-        line = r"goes on as it was: no room for the copy: .*data-0 needs [0-9]+ bytes .*, which has 5000 free"
+        line = r"continues unchanged: no room for the copy: .*data-0 needs [0-9]+ bytes .*, which has 5000 free"
         with pytest.raises(OperationError, match=line):
             broker.restore(snapshot)
         assert changed == [] and contents(broker) == CHANGED
@@ -255,7 +255,7 @@ def test_reset_without_a_kept_start_says_why(
     little_room(temporary, 0)
     with Embedded(data_dir=tmp_path / "data") as broker:
         broker.create_topic("t")
-        with pytest.raises(OperationError, match="at its start was not kept: no snapshot could be taken: no room"):
+        with pytest.raises(OperationError, match="at the start was not kept, no reset is possible: no snapshot could be taken: no room"):
             broker.reset()
         assert [topic.name for topic in broker.topics()] == ["t"]
     assert "a reset is not possible" in capfd.readouterr().err

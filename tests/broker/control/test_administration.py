@@ -39,7 +39,7 @@ async def test_a_reset_is_refused_while_the_group_has_members(tmp_path: Path) ->
             body = {"to": "earliest", "dry_run": dry_run}
             assert await api.ask("POST", "/groups/g/offsets", body, 409) == text
         assert await api.ask("DELETE", "/groups/g", status=409) == (
-            "NON_EMPTY_GROUP: the group g is not deleted; it still has members"
+            "NON_EMPTY_GROUP: group g was not deleted; it still has members"
         )
         assert await refused(api, "groups", "reset", "g", "--to-earliest") == text
         client.close()
@@ -101,13 +101,13 @@ async def test_ctl_changes_configs(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
         await told(api, "topics", "create", "t")
         head = "CONFIG VALUE DEFAULT SOURCE"
-        assert await told(api, "configs", "show", "--topic", "t") == ["all have their defaults"]
+        assert await told(api, "configs", "show", "--topic", "t") == ["all configs have their defaults"]
         line = "retention.ms 1000 604800000 DYNAMIC_TOPIC_CONFIG"
         assert await told(api, "configs", "change", "--topic", "t", "retention.ms=1000") == [head, line]
         assert len(await told(api, "configs", "show", "--topic", "t", "--all")) > 20
         assert "INVALID_CONFIG" in await refused(api, "configs", "change", "--topic", "t", "retention.ms=x")
         gone = await told(api, "configs", "change", "--topic", "t", "--delete", "retention.ms")
-        assert gone == ["all have their defaults"]
+        assert gone == ["all configs have their defaults"]
         lines = await told(api, "configs", "change", "message.max.bytes=2000000", "--for-all")
         assert "message.max.bytes 2000000 1048588 DYNAMIC_DEFAULT_BROKER_CONFIG" in lines
         assert any(line.startswith("log.dirs ") and line.endswith(" read-only") for line in lines)

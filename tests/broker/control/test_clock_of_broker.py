@@ -539,12 +539,12 @@ async def test_frozen_set_and_running() -> None:
 async def test_what_no_clock_does() -> None:
     async with moved() as broker:
         control = broker.control
-        with pytest.raises(OperationError, match="cannot be moved on by -1 ms"):
+        with pytest.raises(OperationError, match="advanced by 0 ms or more, not by -1"):
             await control.advance(-1)
         for ms in (-1, LATEST_MS + 1):
-            with pytest.raises(OperationError, match="no time between 1970 and 9999"):
+            with pytest.raises(OperationError, match="is not a time between 1970 and 9999"):
                 await control.set(ms)
-        with pytest.raises(OperationError, match="no time between"):
+        with pytest.raises(OperationError, match="is not a time between"):
             await control.advance(LATEST_MS)
         assert control.now_ms == T0
 
@@ -553,7 +553,7 @@ async def test_a_broker_with_another_clock(tmp_path: Path) -> None:
     async with running(tmp_path, clock=ManualClock()) as broker:
         control = ClockControl(broker.running)
         for work in (control.state, control.freeze, control.run):
-            with pytest.raises(OperationError, match="goes by the machine's clock"):
+            with pytest.raises(OperationError, match="uses the machine's clock"):
                 await work()
         assert broker.state.waits is broker.state.clock
 

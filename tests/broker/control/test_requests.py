@@ -152,7 +152,7 @@ async def test_records_that_are_small_only_when_compressed_do_not_make_an_answer
     ("query", "why"),
     [
         ("api=Produc", "no API is called 'Produc'; did you mean Produce?"),
-        ("api=Fetch&acks=1", "acks is of Produce requests alone"),
+        ("api=Fetch&acks=1", "acks applies only to Produce requests"),
         ("error=NOPE", "no error is called 'NOPE'"),
         ("codec=zip", "the query.codec is 'zip': Invalid enum value 'zip'; accepted are gzip, lz4, none, snappy, zstd"),
         ("acks=2", "the query.acks is '2': Expected `int` <= 1"),
@@ -232,7 +232,7 @@ async def test_ctl_lists_and_shows(tmp_path: Path) -> None:
         assert lines[1].startswith("2 Produce v9 orders - orders ") and lines[1].endswith("responded")
         assert lines[2] == "3 Fetch v11 reader - orders - pending"
         assert (await told("--json"))[0] == "{"
-        assert await told("list", "--topic", "orders", "--limit", "1") == [lines[0], lines[2], "there are older ones"]
+        assert await told("list", "--topic", "orders", "--limit", "1") == [lines[0], lines[2], "older requests exist"]
         shown = await told("show", "2")
         assert "topics: orders" in shown and '"value": "text",' in shown
         assert any(line.startswith("00000000 00 00 00 09") for line in shown)

@@ -279,7 +279,7 @@ async def clock(api: Api) -> None:
     assert "the body.ms is -1: Expected `int` >= 0" in await api.ask("POST", "/clock/advance", {"ms": -1}, 400)
     await api.ask("POST", "/clock/advance", status=400)
     await api.ask("POST", "/clock/set", {"ms": 253_402_300_799_999})
-    assert "is no time between 1970 and 9999" in await api.ask("POST", "/clock/advance", {"ms": 86_400_000}, 400)
+    assert "is not a time between 1970 and 9999" in await api.ask("POST", "/clock/advance", {"ms": 86_400_000}, 400)
 
 
 async def test_records_are_gone_when_the_clock_has_passed_their_retention(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ async def test_a_broker_by_the_machines_clock_says_so(tmp_path: Path) -> None:
             ("POST", "/clock/freeze", None),
             ("POST", "/clock/advance", {"ms": 1}),
         ):
-            assert await api.ask(method, path, body, 409) == "this broker goes by the machine's clock"
+            assert await api.ask(method, path, body, 409) == "this broker uses the machine's clock, which cannot be changed"
 
 
 async def values(api: Api, topic: str = "t") -> list[Any]:

@@ -32,7 +32,7 @@ def one_line(error: pytest.ExceptionInfo[Exception], part: str) -> None:
         ({"brokers": "3"}, "brokers is a whole number, not '3'"),
         ({"brokers": 2.5}, "brokers is a whole number, not 2.5"),
         ({"brokers": True}, "brokers is a whole number, not True"),
-        ({"configs": ["num.partitions=3"]}, "configs are values by their names"),
+        ({"configs": ["num.partitions=3"]}, "configs are a mapping of names to values"),
     ],
 )
 def test_of_a_broker(arguments: dict[str, Any], part: str):
@@ -60,7 +60,7 @@ def test_of_the_clock(broker: Embedded, ms: Any):
     [
         (lambda broker: broker.create_topic(3), "the name of a topic is a str, not 3"),
         (lambda broker: broker.create_topic(partitions="2"), "partitions is a whole number, not '2'"),
-        (lambda broker: broker.create_topic(configs=["x"]), "configs are values by their names"),
+        (lambda broker: broker.create_topic(configs=["x"]), "configs are a mapping of names to values"),
         (lambda broker: broker.send("t", 5), "a key or a value is bytes, str or None, not int"),
         (lambda broker: broker.send(b"t", "x"), "the name of a topic is a str, not b't'"),
         (lambda broker: broker.send("t", "x", partition="0"), "partition is a whole number, not '0'"),
@@ -68,7 +68,7 @@ def test_of_the_clock(broker: Embedded, ms: Any):
         (lambda broker: broker.send("t", "x", headers=["ab"]), "a header is a pair of a name and a value"),
         (lambda broker: broker.send("t", "x", headers=[(b"name", b"x")]), "the name of a header is a str"),
         (lambda broker: broker.send_many("t", [("key", "value", "more")]), "a record is a value, a (key, value) pair"),
-        (lambda broker: broker.restore(None), "what is restored is a Snapshot, not None"),
+        (lambda broker: broker.restore(None), "restore takes a Snapshot, not None"),
     ],
 )
 def test_of_its_methods(broker: Embedded, ask: Callable[[Embedded], Any], part: str):
