@@ -1,0 +1,41 @@
+"""The drawings and tables of the state machines are those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+
+from ottla_testing.sessions import DOCS
+
+
+@pytest.fixture(scope="module")
+def machines() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("machines", DOCS / "machines.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["machines"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_committed_files_are_those_of_the_script(machines: ModuleType) -> None:
+    for path, text in machines.files().items():
+        assert path.read_text() == text, f"{path}: run .venv/bin/python docs/machines.py"
+
+
+def test_every_state_of_a_table_has_a_place(machines: ModuleType) -> None:
+    for machine in machines.MACHINES:
+        assert {state.value for state, _ in machine.table} == set(machine.places)
+
+
+def test_every_cell_that_can_act_is_reached(machines: ModuleType) -> None:
+    """An outcome of a write comes before any other event, so these find their group or id as it was."""
+    unreachable = {"_write_outlived"}
+    for machine in machines.MACHINES:
+        found = machine.edges()
+        missing = {cell for cell, act in machine.table.items() if cell not in found and act.__name__ != "_nothing"}
+        assert {machine.table[cell].__name__ for cell in missing} <= unreachable, missing
