@@ -1,8 +1,8 @@
-"""One module per API: check, map the partitions, answer. `HANDLERS` is the one list of what is served.
+"""One module for each API: check, handle the partitions, respond. `HANDLERS` lists all served APIs.
 
-The router, the version gate and the table of ApiVersions come from it; its order means nothing. A new API takes a
-module in `protocol/messages/`, its number in `protocol/api_key.py`, a handler here and, where no release has it, its
-versions in `broker/releases/`; its line in `broker/network/unserved.py` goes. Tests take a case in
+The router, the check of versions and the table of ApiVersions follow from this list; its order has no meaning. A new
+API needs a module in `protocol/messages/`, its number in `protocol/api_key.py`, a handler here and, if no release has
+it, its versions in `broker/releases/`; its line in `broker/network/unserved.py` is removed. Tests need a case in
 `tests/support/ottla_testing/broker/core_cases.py` or beside it, and its rows in `authorization_*_cases.py`.
 """
 

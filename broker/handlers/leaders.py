@@ -1,6 +1,6 @@
-"""What an answer tells of a leader that the client did not know (KIP-951): who it is, since when, and where.
+"""The current leader in responses to clients with outdated metadata (KIP-951): its id, epoch and endpoint.
 
-Only where there are several nodes: one alone has nothing to tell, and its answers stay as they are.
+Only a cluster of several nodes returns it: a lone node leads every partition.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from ..replica.assignment import NO_LEADER
 from ..replica.partition import NotLed
 
 
-def tell_leader(answer: Any, error: Exception, context: RequestContext, since: int) -> None:
-    """Puts the leader into a partition's answer to Produce or Fetch, from version `since` on. Who knows of a newer
-    epoch than the leader is told nothing."""
+def set_leader(partition: Any, error: Exception, context: RequestContext, since: int) -> None:
+    """Sets the current leader in a partition's response to Produce or Fetch, from version `since` on. Nothing is set if
+    the client has a newer epoch than the leader.
+    """
     if not isinstance(error, NotLed) or error.code is ErrorCode.UNKNOWN_LEADER_EPOCH:
         return
     if context.api_version >= since and context.broker.nodes.is_cluster:
-        leader = answer.__class__.LeaderIdAndEpoch
-        answer.current_leader = leader(leader_id=error.partition.leader, leader_epoch=error.partition.leader_epoch)
+        leader = partition.__class__.LeaderIdAndEpoch
+        partition.current_leader = leader(leader_id=error.partition.leader, leader_epoch=error.partition.leader_epoch)
 
 
-def endpoints_of(response: type, answers: Iterable[Any], context: RequestContext) -> list[Any]:
-    """Where the leaders are that these partitions' answers name, each once, as the `NodeEndpoint`s of a response."""
-    leaders = dict.fromkeys(answer.current_leader.leader_id for answer in answers)
+def endpoints_of(response: type, partitions: Iterable[Any], context: RequestContext) -> list[Any]:
+    """Returns the `NodeEndpoint`s of a response: the endpoints of the leaders in its partitions, each once."""
+    leaders = dict.fromkeys(partition.current_leader.leader_id for partition in partitions)
     return [endpoint(response.NodeEndpoint, leader, context) for leader in leaders if leader != NO_LEADER]  # type: ignore[attr-defined]
 
 
 def endpoint(made: type, node_id: int, context: RequestContext) -> Any:
-    """A node and where this client finds it, as `made`, whose fields are node_id, host, port and rack."""
+    """Returns a node with its endpoint for this client as `made`, a class with the fields node_id, host, port and
+    rack.
+    """
     host, port = context.broker.endpoint(context.connection_info, node_id)
     return made(node_id=node_id, host=host, port=port, rack=context.broker.config.get("broker.rack"))

@@ -1,4 +1,4 @@
-"""AddRaftVoter v0-v1 (KIP-853, KIP-1186): refused as by a quorum of fixed voters. Asks for ALTER on the cluster."""
+"""AddRaftVoter v0-v1 (KIP-853, KIP-1186): refused as by a quorum of fixed voters. Requires ALTER on the cluster."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ LISTENER = "CONTROLLER"
 
 @handles(AddRaftVoterRequest)
 async def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
-    """Kafka's checks in their order. The listener is the one that every Kafka is set up with."""
+    """Makes Kafka's checks in their order. CONTROLLER is the listener's name in Kafka's default configuration."""
     try:
         check_cluster(request.cluster_id, context)
         check_voter("Add", request.voter_id, request.voter_directory_id)
         if LISTENER not in (listener.name for listener in request.listeners):
-            told = ", ".join(
+            given = ", ".join(
                 f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in request.listeners
             )
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{told}}})) for the default "
+                f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{given}}})) for the default "
                 f"listener ListenerName({LISTENER})",
             )
         raise unsupported("adding")

@@ -1,7 +1,6 @@
-"""AlterPartitionReassignments v0-v1: the nodes that have a partition's replicas (KIP-455, KIP-860).
+"""AlterPartitionReassignments v0-v1: changes the replicas of partitions (KIP-455, KIP-860).
 
-All nodes read one log, so a reassignment whose new replicas run ends after a moment; else it is under way until they
-run.
+All nodes share one log, so a reassignment completes after a moment if its new replicas run, else when they run again.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ...metadata.nodes import Nodes
 from ...replica.assignment import Assignment
 from ...replica.partition import Partition
 
-Asked = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
+RequestedPartition = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 Result = TopicResult.ReassignablePartitionResponse
 
-PARTITION_ENTRIES = 2  # what a partition counts in a cooperative step
+PARTITION_ENTRIES = 2  # entries of a cooperative step for each partition
 Wanted = dict[tuple[str, int], tuple[Partition, Assignment]]
 
 
@@ -30,7 +29,7 @@ Wanted = dict[tuple[str, int], tuple[Partition, Assignment]]
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Each partition on its own, all that change at once."""
+    """Judges each partition on its own, and applies all changes together."""
     is_kraft = context.broker.profile.behaviour.controls_as_kraft
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
@@ -39,8 +38,8 @@ async def alter_partition_reassignments(
         for topic in request.topics:
             if is_kraft or topic.partitions:
 
-                def altered(asked: Asked, name: str = topic.name) -> Result:
-                    return _altered(name, asked.partition_index, asked.replicas, request, context, wanted)
+                def altered(requested: RequestedPartition, name: str = topic.name) -> Result:
+                    return _altered(name, requested.partition_index, requested.replicas, request, context, wanted)
 
                 each = topic.partitions if is_kraft else _each_once(topic.partitions)
                 partitions = await context.mapped(altered, each, PARTITION_ENTRIES)
@@ -50,7 +49,7 @@ async def alter_partition_reassignments(
         context.broker.topology.change(list(wanted.values()))
     except Exception as error:
         return await _refused(error, request, context)
-    # With nothing to do a KRaft controller does not even look at the request.
+    # With an empty request a KRaft controller returns an empty message.
     message = None if is_kraft and request.topics else ""
     made = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=message, responses=results)
     if request.topics:
@@ -61,12 +60,12 @@ async def alter_partition_reassignments(
 def _judge_again(
     results: list[TopicResult], request: AlterPartitionReassignmentsRequest, context: RequestContext, wanted: Wanted
 ) -> None:
-    """Other requests ran since the partitions were judged, and may have deleted or reassigned some of them."""
+    """Judges the changes again: requests that ran meanwhile may have deleted or reassigned partitions."""
     replicas = {
-        (topic.name, asked.partition_index): asked.replicas
+        (topic.name, requested.partition_index): requested.replicas
         for topic in request.topics
-        for asked in topic.partitions
-        if (topic.name, asked.partition_index) in wanted
+        for requested in topic.partitions
+        if (topic.name, requested.partition_index) in wanted
     }
     refused: dict[tuple[str, int], Result] = {}
     for key in list(wanted):
@@ -79,19 +78,19 @@ def _judge_again(
             topic.partitions = [refused.get((topic.name, one.partition_index), one) for one in topic.partitions]
 
 
-def _each_once(asked: list[Asked]) -> list[Asked]:
-    """Of several about one partition the last."""
-    return list({one.partition_index: one for one in asked}.values())
+def _each_once(requested: list[RequestedPartition]) -> list[RequestedPartition]:
+    """The last entry for each partition."""
+    return list({one.partition_index: one for one in requested}.values())
 
 
 async def _refused(
     error: Exception, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """The error of the whole, which each partition has too."""
+    """Returns an error of the whole request, repeated for each partition."""
     code, message = code_of(error), message_of(error)
 
-    def refused(asked: Asked) -> Result:
-        return Result(partition_index=asked.partition_index, error_code=code, error_message=message)
+    def refused(requested: RequestedPartition) -> Result:
+        return Result(partition_index=requested.partition_index, error_code=code, error_message=message)
 
     responses = [
         TopicResult(name=topic.name, partitions=await context.mapped(refused, topic.partitions))
@@ -122,7 +121,7 @@ def _altered(
         partition = topics.partition(name, index)
         made = topology.reassigned(partition, replicas)
         if made == partition.assignment and not context.broker.profile.behaviour.controls_as_kraft:
-            # Its controller tells the leader of the reassignment that is done, with an epoch of its own.
+            # Its controller sends the leader the completed reassignment, with an epoch of its own.
             made = made._replace(leader_epoch=made.leader_epoch + 1, partition_epoch=made.partition_epoch + 1)
         factor = len(partition.assignment.target)
         if replicas is not None and not request.allow_replication_factor_change and len(replicas) != factor:
@@ -140,7 +139,7 @@ def _altered(
 
 
 def _check_with_zookeeper(now: Assignment | None, replicas: list[int] | None, nodes: Nodes) -> None:
-    """What a controller with ZooKeeper looks at first, and of partitions that are not there, too."""
+    """Makes the checks that a ZooKeeper controller makes first, also for partitions that do not exist."""
     if replicas is None:
         if now is None or not now.is_reassigned:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")

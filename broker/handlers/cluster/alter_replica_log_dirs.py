@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs v0-v2: partitions are moved to another data directory of the broker (KIP-113).
+"""AlterReplicaLogDirs v0-v2: moves partitions to another log directory of the broker (KIP-113).
 
-The answer says that a move has begun; DescribeLogDirs tells how far it is.
+The response means that a move has started; DescribeLogDirs reports its progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 Result = TopicResult.AlterReplicaLogDirPartitionResult
 
 
-PARTITION_ENTRIES = 2  # what a partition counts in a cooperative step
+PARTITION_ENTRIES = 2  # entries of a cooperative step for each partition
 LISTED_PER_ENTRY = 20
 
 
@@ -25,13 +25,13 @@ LISTED_PER_ENTRY = 20
 async def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Each partition on its own; of several directories for one the last counts."""
+    """Handles each partition on its own; the last of several directories for one partition counts."""
     wanted: dict[tuple[str, int], str] = {}
-    for asked in request.dirs:
-        for topic in asked.topics:
+    for requested in request.dirs:
+        for topic in requested.topics:
             if context.is_due(1 + len(topic.partitions) // LISTED_PER_ENTRY):
                 await context.next_step()
-            wanted |= {(topic.name, index): asked.path for index in topic.partitions}
+            wanted |= {(topic.name, index): requested.path for index in topic.partitions}
     results: dict[str, TopicResult] = {}
     for (name, index), path in wanted.items():
         if context.is_due(PARTITION_ENTRIES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.cluster.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ...context import RequestContext, handles
-from ..topics.metadata import NOT_ASKED, cluster_operations
+from ..topics.metadata import NOT_REQUESTED, cluster_operations
 
 BROKERS, CONTROLLERS = 1, 2
 MISMATCHED = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -13,7 +13,7 @@ MISMATCHED = "The request was sent to an endpoint of type BROKER, but we wanted 
 
 @handles(DescribeClusterRequest)
 async def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """The nodes that run; those that are stopped are fenced, and listed where that is asked for."""
+    """Lists the running nodes; stopped ones count as fenced and are included on request."""
     broker = context.broker
     if request.endpoint_type != BROKERS:
         code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
@@ -31,7 +31,7 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
             if node_id not in nodes.stopped or (request.include_fenced_brokers and node_id not in nodes.unregistered)
         ],
         cluster_authorized_operations=(
-            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

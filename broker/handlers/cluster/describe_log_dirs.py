@@ -1,7 +1,7 @@
-"""DescribeLogDirs v0-v5: data directories with their partitions and sizes (KIP-113, KIP-827).
+"""DescribeLogDirs v0-v5: log directories with their partitions and sizes (KIP-113, KIP-827).
 
-A directory that has failed is in error (KIP-112); which partitions are its is not told. A partition that moves from one
-to another is listed in both, with how far the copy is behind.
+A failed directory has an error and no partitions (KIP-112). A partition that moves is listed in both directories, with
+the lag of the copy.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ TopicSizes = Directory.DescribeLogDirsTopic
 PartitionSize = TopicSizes.DescribeLogDirsPartition
 
 
-LISTED_PER_ENTRY = 20  # partitions that are named in the time of one entry of a cooperative step
+LISTED_PER_ENTRY = 20  # named partitions in the time of one entry of a cooperative step
 
 
 @handles(DescribeLogDirsRequest)
 async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    """All partitions, or those asked for; unknown ones are left out, as in Kafka. Up to v2 who may not describe the
-    cluster is told of no directory."""
+    """Lists all partitions or the requested ones; unknown ones are left out, as in Kafka. Up to v2 a client without
+    DESCRIBE on the cluster gets no directory.
+    """
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     named: set[tuple[str, int]] = set()
@@ -53,7 +54,7 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
 
 
 async def _sizes(directory: LogDir, wanted: set[tuple[str, int]] | None, context: RequestContext) -> list[TopicSizes]:
-    """The partitions of a directory that are wanted, and then the copies in it of those that move there."""
+    """The requested partitions of a directory, then the copies of partitions that move to it."""
     broker = context.broker
     listed = [
         (partition, 0, partition.log.size_bytes, False)

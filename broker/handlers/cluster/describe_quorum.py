@@ -1,8 +1,8 @@
-"""DescribeQuorum v0-v2: who votes on the metadata log (KIP-595, KIP-836, KIP-853). Asks for DESCRIBE on the cluster.
+"""DescribeQuorum v0-v2: the voters of the metadata log (KIP-595, KIP-836, KIP-853). Requires DESCRIBE on the cluster.
 
-There is one log of the metadata and one voter, the controller that clients are told. The other nodes that run are
-observers that have all of it. As in a quorum of a fixed voter no directory is told. The controller is told to listen
-where clients reach its node: it has no listener of its own.
+There is one metadata log and one voter, the controller of Metadata responses. The other running nodes are observers
+without lag. As in a quorum of fixed voters, directory ids are left out. The controller's endpoint is the listener of
+its node: it has none of its own.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from ...metadata.log import TOPIC
 Topic = DescribeQuorumResponse.TopicData
 Partition = Topic.PartitionData
 Node = DescribeQuorumResponse.Node
-Asked = DescribeQuorumRequest.TopicData.PartitionData
+RequestedPartition = DescribeQuorumRequest.TopicData.PartitionData
 
 MESSAGES_SINCE = 2
 TIMES_SINCE = 1
 UNKNOWN = "This server does not host this topic-partition."
-EPOCH = 1  # of the first leader that a quorum elects, and here of the only one
+EPOCH = 1  # of the first leader that a quorum elects; here the only one
 
 
 @handles(DescribeQuorumRequest)
 async def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """The one partition there is. Where anything else is asked for, too, nothing is known of all of it, as in Kafka."""
+    """Describes the one partition of the metadata log. As in Kafka, a request for any other partition fails for all of
+    them.
+    """
     context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-    asked = [(topic.topic_name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    if asked != [(TOPIC, 0)] or len(request.topics) != 1:
+    requested = [(topic.topic_name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    if requested != [(TOPIC, 0)] or len(request.topics) != 1:
         topics = [
             Topic(topic_name=topic.topic_name, partitions=await context.mapped(_unknown, topic.partitions))
             for topic in request.topics
@@ -46,13 +48,13 @@ async def describe_quorum(request: DescribeQuorumRequest, context: RequestContex
         current_voters=[_state(leader, end, context)],
         observers=[_state(node, end, context) for node in nodes.running if node != leader],
     )
-    answer = DescribeQuorumResponse(error_code=0, topics=[Topic(topic_name=TOPIC, partitions=[partition])])
+    response = DescribeQuorumResponse(error_code=0, topics=[Topic(topic_name=TOPIC, partitions=[partition])])
     if context.api_version >= MESSAGES_SINCE:
         host, port = context.broker.endpoint(context.connection_info, leader)
-        answer.nodes = [
+        response.nodes = [
             Node(node_id=leader, listeners=[Node.Listener(name=context.connection_info.listener, host=host, port=port)])
         ]
-    return answer
+    return response
 
 
 def _state(node_id: int, end: int, context: RequestContext) -> ReplicaState:
@@ -62,9 +64,9 @@ def _state(node_id: int, end: int, context: RequestContext) -> ReplicaState:
     )
 
 
-def _unknown(asked: Asked) -> Partition:
+def _unknown(requested: RequestedPartition) -> Partition:
     return Partition(
-        partition_index=asked.partition_index,
+        partition_index=requested.partition_index,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         error_message=UNKNOWN,
         leader_id=0,

@@ -1,4 +1,4 @@
-"""ElectLeaders v0-v2: partitions led by their preferred replica, or by any that runs (KIP-183, KIP-460)."""
+"""ElectLeaders v0-v2: elects the preferred replica, or any running one, as leader (KIP-183, KIP-460)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ Wanted = dict[tuple[str, int], tuple[Partition, Assignment]]
 
 @handles(ElectLeadersRequest)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Each partition on its own, all that change at once. Of all partitions those are listed that had to change."""
+    """Judges each partition on its own, and applies all changes together. A request for all partitions lists only those
+    that changed.
+    """
     topics = context.broker.topics
     is_for_all = request.topic_partitions is None
-    asked = [(one.topic, one.partitions) for one in request.topic_partitions or ()]
+    requested = [(one.topic, one.partitions) for one in request.topic_partitions or ()]
     if is_for_all:
-        asked = [(topic.name, [partition.index for partition in topic.partitions]) for topic in topics]
+        requested = [(topic.name, [partition.index for partition in topic.partitions]) for topic in topics]
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
         is_kraft = context.broker.profile.behaviour.controls_as_kraft
-        if request.election_type not in (PREFERRED, UNCLEAN) and (asked or is_for_all or not is_kraft):
-            if not is_kraft:  # its broker fails over it
+        if request.election_type not in (PREFERRED, UNCLEAN) and (requested or is_for_all or not is_kraft):
+            if not is_kraft:  # a ZooKeeper broker fails with an exception
                 raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     except Refused as error:
-        return await _refused(error, [] if is_for_all else asked, context)
+        return await _refused(error, [] if is_for_all else requested, context)
     wanted: Wanted = {}
     results: list[TopicResult] = []
-    for name, indexes in asked:
+    for name, indexes in requested:
 
         def elected(index: int, name: str = name) -> Result:
             return _elected(name, index, request, context, wanted)
@@ -48,7 +50,7 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
     try:
         context.broker.topology.change(list(wanted.values()))
     except Exception as error:
-        return await _refused(error, asked, context)
+        return await _refused(error, requested, context)
     if is_for_all:
         for result in results:
             result.partition_result = [
@@ -62,7 +64,7 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
 def _judge_again(
     results: list[TopicResult], request: ElectLeadersRequest, context: RequestContext, wanted: Wanted
 ) -> None:
-    """Other requests ran since the partitions were judged, and may have deleted or changed some of them."""
+    """Judges the changes again: requests that ran meanwhile may have deleted or changed partitions."""
     refused: dict[tuple[str, int], Result] = {}
     for key in list(wanted):
         judged = _elected(*key, request, context, wanted)
@@ -77,12 +79,12 @@ def _judge_again(
 
 
 def _error_of_all(code: ErrorCode, context: RequestContext) -> ErrorCode:
-    """v0 has no place for it."""
+    """The error of the whole request; v0 has no field for it."""
     return code if context.api_version >= 1 else ErrorCode.NONE
 
 
 async def _refused(
-    error: Exception, asked: list[tuple[str, list[int]]], context: RequestContext
+    error: Exception, requested: list[tuple[str, list[int]]], context: RequestContext
 ) -> ElectLeadersResponse:
     code, message = code_of(error), message_of(error)
     if code == ErrorCode.UNKNOWN_SERVER_ERROR:
@@ -94,7 +96,8 @@ async def _refused(
     return ElectLeadersResponse(
         error_code=_error_of_all(code, context),
         replica_election_results=[
-            TopicResult(topic=name, partition_result=await context.mapped(refused, indexes)) for name, indexes in asked
+            TopicResult(topic=name, partition_result=await context.mapped(refused, indexes))
+            for name, indexes in requested
         ],
     )
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments v0: which reassignments are under way (KIP-455)."""
+"""ListPartitionReassignments v0: the reassignments under way (KIP-455)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _nothing(index: int) -> Ongoing:
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """All, or of the partitions that are asked for; what is not there is left out, as in Kafka."""
+    """Lists all reassignments, or those of the requested partitions; unknown partitions are left out, as in Kafka."""
     try:
         context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except Refused as error:
@@ -38,11 +38,11 @@ async def list_partition_reassignments(
             error_code=code_of(error), error_message=message_of(error), topics=named
         )
     topics = context.broker.topics
-    asked = [(topic.name, list(range(len(topic.partitions)))) for topic in topics]
+    requested = [(topic.name, list(range(len(topic.partitions)))) for topic in topics]
     if request.topics is not None:
-        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        requested = [(topic.name, topic.partition_indexes) for topic in request.topics]
     found: list[OngoingTopic] = []
-    for name, indexes in asked:
+    for name, indexes in requested:
         if context.is_due(1 + len(indexes) // LISTED_PER_ENTRY):
             await context.next_step()
         there = [topics.partition(name, index) for index in indexes if topics.has_partition(name, index)]

@@ -1,20 +1,20 @@
-"""PushTelemetry v0: a client's metrics (KIP-714). Served where telemetry is on."""
+"""PushTelemetry v0: a client's metrics (KIP-714). Served if telemetry is on."""
 
 from __future__ import annotations
 
 from ....protocol.messages.cluster.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from ...context import RequestContext, handles
 from ...errors import Refused
-from .get_telemetry_subscriptions import asker_of
+from .get_telemetry_subscriptions import client_of
 
 
 @handles(PushTelemetryRequest)
 async def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
-    """What becomes of them is `metrics/client_telemetry.py`'s."""
+    """Passes the metrics to `metrics/client_telemetry.py`."""
     try:
         context.broker.telemetry.push(
             request.client_instance_id,
-            asker_of(context),
+            client_of(context),
             subscription_id=request.subscription_id,
             is_ending=request.terminating,
             codec=request.compression_type,

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter v0 (KIP-853): refused as by a quorum of fixed voters. Asks for ALTER on the cluster."""
+"""RemoveRaftVoter v0 (KIP-853): refused as by a quorum of fixed voters. Requires ALTER on the cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .voters import check_cluster, check_voter, unsupported
 
 @handles(RemoveRaftVoterRequest)
 async def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
-    """Kafka's checks in their order."""
+    """Makes Kafka's checks in their order."""
     try:
         check_cluster(request.cluster_id, context)
         check_voter("Remove", request.voter_id, request.voter_directory_id)

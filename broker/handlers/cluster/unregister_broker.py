@@ -1,7 +1,7 @@
-"""UnregisterBroker v0: has the cluster forget a node (KIP-500). Asks for ALTER on the cluster.
+"""UnregisterBroker v0: removes the registration of a node (KIP-500). Requires ALTER on the cluster.
 
-A node that is stopped is no longer listed as fenced, until it runs again. Of one that runs Kafka forgets as well, and
-then nobody reaches it before it is started anew; here it registers again at once, as if that had been done.
+A stopped node is no longer listed as fenced, until it runs again. Kafka also removes a running node, which then has to
+be restarted to register again; here it registers again at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...context import RequestContext, handles
 
 @handles(UnregisterBrokerRequest)
 async def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
-    """Nodes of which the cluster does not know are an error, and so are those that it has forgotten."""
+    """Removes a registration. A node that is unknown or already removed is an error."""
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     nodes, node_id = context.broker.nodes, request.broker_id
     if nodes.unregister(node_id):

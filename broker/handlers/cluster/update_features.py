@@ -1,7 +1,7 @@
-"""UpdateFeatures v0-v2: finalises features at other levels (KIP-584, KIP-778). Asks for ALTER on the cluster.
+"""UpdateFeatures v0-v2: changes the finalised levels of features (KIP-584, KIP-778). Requires ALTER on the cluster.
 
-`transaction.version` can change where the release has it, see `features.py`. All others are refused as features that
-the controller does not support, among them `metadata.version`: in which form the metadata are written is not a choice.
+`transaction.version` can change where the release has it, see `features.py`. All others are refused as unsupported by
+the controller, including `metadata.version`: the format of the metadata is fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAILED = "The update failed for all features since the following feature had an 
 
 @handles(UpdateFeaturesRequest)
 async def update_features(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    """Up to Kafka 3.9 each feature has its own answer; from 4.0 on all are done or none."""
+    """Updates features. Up to Kafka 3.9 each feature has a result of its own; from 4.0 on all succeed or none."""
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     broker = context.broker
     judge = broker.profile.behaviour.feature_answers
@@ -27,34 +27,34 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
         lambda one: Update(one.feature, one.max_version_level, one.upgrade_type, one.allow_downgrade),
         request.feature_updates,
     )
-    wanted = {update.feature: update for update in updates}  # of several for one feature the last one counts
+    wanted = {update.feature: update for update in updates}  # the last of several updates of a feature counts
     judged = await context.mapped(lambda update: broker.features.judged(update, judge), list(wanted.values()))
-    answers = dict(zip(wanted, judged, strict=True))
-    refused = next((answer for answer in answers.values() if answer is not None), None)
+    verdicts = dict(zip(wanted, judged, strict=True))
+    refused = next((verdict for verdict in verdicts.values() if verdict is not None), None)
     if judge == "whole" and refused is not None:
-        return _answer(refused.code, FAILED + refused.message, [])
+        return _response(refused.code, FAILED + refused.message, [])
     if not request.validate_only:
-        broker.finalize([update for update in updates if answers[update.feature] is None], context.now_ms())
+        broker.finalize([update for update in updates if verdicts[update.feature] is None], context.now_ms())
     if judge == "whole":
-        # Kafka's own slip: the name of the code where there is no text.
+        # As in Kafka, by mistake: the name of the code in place of an empty message.
         results = [Result(feature=update.feature, error_code=0, error_message="NONE") for update in updates]
-        return _answer(0, None, results if context.api_version <= RESULTS_UNTIL else [])
-    # By name, as KRaft controllers have them.
-    return _answer(
-        0, "" if judge == "each" else None, await context.mapped(_result, sorted(answers.items(), key=_name))
+        return _response(0, None, results if context.api_version <= RESULTS_UNTIL else [])
+    # Sorted by name, as KRaft controllers return them.
+    return _response(
+        0, "" if judge == "each" else None, await context.mapped(_result, sorted(verdicts.items(), key=_name))
     )
 
 
-def _answer(code: int, message: str | None, results: list[Result]) -> UpdateFeaturesResponse:
+def _response(code: int, message: str | None, results: list[Result]) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message, results=results)
 
 
-def _name(answer: tuple[str, Refused | None]) -> str:
-    return answer[0]
+def _name(verdict: tuple[str, Refused | None]) -> str:
+    return verdict[0]
 
 
-def _result(answer: tuple[str, Refused | None]) -> Result:
-    name, refused = answer
+def _result(verdict: tuple[str, Refused | None]) -> Result:
+    name, refused = verdict
     if refused is None:
         return Result(feature=name, error_code=0, error_message=None)
     return Result(feature=name, error_code=refused.code, error_message=refused.message)

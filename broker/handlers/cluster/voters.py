@@ -1,4 +1,4 @@
-"""What changes of the quorum's voters are checked for before Kafka says that it cannot change them (KIP-853)."""
+"""Checks of a change of voters that precede Kafka's refusal to change them (KIP-853)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import Refused
 
 
 def check_cluster(cluster_id: str | None, context: RequestContext) -> None:
-    """Whoever asks may alter the cluster, and means this one. Raises Refused."""
+    """Checks the permission to alter the cluster, and the cluster id. Raises Refused."""
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     own = context.broker.cluster_id
     if cluster_id is not None and cluster_id != own:
@@ -19,12 +19,12 @@ def check_cluster(cluster_id: str | None, context: RequestContext) -> None:
 
 
 def check_voter(doing: str, voter_id: int, directory_id: bytes) -> None:
-    """A voter is named by its id and the id of its directory. Raises Refused."""
+    """Checks the voter's id and directory id. Raises Refused."""
     if voter_id < 0 or directory_id == ZERO_UUID:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{doing} voter request didn't include a valid voter")
 
 
 def unsupported(doing: str) -> Refused:
-    """What a quorum answers whose voters are fixed."""
+    """The refusal of a quorum of fixed voters."""
     text = f"Cluster doesn't support {doing} voter because the kraft.version feature is 0"
     return Refused(ErrorCode.UNSUPPORTED_VERSION, text)

@@ -16,16 +16,16 @@ Entry = AlterClientQuotasResponse.EntryData
 
 @handles(AlterClientQuotasRequest)
 async def alter_client_quotas(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
-    """Each entity on its own: all that is asked for it, or nothing."""
-    asked = await context.mapped(alteration, request.entries)
+    """Handles each entity on its own: all of its changes are made, or none."""
+    requested = await context.mapped(alteration, request.entries)
     broker = context.broker
     try:
         context.check_allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
-        results = await broker.quotas.alter(asked, broker.scheduler, validate_only=request.validate_only)
+        results = await broker.quotas.alter(requested, broker.scheduler, validate_only=request.validate_only)
     except Refused as refused:
-        results = [(one.entity, refused) for one in asked]
+        results = [(one.entity, refused) for one in requested]
     except StorageError as error:
-        results = [(one.entity, Refused(code_of(error))) for one in asked]
+        results = [(one.entity, Refused(code_of(error))) for one in requested]
     return AlterClientQuotasResponse(entries=await context.mapped(_entry, results))
 
 

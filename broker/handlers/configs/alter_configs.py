@@ -1,4 +1,4 @@
-"""AlterConfigs v0-v2: replaces all configs of a resource (KIP-133). IncrementalAlterConfigs is its better successor."""
+"""AlterConfigs v0-v2: replaces all configs of a resource (KIP-133). IncrementalAlterConfigs is its successor."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of, message_of
 from .resources import check_allowed, check_kinds, check_values, replace
 
-RESOURCE_ENTRIES = 20  # what a resource counts in a cooperative step
+RESOURCE_ENTRIES = 20  # entries of a cooperative step for each resource
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
 @handles(AlterConfigsRequest)
 async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    """Each resource on its own, all of its configs or none."""
+    """Handles each resource on its own: all of its configs are set, or none."""
     behaviour = context.broker.profile.behaviour
-    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-    # With ZooKeeper the last of several for one resource stood for all of them.
-    asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    # With ZooKeeper the last of several entries for a resource replaces the others.
+    last_of_each = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     refused = None
     try:
-        values = ((config.name, config.value) for asked in request.resources for config in asked.configs)
+        values = ((config.name, config.value) for resource in request.resources for config in resource.configs)
         check_values(values, behaviour)
-        check_kinds((asked.resource_type for asked in request.resources), behaviour, is_whole=True)
+        check_kinds((resource.resource_type for resource in request.resources), behaviour, is_whole=True)
     except Refused as error:
         refused = error
     each = behaviour.kraft_configs or refused is not None
     responses: list[Result] = []
-    for asked in request.resources if each else asked_for.values():
-        if context.is_due(RESOURCE_ENTRIES + len(asked.configs)):
+    for resource in request.resources if each else last_of_each.values():
+        if context.is_due(RESOURCE_ENTRIES + len(resource.configs)):
             await context.next_step()
-        kind, name = asked.resource_type, asked.resource_name
+        kind, name = resource.resource_type, resource.resource_name
         result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
             if refused is not None:
@@ -44,7 +44,7 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             has_text = behaviour.refusal_texts == "alter"
             check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=has_text)
-            configs = [(config.name, config.value) for config in asked.configs]
+            configs = [(config.name, config.value) for config in resource.configs]
             replace(context, kind, name, configs, validate_only=request.validate_only)
         except Exception as error:
             result.error_code = code_of(error)

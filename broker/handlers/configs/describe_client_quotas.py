@@ -19,10 +19,10 @@ Entry = DescribeClientQuotasResponse.EntryData
 async def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """What matches all components; defaults of the configuration are none of them."""
+    """Returns the quotas that match all components; defaults from the broker's configuration are not included."""
     components = [Component(one.entity_type, one.match_type, one.match) for one in request.components]
     if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # without words, as Kafka's
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # without a message, as in Kafka
         return DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None)
     try:
         found = context.broker.quotas.stored.describe(components, strict=request.strict)
@@ -32,7 +32,7 @@ async def describe_client_quotas(
         )
     return DescribeClientQuotasResponse(
         error_code=0,
-        error_message="",  # as Kafka's, which has no null there
+        error_message="",  # as in Kafka, which returns no null here
         entries=[
             Entry(
                 entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],

@@ -1,5 +1,5 @@
 """DescribeConfigs v0-v4: configs of topics, brokers, loggers, client metrics and groups (KIP-133, KIP-226, KIP-412,
-KIP-569, KIP-714). Documentation is ours, for the configs that are acted on; the others have none.
+KIP-569, KIP-714). Documentation is Ottla's own, for configs that have an effect; the others have none.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ...logs import levels
 from ...metadata.topics import METADATA_TOPIC, check_name
 from .resources import check_allowed, check_broker_name, kinds
 
-Asked = DescribeConfigsRequest.DescribeConfigsResource
+Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = Result.DescribeConfigsResourceResult
 
 Described = dict[Hashable, Shared]
-RESOURCE_ENTRIES = 100  # what the description of a resource counts in a cooperative step
+RESOURCE_ENTRIES = 100  # entries of a cooperative step for each description
 EXPECTED = "broker id, expected"
-# Kafka's words for INVALID_REQUEST where nobody found better ones.
+# Kafka's message for an INVALID_REQUEST without one of its own.
 UNKNOWN_KIND = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
@@ -38,69 +38,76 @@ UNKNOWN_KIND = (
 
 @handles(DescribeConfigsRequest)
 async def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """Each resource on its own; but a kind that the release does not know fails them all."""
+    """Handles each resource on its own; a resource type that the release does not have fails all of them."""
     known = kinds(context.broker.profile.behaviour)
-    if any(asked.resource_type not in known for asked in request.resources):
+    if any(resource.resource_type not in known for resource in request.resources):
         results = await context.mapped(
-            lambda asked: _refused(asked, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND), request.resources
+            lambda resource: _refused(resource, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND), request.resources
         )
         return DescribeConfigsResponse(results=results)
     refused: list[Result] = []
     allowed: list[Result] = []
     described: Described = {}
-    for asked in request.resources:
+    for resource in request.resources:
         if context.is_due():
             await context.next_step()
         has_text = context.broker.profile.behaviour.refusal_texts in ("describe", "alter")
         try:
             check_allowed(
-                context, AclOperation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name, has_text=has_text
+                context,
+                AclOperation.DESCRIBE_CONFIGS,
+                resource.resource_type,
+                resource.resource_name,
+                has_text=has_text,
             )
         except Refused as refusal:
-            refused.append(_refused(asked, refusal.code, refusal.message))
+            refused.append(_refused(resource, refusal.code, refusal.message))
         else:
-            allowed.append(_describe(asked, request, described, context))
+            allowed.append(_describe(resource, request, described, context))
     return DescribeConfigsResponse(results=allowed + refused)
 
 
-def _refused(asked: Asked, code: ErrorCode, message: str | None) -> Result:
+def _refused(resource: Resource, code: ErrorCode, message: str | None) -> Result:
     return Result(
         error_code=code,
         error_message=message,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=[],
     )
 
 
-def _describe(asked: Asked, request: DescribeConfigsRequest, described: Described, context: RequestContext) -> Result:
-    """The configs of a resource. Resources with equal configs, and those named twice, share one list of them: as in
-    Kafka each is listed as often as it is named, and the response may be a thousand times as large as the request."""
-    keys = set(asked.configuration_keys or ())
+def _describe(
+    resource: Resource, request: DescribeConfigsRequest, described: Described, context: RequestContext
+) -> Result:
+    """Describes a resource. Resources with equal configs share one list of them: as in Kafka each is returned as often
+    as it is named, and the response may be a thousand times as large as the request.
+    """
+    keys = set(resource.configuration_keys or ())
     try:
-        same = _same(asked, keys, context)
+        same = _same(resource, keys, context)
         configs = None if same is None else described.get(same)
         if configs is None:
             context.is_due(RESOURCE_ENTRIES)
-            entries = _entries(asked, context, keys)
-            configs = Shared(_entry(entry, asked.resource_type, request, context.api_version) for entry in entries)
+            entries = _entries(resource, context, keys)
+            configs = Shared(_entry(entry, resource.resource_type, request, context.api_version) for entry in entries)
             if same is not None:
                 described[same] = configs
     except Exception as error:
         message = error.message if isinstance(error, Refused) else message_of(error)
-        return _refused(asked, code_of(error), message or _no_text(context))
+        return _refused(resource, code_of(error), message or _no_text(context))
     return Result(
         error_code=0,
         error_message=_no_text(context),
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         configs=configs,
     )
 
 
-def _same(asked: Asked, keys: set[str], context: RequestContext) -> Hashable:
-    """What resources have in common whose configs are equal; None where that is unknown, or where there are none."""
-    kind, name = asked.resource_type, asked.resource_name
+def _same(resource: Resource, keys: set[str], context: RequestContext) -> Hashable:
+    """A key that resources with equal configs have in common; None if the topic does not exist."""
+    kind, name = resource.resource_type, resource.resource_name
     if kind != TOPIC:
         return kind, name, frozenset(keys)
     topic = context.broker.topics.get(name)
@@ -111,9 +118,9 @@ def _no_text(context: RequestContext) -> str | None:
     return "" if context.broker.profile.behaviour.described_text else None
 
 
-def _entries(asked: Asked, context: RequestContext, keys: set[str]) -> list[ConfigEntry]:
-    """What there is to tell of a resource: all, or these names. Raises Refused."""
-    broker, kind, name = context.broker, asked.resource_type, asked.resource_name
+def _entries(resource: Resource, context: RequestContext, keys: set[str]) -> list[ConfigEntry]:
+    """The configs of a resource, or those named in `keys`. Raises Refused."""
+    broker, kind, name = context.broker, resource.resource_type, resource.resource_name
     if kind == TOPIC:
         if name != METADATA_TOPIC:
             check_name(name, as_kraft=broker.profile.behaviour.topics_as_kraft)
@@ -125,7 +132,7 @@ def _entries(asked: Asked, context: RequestContext, keys: set[str]) -> list[Conf
         if not name:
             return _named(broker.config.described_for_all(), keys)
         check_broker_name(
-            name, context.node_id, asked="Broker", expected=f"{EXPECTED} {context.node_id} or empty string,"
+            name, context.node_id, label="Broker", expected=f"{EXPECTED} {context.node_id} or empty string,"
         )
         return [
             _of_node(broker.config.describe(key), context.node_id)
@@ -135,7 +142,7 @@ def _entries(asked: Asked, context: RequestContext, keys: set[str]) -> list[Conf
     if kind == BROKER_LOGGER:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        check_broker_name(name, context.node_id, asked="Broker", expected=f"{EXPECTED} {context.node_id}")
+        check_broker_name(name, context.node_id, label="Broker", expected=f"{EXPECTED} {context.node_id}")
         source = ConfigSource.DYNAMIC_LOGGER
         return [
             ConfigEntry(logger, level, source, False, False, ConfigType.UNKNOWN, ())
@@ -153,18 +160,18 @@ def _named(entries: list[ConfigEntry], keys: set[str]) -> list[ConfigEntry]:
 
 
 def _of_node(entry: ConfigEntry, node_id: int) -> ConfigEntry:
-    """Each node has an id of its own, which Kafka cannot be without."""
+    """Sets the node's own id, which Kafka always has."""
     if entry.name not in ("node.id", "broker.id"):
         return entry
-    told = Synonym(entry.name, str(node_id), ConfigSource.STATIC_BROKER)
-    # That of node.id is ours.
+    synonym = Synonym(entry.name, str(node_id), ConfigSource.STATIC_BROKER)
+    # The default of node.id is ours, not Kafka's.
     defaults = [one for one in entry.synonyms if one.source == ConfigSource.DEFAULT and one.name != "node.id"]
     source = ConfigSource.STATIC_BROKER
-    return dataclasses.replace(entry, value=str(node_id), source=source, synonyms=(told, *defaults))
+    return dataclasses.replace(entry, value=str(node_id), source=source, synonyms=(synonym, *defaults))
 
 
 def _entry(entry: ConfigEntry, kind: int, request: DescribeConfigsRequest, version: int) -> Entry:
-    answer = Entry(
+    described_entry = Entry(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
@@ -174,10 +181,10 @@ def _entry(entry: ConfigEntry, kind: int, request: DescribeConfigsRequest, versi
         documentation=documentation(entry.name) if request.include_documentation and kind != BROKER_LOGGER else None,
     )
     if version == 0:
-        answer.is_default = entry.source == ConfigSource.DEFAULT
+        described_entry.is_default = entry.source == ConfigSource.DEFAULT
     if request.include_synonyms:
-        answer.synonyms = [
-            Entry.DescribeConfigsSynonym(name=told.name, value=told.value, source=told.source)
-            for told in entry.synonyms
+        described_entry.synonyms = [
+            Entry.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
         ]
-    return answer
+    return described_entry

@@ -1,4 +1,4 @@
-"""ListConfigResources v0-v1: what has configs, by name (KIP-714, KIP-1142). v0 knows client metrics alone."""
+"""ListConfigResources v0-v1: the names of resources with configs (KIP-714, KIP-1142). v0 lists client metrics only."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from ...context import RequestContext, handles
 from ...errors import Refused
 
 Named = ListConfigResourcesResponse.ConfigResource
-LISTED = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)  # in the order in which Kafka lists them
+LISTED = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)  # in Kafka's order
 
 
 @handles(ListConfigResourcesRequest)
 async def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """Each kind that is asked for, all of them if none is; one that has no names fails the request."""
+    """Lists the requested resource types, or all if none is requested; a type without names fails the request."""
     try:
         context.check_allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     except Refused as refused:
         return ListConfigResourcesResponse(error_code=refused.code, config_resources=[])
     known = LISTED if context.api_version else (CLIENT_METRICS,)
-    asked = set(request.resource_types) or set(known)
-    if not asked.issubset(known):
+    requested = set(request.resource_types) or set(known)
+    if not requested.issubset(known):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     found = [
         Named(resource_name=name, resource_type=kind)
         for kind in known
-        if kind in asked
+        if kind in requested
         for name in _names(kind, context)
     ]
     return ListConfigResourcesResponse(error_code=0, config_resources=found)

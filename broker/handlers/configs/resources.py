@@ -1,8 +1,8 @@
-"""What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs name: resources, and how their configs are changed.
+"""Resources of AlterConfigs, IncrementalAlterConfigs and DescribeConfigs, and the changes of their configs.
 
-Owns the rules that these calls share (KIP-133, KIP-226, KIP-339, KIP-412, KIP-714), with the order of Kafka's checks
-and its words. A change is checked as a whole first, then durable, then in force. Which kinds of resources there are
-depends on the release; what the configs of client metrics and of groups may be is `named_rules.py`'s.
+Owns the rules that these APIs share (KIP-133, KIP-226, KIP-339, KIP-412, KIP-714), with the order of Kafka's checks and
+its messages. A change is first checked as a whole, then made durable, then applied. The resource types depend on the
+release; the valid configs of client metrics and groups are `named_rules.py`'s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfigs
 OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # as Java reads an int
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # the syntax of Java's Integer.parseInt
 _ALWAYS_AS_THEY_ARE = ("Unknown topic config name", "conflict topic config setting")
 _IN_SYNC = "min.insync.replicas"
 
@@ -48,7 +48,7 @@ class Change(NamedTuple):
 
 
 def kinds(behaviour: Behaviour) -> set[int]:
-    """The kinds of resources that a release knows."""
+    """Returns the resource types of a release."""
     known = {TOPIC, BROKER}
     if behaviour.logger_configs:
         known.add(BROKER_LOGGER)
@@ -60,8 +60,9 @@ def kinds(behaviour: Behaviour) -> set[int]:
 
 
 def check_allowed(context: RequestContext, operation: AclOperation, kind: int, name: str, *, has_text: bool) -> None:
-    """Raises Refused unless whoever asks may do that with the configs of a resource; `has_text` is whether the release
-    says so in words. Those of brokers and client metrics are the cluster's."""
+    """Raises Refused unless the principal may do the operation on a resource's configs; `has_text` adds Kafka's
+    message. Configs of brokers and client metrics belong to the cluster.
+    """
     resource = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}.get(kind, ResourceType.CLUSTER)
     try:
         context.check_allowed(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name)
@@ -69,17 +70,20 @@ def check_allowed(context: RequestContext, operation: AclOperation, kind: int, n
         raise refused if has_text else Refused(refused.code) from None
 
 
-def check_broker_name(name: str, node_id: int, *, asked: str, expected: str) -> None:
-    """A broker is named by its id, as Java reads a number. `asked` and `expected` go into the refusal."""
+def check_broker_name(name: str, node_id: int, *, label: str, expected: str) -> None:
+    """Raises Refused unless `name` is the id of this node, in Java's syntax of numbers. `label` and `expected` are
+    parts of the message.
+    """
     if not _NUMBER.fullmatch(name) or not INT32_MIN <= int(name) <= INT32_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{asked} id must be an integer, but it is: {name}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{label} id must be an integer, but it is: {name}")
     if int(name) != node_id:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} but received {name}")
 
 
 def check_changes(context: RequestContext, kind: int, name: str, changes: Sequence[Change]) -> None:
-    """What is looked at before a resource's own configs are, with KRaft before the controller is asked. Raises
-    Refused."""
+    """Makes the checks that precede those of the configs; with KRaft the broker makes them, before the controller.
+    Raises Refused.
+    """
     behaviour = context.broker.profile.behaviour
     _check_changes(changes, behaviour, is_whole=False)
     _check_kind(kind, behaviour, is_whole=False)
@@ -99,9 +103,11 @@ def alter(
     validate_only: bool,
     refused: Refused | None = None,
 ) -> None:
-    """IncrementalAlterConfigs: changes a resource, all or none. A node's configs are those of all nodes, which are one
-    broker. `refused` is why the controller does nothing of the request: nodes and loggers come before that.
-    Raises Refused, ConfigError or StorageError."""
+    """Changes a resource for IncrementalAlterConfigs: all changes are made, or none.
+
+    The configs of a node apply to all nodes, which are one broker. `refused` is the controller's refusal of the whole
+    request: configs of nodes and loggers are changed before it. Raises Refused, ConfigError or StorageError.
+    """
     check_changes(context, kind, name, changes)
     if kind == BROKER_LOGGER:
         _set_levels(context, name, changes, validate_only=validate_only)
@@ -113,7 +119,7 @@ def alter(
 
 
 def unknown_operation(changes: Iterable[Change]) -> Refused | None:
-    """Why such changes cannot be made, if one of them is of no known kind."""
+    """Returns the refusal of the first change with an unknown operation, or None."""
     for change in changes:
         if not SET <= change.operation <= SUBTRACT:
             return Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
@@ -123,7 +129,7 @@ def unknown_operation(changes: Iterable[Change]) -> Refused | None:
 def replace(
     context: RequestContext, kind: int, name: str, configs: Sequence[tuple[str, str | None]], *, validate_only: bool
 ) -> None:
-    """AlterConfigs: `configs` are all that the resource has afterwards. Raises Refused, ConfigError or StorageError."""
+    """Replaces the configs of a resource for AlterConfigs. Raises Refused, ConfigError or StorageError."""
     behaviour = context.broker.profile.behaviour
     changes = [Change(key, SET, value) for key, value in configs]
     _check_changes(changes, behaviour, is_whole=True)
@@ -136,7 +142,7 @@ def replace(
 
 
 def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole: bool) -> None:
-    """A config is named once, and a value is given where one is needed."""
+    """Checks that a config is named once, and has a value where one is needed."""
     twice = sorted(name for name, times in Counter(change.name for change in changes).items() if times > 1)
     nulls = [change for change in changes if change.value is None and change.operation != DELETE]
     kraft = behaviour.kraft_configs
@@ -150,13 +156,14 @@ def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole:
         raise _of_nulls(", ".join(change.name for change in nulls))
 
 
-def _of_nulls(told: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {told}")
+def _of_nulls(listed: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {listed}")
 
 
 def check_values(configs: Iterable[tuple[str, str | None]], behaviour: Behaviour) -> None:
-    """With ZooKeeper a value that is null has all of an AlterConfigs refused (there without a reason). Raises
-    Refused."""
+    """Raises Refused for a null value with ZooKeeper, which refuses the whole AlterConfigs request (without a
+    message).
+    """
     nulls = [name for name, value in configs if value is None]
     if nulls and not behaviour.kraft_configs:
         raise _of_nulls(",".join(nulls))
@@ -166,10 +173,10 @@ def _operation(code: int) -> str:
     return OPERATIONS[code] if SET <= code <= SUBTRACT else str(code)
 
 
-def check_kinds(kinds_asked: Iterable[int], behaviour: Behaviour, *, is_whole: bool) -> None:
-    """With ZooKeeper a resource of a kind that there is not has all of its request refused. Raises Refused."""
+def check_kinds(requested_kinds: Iterable[int], behaviour: Behaviour, *, is_whole: bool) -> None:
+    """Raises Refused for an unknown resource type with ZooKeeper, which refuses the whole request."""
     if not behaviour.kraft_configs:
-        for kind in kinds_asked:
+        for kind in requested_kinds:
             _check_kind(kind, behaviour, is_whole=is_whole)
 
 
@@ -186,11 +193,11 @@ def _check_kind(kind: int, behaviour: Behaviour, *, is_whole: bool) -> None:
 def _check_node(context: RequestContext, name: str, *, expected: str = "broker id, expected") -> None:
     kraft = context.broker.profile.behaviour.kraft_configs
     expected = f"{expected if kraft else 'broker id, expected'} {context.node_id},"
-    check_broker_name(name, context.node_id, asked="Node" if kraft else "Broker", expected=expected)
+    check_broker_name(name, context.node_id, label="Node" if kraft else "Broker", expected=expected)
 
 
 def _present(broker: BrokerState, kind: int, name: str) -> Mapping[str, str]:
-    """What is set of a resource; nothing if it is not there."""
+    """The configs that are set for a resource; empty if it does not exist."""
     if kind == TOPIC:
         topic = broker.topics.get(name)
         return topic.config.overrides if topic is not None else {}
@@ -200,7 +207,7 @@ def _present(broker: BrokerState, kind: int, name: str) -> Mapping[str, str]:
 
 
 def _is_stored_alone(broker: BrokerState, name: str) -> bool:
-    """Whether the configs of this broker name are stored and not applied."""
+    """Returns whether the configs of this broker name are stored without effect."""
     return broker.profile.behaviour.kraft_configs and not is_broker(name)
 
 
@@ -229,7 +236,7 @@ def _change(context: RequestContext, kind: int, name: str, changes: Sequence[Cha
 
 
 def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now_ms: int, validate_only: bool) -> None:
-    """KRaft's controller looks at the values first, and whether there is such a topic then."""
+    """A KRaft controller checks the values before the existence of the topic."""
     configs = _changed(broker, TOPIC, name, changes, broker.config.facts("topic"))
     if broker.profile.behaviour.kraft_configs:
         if not name:
@@ -248,7 +255,7 @@ def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now
 def _changed(
     broker: BrokerState, kind: int, name: str, changes: Sequence[Change], known: Mapping[str, Fact]
 ) -> dict[str, str]:
-    """All that is set of a resource afterwards."""
+    """All configs that are set for a resource after the changes."""
     configs = dict(_present(broker, kind, name))
     for change in changes:
         if change.operation == DELETE:
@@ -267,7 +274,7 @@ def _changed(
 
 
 def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behaviour) -> None:
-    """Only to a list can something be added."""
+    """Raises an error unless the config is a list: only lists can be appended to."""
     if fact is not None and fact.type_code == ConfigType.LIST:
         return
     verb = OPERATIONS[change.operation]
@@ -280,8 +287,9 @@ def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behavio
 
 
 def _edited(change: Change, text: str, *, kraft: bool) -> str:
-    """A list with elements added or taken away; what was not set starts from the default. With ZooKeeper what is added
-    may be there already, and empty."""
+    """A list with elements added or removed, starting from the default if it is not set. With ZooKeeper an added
+    element may be a duplicate or empty.
+    """
     given = (change.value or "").split(",")
     elements = [part for part in text.split(",") if part or not kraft]
     if change.operation == APPEND and not kraft:
@@ -291,7 +299,7 @@ def _edited(change: Change, text: str, *, kraft: bool) -> str:
         return ",".join([*elements, *(element for element in dict.fromkeys(given) if element not in there)])
     gone = Counter(given)
     kept: list[str] = []
-    for element in elements:  # of one that is there more than once, each mention takes one away
+    for element in elements:  # each mention of an element removes one occurrence
         if gone[element]:
             gone[element] -= 1
         else:
@@ -320,20 +328,23 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
     changed |= {key: value for key, value in configs.items() if present.get(key) != value}
     if validate_only or not changed:
         return
-    told = str(context.node_id) if name else ""
+    resource_name = str(context.node_id) if name else ""
     records = [
-        ConfigRecord(resource_type=BROKER, resource_name=told, name=key, value=value) for key, value in changed.items()
+        ConfigRecord(resource_type=BROKER, resource_name=resource_name, name=key, value=value)
+        for key, value in changed.items()
     ]
     broker.metadata_log.append(records, context.now_ms())
     for key, value in changed.items():
         broker.config.set_dynamic(key, value, source)
-    broker.config.tell_inert(configs)
+    broker.config.log_inert(configs)
     broker.topics.reconfigure()
     broker.on_reconfigured()
 
 
 def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
-    """Who is eligible is reckoned by what holds for all brokers (KIP-966)."""
+    """Raises ConfigError for changes of min.insync.replicas that eligible leader replicas do not allow (KIP-966): these
+    depend on the value for all brokers.
+    """
     for change in changes:
         if change.name == _IN_SYNC and name:
             raise ConfigError(f"Broker-level {_IN_SYNC} cannot be altered while ELR is enabled.")
@@ -342,7 +353,7 @@ def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
 
 
 def _set_levels(context: RequestContext, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
-    """The levels of loggers, until the broker starts anew."""
+    """Sets the levels of loggers, until the broker restarts."""
     if name or context.broker.profile.behaviour.kraft_configs:
         _check_node(context, name, expected="node id. Expected")
     loggers = levels()

@@ -1,4 +1,4 @@
-"""DeleteGroups v0-v2: groups without members go, with their offsets. KIP-229. Asks for DELETE on each group."""
+"""DeleteGroups v0-v2: deletes groups without members, with their offsets. KIP-229. Requires DELETE on each group."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ...context import RequestContext, handles
 
-GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+GROUP_ENTRIES = 2  # entries of a cooperative step for each group
 
 
 @handles(DeleteGroupsRequest)
 async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    """One result per group, also if it is named twice; as in Kafka, those that may not be deleted come last."""
+    """Returns one result for each group, also if it is named twice. As in Kafka, groups without permission come
+    last.
+    """
     results: list[DeleteGroupsResponse.DeletableGroupResult] = []
     result = DeleteGroupsResponse.DeletableGroupResult
     refused: list[DeleteGroupsResponse.DeletableGroupResult] = []

@@ -1,6 +1,6 @@
 """DescribeGroups v0-v6: state and members of groups. KIP-345, KIP-430, KIP-1043.
 
-A group that is not there is Dead, from v6 with GROUP_ID_NOT_FOUND. Asks for DESCRIBE on each group.
+A group that does not exist is Dead, from v6 on with GROUP_ID_NOT_FOUND. Requires DESCRIBE on each group.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from ...context import RequestContext, handles
 from ...groups.state import Group, GroupState, Member
 
 NOT_FOUND_SINCE = 6
-NOT_ASKED = INT32_MIN
-GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+NOT_REQUESTED = INT32_MIN
+GROUP_ENTRIES = 2  # entries of a cooperative step for each group
 
 Described = DescribeGroupsResponse.DescribedGroup
 
 
 @handles(DescribeGroupsRequest)
 async def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Metadata and assignments are told of a Stable group only. As in Kafka, groups that may not be described come
-    first."""
-    asked = request.groups
+    """Describes groups; only Stable groups have metadata and assignments. As in Kafka, groups without permission come
+    first.
+    """
+    requested = request.groups
     if context.broker.authorizer is None:
-        groups = await context.mapped(lambda name: _described(name, context, request), asked, GROUP_ENTRIES)
+        groups = await context.mapped(lambda name: _described(name, context, request), requested, GROUP_ENTRIES)
         return DescribeGroupsResponse(groups=groups)
-    allowed = {name: context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, name) for name in asked}
-    refused = [_without_members(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in asked if not allowed[name]]
-    visible = [name for name in asked if allowed[name]]
+    allowed = {name: context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, name) for name in requested}
+    refused = [_without_members(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in requested if not allowed[name]]
+    visible = [name for name in requested if allowed[name]]
     groups = await context.mapped(lambda name: _described(name, context, request), visible, GROUP_ENTRIES)
     return DescribeGroupsResponse(groups=refused + groups)
 
 
 def _without_members(
-    group_id: str, error: ErrorCode, message: str | None = None, state: str = "", operations: int = NOT_ASKED
+    group_id: str, error: ErrorCode, message: str | None = None, state: str = "", operations: int = NOT_REQUESTED
 ) -> Described:
     return Described(
         error_code=error,
@@ -50,7 +51,7 @@ def _without_members(
 
 
 def _described(group_id: str, context: RequestContext, request: DescribeGroupsRequest) -> Described:
-    operations = NOT_ASKED
+    operations = NOT_REQUESTED
     if request.include_authorized_operations:
         operations = context.authorized_operations(ResourceType.GROUP, group_id)
     error, group = context.groups.describe(group_id)
@@ -59,7 +60,9 @@ def _described(group_id: str, context: RequestContext, request: DescribeGroupsRe
     if error is ErrorCode.NONE and group is None and context.api_version >= NOT_FOUND_SINCE:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
     if group is None:
-        return _without_members(group_id, error, message, state, operations if error is ErrorCode.NONE else NOT_ASKED)
+        return _without_members(
+            group_id, error, message, state, operations if error is ErrorCode.NONE else NOT_REQUESTED
+        )
     stable = group.state is GroupState.STABLE
     return Described(
         error_code=ErrorCode.NONE,

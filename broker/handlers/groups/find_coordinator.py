@@ -1,9 +1,9 @@
 """FindCoordinator v0-v6: the broker that coordinates a group or a transactional id. KIP-98, KIP-699.
 
-It is the leader of the partition of `__consumer_offsets` or `__transaction_state` that holds the key. Where that topic
-does not exist the first request creates it. Apache Kafka answers that request with COORDINATOR_NOT_AVAILABLE, and
-clients retry; with `coordinator_awaits_topic` off it names the node at once. Left out: share groups. Their key type (2)
-answers INVALID_REQUEST, as Kafka does without share groups. Asks for DESCRIBE on the group or the transactional id.
+It is the leader of the partition of `__consumer_offsets` or `__transaction_state` that holds the key. The first request
+creates a missing topic. Apache Kafka returns COORDINATOR_NOT_AVAILABLE to that request, and clients retry; with
+`coordinator_awaits_topic` off the response names the node at once. Left out: share groups. Their key type (2) gets
+INVALID_REQUEST, as in Kafka without share groups. Requires DESCRIBE on the group or the transactional id.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SEVERAL_KEYS_SINCE = 4
 
 @handles(FindCoordinatorRequest)
 async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """Host and port are those of the listener that was asked. In an error the node is -1."""
+    """Returns the coordinator's endpoint on the listener of the request, or an error with node -1."""
     topic = _TOPICS.get(request.key_type, "")
-    awaits = bool(topic) and context.broker.awaits_topic(topic)  # of all keys, before the first creates the topic
+    awaits = bool(topic) and context.broker.awaits_topic(topic)  # for all keys, before the first one creates the topic
     if context.api_version < SEVERAL_KEYS_SINCE:
         error, message, found = _found(request.key_type, request.key, awaits, context)
         node_id, host, port = _address(found, context)
-        # Kafka writes the text of the code here, also of NONE.
+        # Kafka writes the message of the code here, also that of NONE.
         return FindCoordinatorResponse(
             error_code=error, error_message=message or error.name, node_id=node_id, host=host, port=port
         )
@@ -53,7 +53,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
                 host=host,
                 port=port,
                 error_code=error,
-                # Kafka has words here for what is wrong with the whole request alone.
+                # Here Kafka has a message only for an error of the whole request.
                 error_message=message if error is ErrorCode.INVALID_REQUEST else "",
             )
         )
@@ -61,8 +61,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
 
 
 def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tuple[ErrorCode, str, int]:
-    """The node that coordinates it; -1 with the reason why nobody does, and with words where the code does not say it
-    all."""
+    """The node that coordinates a key; -1 with an error, and with a message where the code is not specific."""
     resource_type = _RESOURCES.get(key_type)
     if resource_type is not None and not context.allowed(AclOperation.DESCRIBE, resource_type, key):
         refused = REFUSALS[resource_type]
@@ -82,7 +81,7 @@ def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tu
     node_id = NO_LEADER
     if is_available:
         node_id = broker.node_id if is_alone else broker.topics.leader(topic, index)
-    # One that has resigned: as in Kafka, where the partition has no leader.
+    # After a resignation, as in Kafka while the partition has no leader.
     error = ErrorCode.NONE if node_id != NO_LEADER else ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error is not ErrorCode.NONE:
         return error, UNAVAILABLE, node_id
@@ -92,19 +91,19 @@ def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tu
 
 
 def _has_topic(name: str, context: RequestContext) -> bool:
-    """Makes the topic if it is not there."""
+    """Creates a missing topic. Returns whether it exists."""
     try:
         if context.broker.topics.get(name) is None:
             topic = context.broker.internal_topic(name, context.now_ms())
             context.mutates(len(topic.partitions), strict_from=None)
     except Exception as error:
-        code_of(error)  # logs what is a defect
+        code_of(error)  # logs unexpected errors
         return False
     return True
 
 
 def _address(node_id: int, context: RequestContext) -> tuple[int, str, int]:
-    """Node, host and port."""
+    """The node id, host and port of a node; ("" and -1 without a coordinator)."""
     if node_id == NO_LEADER:
         return -1, "", -1
     return node_id, *context.broker.endpoint(context.connection_info, node_id)

@@ -1,4 +1,4 @@
-"""Heartbeat v0-v4: a member is alive, and learns whether its group rebalances. KIP-345."""
+"""Heartbeat v0-v4: keeps a member's session alive, and reports a rebalance to it. KIP-345."""
 
 from __future__ import annotations
 

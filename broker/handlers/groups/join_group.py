@@ -1,7 +1,7 @@
-"""JoinGroup v0-v9: enter a group, or say something new in it. KIP-62, 345, 394, 559, 800, 814.
+"""JoinGroup v0-v9: joins a group, or changes a member's metadata. KIP-62, 345, 394, 559, 800, 814.
 
-v0 has no rebalance time-out: the session's serves for both. From v4 a dynamic member is first given its id (KIP-394),
-from v9 a returning static leader need not assign. The reason (v8) is not kept.
+v0 has no rebalance timeout: the session timeout serves as both. From v4 on a new dynamic member first receives its id
+(KIP-394); from v9 on a returning static leader may skip the assignment. Reasons (v8) are not kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 @handles(JoinGroupRequest)
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    """Waits until the rebalance is complete; the leader then has the members to assign for."""
+    """Waits until the rebalance is complete. The leader's response has the members to assign partitions to."""
     if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
         name = "" if context.api_version < NULL_PROTOCOL_SINCE else None
         return JoinGroupResponse(
@@ -37,7 +37,7 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             client_id=context.client_id,
-            client_host=f"/{context.client_host}",  # as Java prints an address, and so every Kafka tool shows it
+            client_host=f"/{context.client_host}",  # in the format of Java, which every Kafka tool shows
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
             protocol_type=request.protocol_type,

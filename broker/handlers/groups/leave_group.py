@@ -1,4 +1,4 @@
-"""LeaveGroup v0-v5: one member goes, or from v3 several are taken out. KIP-345, KIP-800. Reasons (v5) are not kept."""
+"""LeaveGroup v0-v5: removes one member, from v3 on several. KIP-345, KIP-800. Reasons (v5) are not kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEVERAL_MEMBERS_SINCE = 3
 
 @handles(LeaveGroupRequest)
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """Before v3 the one member's error is the answer's; after, each member has its own."""
+    """Removes members. Before v3 the response has the member's error; from v3 on each member has its own."""
     context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     alone = context.api_version < SEVERAL_MEMBERS_SINCE
     members = await context.mapped(_member, request.members)
@@ -28,8 +28,8 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     return LeaveGroupResponse(error_code=reply.error, members=await context.mapped(_left, reply.members))
 
 
-def _member(asked: LeaveGroupRequest.MemberIdentity) -> tuple[str, str | None]:
-    return asked.member_id, asked.group_instance_id
+def _member(identity: LeaveGroupRequest.MemberIdentity) -> tuple[str, str | None]:
+    return identity.member_id, identity.group_instance_id
 
 
 def _left(member: LeftMember) -> LeaveGroupResponse.MemberResponse:

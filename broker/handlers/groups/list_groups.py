@@ -1,6 +1,6 @@
 """ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848); all are of type classic.
 
-Who may not DESCRIBE the cluster is told the groups that may be described, or refused, as the release does (KIP-231).
+Without DESCRIBE on the cluster a client gets the groups it may describe, or a refusal, as in the release (KIP-231).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ STATES = frozenset(state.value for state in GroupState)
 
 @handles(ListGroupsRequest)
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """An empty filter lets all through; an unknown name in one matches nothing."""
+    """Lists groups. An empty filter matches all groups, an unknown name in a filter matches none."""
     sees_all = context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if not sees_all and not context.broker.profile.behaviour.describe_suffices:
         context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     states = request.states_filter
     if not context.broker.profile.behaviour.group_states_in_any_case:
-        states = [state if state in STATES else "" for state in states]  # which matches nothing
+        states = [state if state in STATES else "" for state in states]  # "" matches nothing
     error, groups = context.groups.list_groups(states, request.types_filter)
     return ListGroupsResponse(
         error_code=error,

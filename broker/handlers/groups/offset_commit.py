@@ -1,7 +1,8 @@
-"""OffsetCommit v0-v10: remember how far a group has read. KIP-211, 320, 345, 848 (topic ids only).
+"""OffsetCommit v0-v10: stores a group's committed offsets. KIP-211, 320, 345, 848 (topic ids only).
 
-All versions are stored in `__consumer_offsets`, also v0, which the oldest brokers kept in ZooKeeper. v1 may date a
-commit, v2-v4 may limit its life. Member epochs of KIP-848 are not served. Asks for READ on the group and on each topic.
+All versions are stored in `__consumer_offsets`, also v0, which the oldest brokers kept in ZooKeeper. v1 may have a
+timestamp, v2-v4 a retention time. Member epochs of KIP-848 are not served. Requires READ on the group and on each
+topic.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ from .commits import JUDGED, commit, commit_refusal, refused_first
 
 TOPIC_IDS_SINCE = 10
 UNKNOWN_GROUP_SINCE = 9
-SORTED_PER_ENTRY = 20  # topics that are put in order in the time of one entry of a cooperative step
+SORTED_PER_ENTRY = 20  # topics that are sorted in the time of one entry of a cooperative step
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
-Asked = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
+RequestedPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
 
 @handles(OffsetCommitRequest)
 async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    """Unknown partitions are left out; the rest share one verdict on the member, and are committed together but for
-    those whose metadata is too long."""
+    """Commits offsets. Unknown partitions and too long metadata have errors of their own; all other partitions share
+    the verdict on the member.
+    """
     groups, now_ms = context.groups, context.now_ms()
     if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+        return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     errors: list[list[ErrorCode]] = []
     commits: list[tuple[tuple[str, int], CommittedOffset]] = []
     for topic in request.topics:
         name = groups.topics.name_of(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
-        if context.is_due():  # of a topic without partitions, too
+        if context.is_due():  # also for a topic without partitions
             await context.next_step()
         errors.append(await _refusals(name, topic.partitions, context))
         for partition, error in zip(topic.partitions, errors[-1], strict=True):
@@ -48,9 +50,9 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     is_judged = any(error in JUDGED for found in errors for error in found)
     if is_judged and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
         refused = ErrorCode.UNSUPPORTED_VERSION
-        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+        return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     if is_judged:
-        is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that knows no other code
+        is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that has no other code
         member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
         outcome = await commit(
             context,
@@ -65,43 +67,45 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
             outcome = await context.broker.group_records_durable(request.group_id)
     if context.is_due(len(errors) // SORTED_PER_ENTRY):
         await context.next_step()
-    answered = refused_first(request.topics, errors)
+    judged_topics = refused_first(request.topics, errors)
     if context.is_due(len(errors) // SORTED_PER_ENTRY):
         await context.next_step()
     if outcome is not ErrorCode.NONE:
-        answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
-    return await _answer(answered, context)
+        judged_topics = [
+            (topic, [outcome if error in JUDGED else error for error in found]) for topic, found in judged_topics
+        ]
+    return await _response(judged_topics, context)
 
 
-async def _answer(
-    answered: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
+async def _response(
+    judged_topics: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
 ) -> OffsetCommitResponse:
     topics: list[Topic] = []
-    for topic, found in answered:
+    for topic, found in judged_topics:
         pairs = list(zip(topic.partitions, found, strict=True))
         partitions = await context.mapped(_partition, pairs)
         topics.append(Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return OffsetCommitResponse(topics=topics)
 
 
-def _partition(judged: tuple[Asked, ErrorCode]) -> Topic.OffsetCommitResponsePartition:
+def _partition(judged: tuple[RequestedPartition, ErrorCode]) -> Topic.OffsetCommitResponsePartition:
     return Topic.OffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
 
 
-async def _refusals(name: str | None, asked: list[Asked], context: RequestContext) -> list[ErrorCode]:
-    """Why offsets of these partitions of one topic cannot be committed."""
+async def _refusals(name: str | None, requested: list[RequestedPartition], context: RequestContext) -> list[ErrorCode]:
+    """The reasons why offsets of these partitions of a topic cannot be committed; NONE for the others."""
     refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
     if name is None or refused is not ErrorCode.NONE:
-        return [refused] * len(asked)
+        return [refused] * len(requested)
     groups = context.groups
 
-    def refusal(one: Asked) -> ErrorCode:
+    def refusal(one: RequestedPartition) -> ErrorCode:
         return commit_refusal(groups, name, one.partition_index, one.committed_metadata)
 
-    return await context.mapped(refusal, asked)
+    return await context.mapped(refusal, requested)
 
 
-def _committed(partition: Asked, retention_time_ms: int, now_ms: int) -> CommittedOffset:
+def _committed(partition: RequestedPartition, retention_time_ms: int, now_ms: int) -> CommittedOffset:
     return CommittedOffset(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,

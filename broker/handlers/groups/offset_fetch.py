@@ -1,9 +1,10 @@
-"""OffsetFetch v0-v10: how far groups have read. KIP-320, 447, 709, 848 (topic ids only).
+"""OffsetFetch v0-v10: committed offsets of groups. KIP-320, 447, 709, 848 (topic ids only).
 
-v0 is answered from `__consumer_offsets` too, and tells a partition without an offset by error 3 as the ZooKeeper
-store did. Member ids and epochs (v9) matter to KIP-848 groups only and are not looked at.
-Asks for DESCRIBE on each group (READ where the release does) and on each topic; of all topics, those that may not be
-described are left out, of some they come last, as in Kafka.
+v0 is served from `__consumer_offsets` too, and has error 3 for a partition without an offset, as the ZooKeeper store
+had. Member ids and epochs (v9) matter to KIP-848 groups only and are ignored.
+
+Requires DESCRIBE on each group (READ where the release does) and on each topic. Topics without permission are left out
+of all topics, and come last if they were requested, as in Kafka.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ GROUPS_SINCE = 8
 TOP_LEVEL_ERROR_SINCE = 2
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = CommittedOffset(-1)
-GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+GROUP_ENTRIES = 2  # entries of a cooperative step for each group
 FETCHED_AT_ONCE = 2000
-SORTED_PER_ENTRY = 20  # offsets that are put under their topics in the time of one entry of a cooperative step
+SORTED_PER_ENTRY = 20  # offsets that are grouped by topic in the time of one entry of a cooperative step
 A = TypeVar("A")
 
 Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
-AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+RequestedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 
 
 @handles(OffsetFetchRequest)
 async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    """From v8 several groups, each with its own error; before, one."""
+    """Returns offsets: from v8 on of several groups, each with its own error."""
     if context.api_version >= GROUPS_SINCE:
         by_id = context.api_version >= TOPIC_IDS_SINCE
         found: list[Group] = []
-        for asked in request.groups:
+        for requested in request.groups:
             if context.is_due(GROUP_ENTRIES):
                 await context.next_step()
-            found.append(await _group(context, asked, request.require_stable, by_id))
+            found.append(await _group(context, requested, request.require_stable, by_id))
         return OffsetFetchResponse(groups=found)
     partitions: list[Partition] | None = None
     if request.topics is not None:
@@ -70,66 +71,70 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     names = [] if error else _listed([topic.name for topic in request.topics or ()], context)
     topics: list[Topic] = []
     for name, ones in _by_topic(fetched, names):
-        answers = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)
-        topics.append(Topic(name=name, partitions=answers))
+        responses = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)
+        topics.append(Topic(name=name, partitions=responses))
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 
 async def _fetched(
-    group_id: str, asked: list[Partition] | None, require_stable: bool, context: RequestContext
+    group_id: str, requested: list[Partition] | None, require_stable: bool, context: RequestContext
 ) -> tuple[ErrorCode, list[FetchedOffset]]:
-    """What a group has committed for partitions, None being all of its own; nothing beside an error of the group."""
+    """Returns what a group has committed for partitions, or for all of its partitions with None; nothing besides an
+    error of the group.
+    """
     reads = context.broker.profile.behaviour.offset_fetch_reads_group
     if not context.allowed(AclOperation.READ if reads else AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
-    visible, refused = asked, []
-    if asked is not None and context.broker.authorizer is not None:
-        codes = {name: context.topic_refusal(AclOperation.DESCRIBE, name) for name, _ in asked}
-        visible = [partition for partition in asked if not codes[partition[0]]]
-        refused = [FetchedOffset(one, None, codes[one[0]]) for one in asked if codes[one[0]]]
+    visible, refused = requested, []
+    if requested is not None and context.broker.authorizer is not None:
+        codes = {name: context.topic_refusal(AclOperation.DESCRIBE, name) for name, _ in requested}
+        visible = [partition for partition in requested if not codes[partition[0]]]
+        refused = [FetchedOffset(one, None, codes[one[0]]) for one in requested if codes[one[0]]]
     error, fetched = await _committed(group_id, visible, require_stable, context)
     error = error or await context.broker.group_records_durable(group_id)
     if error is not ErrorCode.NONE:
         return error, []
-    if asked is None:
+    if requested is None:
         described = (context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, one.partition[0]) for one in fetched)
         fetched = [one for one, is_described in zip(fetched, described, strict=True) if is_described]
     return ErrorCode.NONE, [*fetched, *refused]
 
 
-async def _group(context: RequestContext, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
-    """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
+async def _group(context: RequestContext, requested: RequestedGroup, require_stable: bool, by_id: bool) -> Group:
+    """One group's response. By id, an unknown topic has an error; a request for all topics leaves out topics without an
+    id.
+    """
     groups = context.groups
     partitions: list[Partition] | None = None
     names: list[str] = []
     topics: list[Group.OffsetFetchResponseTopics] = []
-    if asked.topics is not None:
+    if requested.topics is not None:
         partitions = []
-        for topic in asked.topics:
+        for topic in requested.topics:
             name = groups.topics.name_of(topic.topic_id) if by_id else topic.name
             if name is None:
                 topics.append(await _unknown_topic(topic.topic_id, topic.partition_indexes, context))
             else:
                 names.append(name)
                 partitions += await context.mapped(partial(_pair, name), topic.partition_indexes)
-    error, fetched = await _fetched(asked.group_id, partitions, require_stable, context)
+    error, fetched = await _fetched(requested.group_id, partitions, require_stable, context)
     if error is not ErrorCode.NONE:
-        return Group(group_id=asked.group_id, topics=[], error_code=error)
+        return Group(group_id=requested.group_id, topics=[], error_code=error)
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
         await context.next_step()
     for name, ones in _by_topic(fetched, _listed(names, context)):
         topic_id = groups.topics.id_of(name) if by_id else ZERO_UUID
         if topic_id is not None:
-            answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
-            answers = await context.mapped(partial(_partition, answer), ones)
-            topics.append(Group.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
-    return Group(group_id=asked.group_id, topics=topics)
+            response = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+            responses = await context.mapped(partial(_partition, response), ones)
+            topics.append(Group.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=responses))
+    return Group(group_id=requested.group_id, topics=topics)
 
 
 async def _committed(
     group_id: str, partitions: list[Partition] | None, require_stable: bool, context: RequestContext
 ) -> tuple[ErrorCode, list[FetchedOffset]]:
-    """`GroupCoordinator.fetch` in cooperative steps."""
+    """Calls `GroupCoordinator.fetch` in cooperative steps."""
     if partitions is None or len(partitions) <= FETCHED_AT_ONCE:
         return context.groups.fetch(group_id, partitions, require_stable=require_stable)
     fetched: list[FetchedOffset] = []
@@ -146,10 +151,10 @@ async def _committed(
 async def _unknown_topic(
     topic_id: bytes, indexes: Sequence[int], context: RequestContext
 ) -> Group.OffsetFetchResponseTopics:
-    answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+    response = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
 
     def partition(index: int) -> Any:
-        return _partition(answer, FetchedOffset(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID))
+        return _partition(response, FetchedOffset(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID))
 
     return Group.OffsetFetchResponseTopics(topic_id=topic_id, partitions=await context.mapped(partition, indexes))
 
@@ -159,23 +164,23 @@ def _pair(topic: str, index: int) -> Partition:
 
 
 def _listed(names: list[str], context: RequestContext) -> list[str]:
-    """The topics that are listed as they were asked for, whether any partition was or not."""
+    """The topics that are listed as requested, even without partitions."""
     if context.broker.profile.behaviour.old_group_coordinator:
         return []
     return [name for name in names if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
 
 
 def _by_topic(fetched: Sequence[FetchedOffset], named: Iterable[str] = ()) -> Iterable[tuple[str, list[FetchedOffset]]]:
-    """One topic after the other, in the order in which they came first, those that were only `named` with nothing."""
+    """Groups offsets by topic, in the order of first occurrence; `named` topics may have none."""
     topics: dict[str, list[FetchedOffset]] = {name: [] for name in named}
     for one in fetched:
         topics.setdefault(one.partition[0], []).append(one)
     return topics.items()
 
 
-def _partition(answer: Callable[..., A], one: FetchedOffset) -> A:
+def _partition(response: Callable[..., A], one: FetchedOffset) -> A:
     committed = one.committed or NO_OFFSET
-    return answer(
+    return response(
         partition_index=one.partition[1],
         committed_offset=committed.offset,
         committed_leader_epoch=committed.leader_epoch,

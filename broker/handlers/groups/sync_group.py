@@ -1,4 +1,4 @@
-"""SyncGroup v0-v5: the leader brings the assignments, each member fetches its own. KIP-345, KIP-559."""
+"""SyncGroup v0-v5: the leader sends the assignments, each member receives its own. KIP-345, KIP-559."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROTOCOL_REQUIRED_SINCE = 5
 
 @handles(SyncGroupRequest)
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
-    """Waits for the leader. From v5 protocol type and name must be given, and be the group's."""
+    """Waits for the leader's assignments. From v5 on protocol type and name are required and have to be the group's."""
     if context.api_version >= PROTOCOL_REQUIRED_SINCE and (
         request.protocol_type is None or request.protocol_name is None
     ):

@@ -1,4 +1,4 @@
-"""DeleteRecords v0-v2: moves log start offsets (KIP-107). Asks for DELETE on each topic."""
+"""DeleteRecords v0-v2: moves log start offsets (KIP-107). Requires DELETE on each topic."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 
 Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
-Answer = Topic.DeleteRecordsPartitionResult
+PartitionResult = Topic.DeleteRecordsPartitionResult
 
-Asked = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
+RequestedPartition = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
 
 HIGH_WATERMARK = -1
-MOVE_ENTRIES = 50  # what the move of a log start counts in a cooperative step
+MOVE_ENTRIES = 50  # entries of a cooperative step for each new log start offset
 
 
 @handles(DeleteRecordsRequest)
 async def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    """Each partition on its own; all log starts that move are made durable together, before any of them moves."""
+    """Handles each partition on its own. All new log start offsets are made durable together, before the first is
+    applied.
+    """
     found: list[tuple[str, list[tuple[int, tuple[PartitionLog, int] | ErrorCode]]]] = []
     for topic in request.topics:
 
-        def target(asked: Asked, name: str = topic.name) -> tuple[int, tuple[PartitionLog, int] | ErrorCode]:
-            return asked.partition_index, _target(name, asked.partition_index, asked.offset, context)
+        def target(
+            requested: RequestedPartition, name: str = topic.name
+        ) -> tuple[int, tuple[PartitionLog, int] | ErrorCode]:
+            return requested.partition_index, _target(name, requested.partition_index, requested.offset, context)
 
         found.append((topic.name, await context.mapped(target, topic.partitions)))
     targets = [target for _, partitions in found for _, target in partitions]
@@ -37,19 +41,19 @@ async def delete_records(request: DeleteRecordsRequest, context: RequestContext)
         await context.broker.note_log_starts(moves)
     topics: list[Topic] = []
     for name, partitions in found:
-        answers: list[Answer] = []
+        results: list[PartitionResult] = []
         for index, moved in partitions:
             if context.is_due(1 if isinstance(moved, ErrorCode) else MOVE_ENTRIES):
                 await context.next_step()
-            answers.append(_delete(name, index, moved, context))
+            results.append(_delete(name, index, moved, context))
         if context.is_due():
             await context.next_step()
-        topics.append(Topic(name=name, partitions=answers))
+        topics.append(Topic(name=name, partitions=results))
     return DeleteRecordsResponse(topics=topics)
 
 
 def _target(name: str, index: int, offset: int, context: RequestContext) -> tuple[PartitionLog, int] | ErrorCode:
-    """The log, and where it is to start; or why not."""
+    """The log and its new log start offset, or an error code."""
     try:
         context.check_topic(AclOperation.DELETE, name)
         topic = context.broker.topics.named(name)
@@ -68,15 +72,17 @@ def _target(name: str, index: int, offset: int, context: RequestContext) -> tupl
     return log, target
 
 
-def _delete(name: str, index: int, target: tuple[PartitionLog, int] | ErrorCode, context: RequestContext) -> Answer:
+def _delete(
+    name: str, index: int, target: tuple[PartitionLog, int] | ErrorCode, context: RequestContext
+) -> PartitionResult:
     if isinstance(target, ErrorCode):
-        return Answer(partition_index=index, low_watermark=-1, error_code=target)
+        return PartitionResult(partition_index=index, low_watermark=-1, error_code=target)
     try:
         before, offset = target
-        log = context.broker.topics.partition(name, index).log  # which may have moved to another directory meanwhile
-        if log.topic_id != before.topic_id:  # deleted, and made anew
+        log = context.broker.topics.partition(name, index).log  # it may have moved meanwhile
+        if log.topic_id != before.topic_id:  # deleted and created again
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         low_watermark = log.delete_records_before(offset) if offset > log.log_start_offset else log.log_start_offset
     except Exception as error:
-        return Answer(partition_index=index, low_watermark=-1, error_code=code_of(error))
-    return Answer(partition_index=index, low_watermark=low_watermark, error_code=0)
+        return PartitionResult(partition_index=index, low_watermark=-1, error_code=code_of(error))
+    return PartitionResult(partition_index=index, low_watermark=low_watermark, error_code=0)

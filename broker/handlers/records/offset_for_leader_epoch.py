@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch v0-v4: where the log of a leader epoch ends (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch v0-v4: the end offset of a leader epoch (KIP-101, KIP-279, KIP-320).
 
-Asks for CLUSTER_ACTION, or where the release does, for DESCRIBE on each topic.
+Requires CLUSTER_ACTION, or DESCRIBE on each topic where the release does.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ...context import RequestContext, handles
 from ...errors import code_of
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-Answer = Topic.EpochEndOffset
-Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+EpochEndOffset = Topic.EpochEndOffset
+RequestedPartition = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 
 
 @handles(OffsetForLeaderEpochRequest)
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Each partition on its own; as in Kafka, topics that may not be described come last."""
+    """Handles each partition on its own. As in Kafka, topics without permission come last."""
     refused = {}
     if not context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         refused = {topic.topic: _refusal(topic.topic, context) for topic in request.topics}
@@ -31,10 +31,11 @@ async def offset_for_leader_epoch(
     topics: list[Topic] = []
     for topic in ordered:
         code = refused.get(topic.topic, ErrorCode.NONE)
-        answers = await context.mapped(
-            lambda asked, topic=topic, code=code: _answer(topic.topic, asked, code, context), topic.partitions
+        results = await context.mapped(
+            lambda requested, topic=topic, code=code: _end_offset(topic.topic, requested, code, context),
+            topic.partitions,
         )
-        topics.append(Topic(topic=topic.topic, partitions=answers))
+        topics.append(Topic(topic=topic.topic, partitions=results))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
@@ -44,12 +45,14 @@ def _refusal(topic: str, context: RequestContext) -> ErrorCode:
     return context.topic_refusal(AclOperation.DESCRIBE, topic)
 
 
-def _answer(topic: str, asked: Asked, refused: ErrorCode, context: RequestContext) -> Answer:
+def _end_offset(
+    topic: str, requested: RequestedPartition, refused: ErrorCode, context: RequestContext
+) -> EpochEndOffset:
     if refused is not ErrorCode.NONE:
-        return Answer(error_code=refused, partition=asked.partition)
+        return EpochEndOffset(error_code=refused, partition=requested.partition)
     try:
-        partition = context.partition(topic, asked.partition, asked.current_leader_epoch)
-        epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        partition = context.partition(topic, requested.partition, requested.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
     except Exception as error:
-        return Answer(error_code=code_of(error), partition=asked.partition)
-    return Answer(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+        return EpochEndOffset(error_code=code_of(error), partition=requested.partition)
+    return EpochEndOffset(error_code=0, partition=requested.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,10 +1,10 @@
-"""Whether the transactional batches of one produce request may be written: what the coordinator says to them (KIP-890).
+"""Verification of the transactional batches of a Produce request by the transaction coordinator (KIP-890).
 
-Owns the gate in front of the log: from which release and version on the coordinator is asked, what it is asked, and
-which code its refusals become for producers. Up to 3.5 nobody is asked. From 3.6 on a transaction begins in a partition
-only if the producer has added the partition to it; from Produce v12 on the broker adds it, where transaction.version 2
-is in force. Where the transaction is open in the partition already, nobody need be asked. What the log itself makes of
-a batch is `storage/producers/verification_guard.py`'s.
+Owns the checks before the append: from which release and version on partitions are verified, the request to the
+coordinator, and the error codes for producers. Up to 3.5 nothing is verified. From 3.6 on a transaction begins in a
+partition only after the producer has added the partition to it; from Produce v12 on the broker adds it, if
+transaction.version is 2. A partition whose transaction is open already needs no verification. The log's own checks are
+`storage/producers/verification_guard.py`'s.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ...replica.partition import Partition
     from ...transactions.state import Response
 
-ABORTABLE_FROM = 11  # the first version whose clients know TRANSACTION_ABORTABLE
+ABORTABLE_FROM = 11  # the first version with TRANSACTION_ABORTABLE
 ADDS_FROM = 12
 
 Key = tuple[str, int]
 Records = bytes | bytearray | memoryview
 
-# Of these an old client learns by a code that it tries again without asking for the leader.
+# Transient errors: old clients receive a code at which they retry without a metadata update.
 _PASSING = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -45,18 +45,18 @@ _PASSING = frozenset(
 
 
 class Unverified(Refused):
-    """The coordinator does not vouch for a partition; the log is not looked at."""
+    """The coordinator refuses a partition; the log is not checked."""
 
 
 def producer_id_of(records: Records) -> int:
-    """The producer id that the records of a partition say; -1 where they say none."""
+    """Returns the producer id of a partition's records, or -1."""
     if len(records) < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC:
         return -1
     return int.from_bytes(records[PRODUCER_ID_AT : PRODUCER_ID_AT + 8], "big", signed=True)
 
 
-class Gate:
-    """What was found out for the batches of one request, by topic and partition."""
+class PartitionVerification:
+    """The results of the verification of one request, by topic and partition."""
 
     def __init__(self, context: RequestContext) -> None:
         broker = context.broker
@@ -64,7 +64,7 @@ class Gate:
         self._context = context
         self._version = context.api_version
         self._adds = self._version >= ADDS_FROM and broker.features.transaction_version >= 2
-        self._asks = behaviour.verifies_transactions and (
+        self._verifies = behaviour.verifies_transactions and (
             self._adds or broker.config["transaction.partition.verification.enable"]
         )
         self._begins_at_0 = behaviour.own_epoch_begins_at_0
@@ -72,20 +72,20 @@ class Gate:
         self._refused: dict[Key, Exception] = {}
 
     def guard(self, topic: str, index: int) -> Guard | asyncio.Future[Guard] | None:
-        """What the append to a partition is to be given. Raises Unverified, ProducerRefused, StorageError."""
+        """Returns the guard for the append to a partition. Raises Unverified, ProducerRefused, StorageError."""
         key = topic, index
         if key in self._refused:
             raise self._refused[key]
         return self._guards.get(key)
 
-    def ask(self, transactional_id: str, sent: Sequence[tuple[Partition | None, Records]]) -> None:
-        """Asks for the partitions that are not in the transaction yet, all at once, and waits for nothing. `sent` are
-        the transactional batches, with None for a partition that is refused anyway.
+    def request_verification(self, transactional_id: str, sent: Sequence[tuple[Partition | None, Records]]) -> None:
+        """Requests verification of the partitions that are not in the transaction yet, together and without waiting.
 
-        A batch that the log will refuse, damaged or a control batch, is asked for all the same, as in Kafka. Raises
-        Refused for the request as a whole, with batches of more than one producer.
+        `sent` are the transactional batches, with None for a partition that is refused anyway. As in Kafka, the request
+        includes batches that the log will refuse, such as damaged and control batches. Raises Refused for the whole
+        request if its batches have several producers.
         """
-        if not self._asks or self._is_open(sent):
+        if not self._verifies or self._is_open(sent):
             return
         headers = [(partition, _header(records)) for partition, records in sent]
         numbered = [(partition, header) for partition, header in headers if header is not None and header.has_producer]
@@ -107,10 +107,12 @@ class Gate:
                 unknown[key] = partition, header
         if unknown:
             _, header = next(iter(unknown.values()))
-            self._ask(transactional_id, header.producer_id, header.producer_epoch, unknown)
+            self._request(transactional_id, header.producer_id, header.producer_epoch, unknown)
 
     def _is_open(self, sent: Sequence[tuple[Partition | None, Records]]) -> bool:
-        """Whether there is one batch, whose transaction is open here, as of nearly all: then nothing else is asked."""
+        """Whether there is one batch and its transaction is open here, as in nearly all requests: it needs no
+        verification.
+        """
         if len(sent) != 1:
             return False
         partition, records = sent[0]
@@ -136,36 +138,36 @@ class Gate:
             now_ms=self._context.now_ms(),
         )
 
-    def _ask(
+    def _request(
         self, transactional_id: str, producer_id: int, epoch: int, unknown: dict[Key, tuple[Partition, BatchHeader]]
     ) -> None:
         transactions = self._context.broker.transactions
         if not self._adds:
             self._take(transactions.verify(transactional_id, producer_id, epoch, list(unknown)), unknown)
             return
-        answer = transactions.add_partitions(transactional_id, producer_id, epoch, list(unknown), client_version=2)
-        if not isinstance(answer, asyncio.Future):
-            self._take(answer, unknown)
+        response = transactions.add_partitions(transactional_id, producer_id, epoch, list(unknown), client_version=2)
+        if not isinstance(response, asyncio.Future):
+            self._take(response, unknown)
             return
         for key, (partition, header) in unknown.items():
             guard = self._guards[key]
             assert isinstance(guard, Guard)
-            self._guards[key] = self._later(answer, guard, partition, header)
+            self._guards[key] = self._later(response, guard, partition, header)
 
-    def _take(self, answer: Response, unknown: dict[Key, tuple[Partition, BatchHeader]]) -> None:
+    def _take(self, response: Response, unknown: dict[Key, tuple[Partition, BatchHeader]]) -> None:
         for key, (partition, header) in unknown.items():
-            refused = self._refusal(answer, key)
+            refused = self._refusal(response, key)
             if refused is not None:
                 self._refused[key] = refused
                 _forget(refused, partition, header)
 
     def _later(
-        self, answer: asyncio.Future[Any], guard: Guard, partition: Partition, header: BatchHeader
+        self, response: asyncio.Future[Any], guard: Guard, partition: Partition, header: BatchHeader
     ) -> asyncio.Future[Guard]:
-        """The guard, once the coordinator's answer is there."""
+        """Returns a future of the guard, done after the coordinator's response."""
         verified: asyncio.Future[Guard] = asyncio.get_running_loop().create_future()
 
-        def answered(done: asyncio.Future[Any]) -> None:
+        def completed(done: asyncio.Future[Any]) -> None:
             if verified.done():
                 return
             error = asyncio.CancelledError() if done.cancelled() else done.exception()
@@ -179,20 +181,20 @@ class Gate:
                 return
             _forget(refused, partition, header)
             verified.set_exception(refused)
-            verified.exception()  # whoever awaits it sees it too; nobody may be left to
+            verified.exception()  # other waiters see the error too, but there may be none
 
-        answer.add_done_callback(answered)
+        response.add_done_callback(completed)
         return verified
 
-    def _refusal(self, answer: Response, key: Key) -> Unverified | None:
-        if answer.error is not ErrorCode.NONE:
-            return self._refused_by(answer.error)
-        if key in answer.missing:
+    def _refusal(self, response: Response, key: Key) -> Unverified | None:
+        if response.error is not ErrorCode.NONE:
+            return self._refused_by(response.error)
+        if key in response.missing:
             return self._refused_by(ErrorCode.TRANSACTION_ABORTABLE)
         return None
 
     def _refused_by(self, error: ErrorCode) -> Unverified:
-        """The coordinator's code as a producer knows it."""
+        """The coordinator's error code as producers expect it."""
         if error is ErrorCode.PRODUCER_FENCED:
             return Unverified(ErrorCode.INVALID_PRODUCER_EPOCH)
         if error is ErrorCode.TRANSACTION_ABORTABLE and self._version < ABORTABLE_FROM:
@@ -215,6 +217,8 @@ def _header(records: Records) -> BatchHeader | None:
 
 
 def _forget(refused: Unverified, partition: Partition, header: BatchHeader) -> None:
-    """What is refused for good leaves nothing in the memory; of what comes again the least sequence is to be known."""
+    """Removes the guard of a batch that is refused for good. A batch that will be retried keeps it, with the lowest
+    sequence.
+    """
     if refused.code not in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
         partition.refuse(header.producer_id, header.producer_epoch)

@@ -1,9 +1,8 @@
-"""Checks of a Produce request as a whole, before any of its partitions is handled.
+"""Checks of a Produce request as a whole, before its partitions are handled.
 
-Kafka looks at the first batch of every partition to find out whether a request is transactional. Where that batch
-cannot be read, the releases up to 2.7 fail while they parse the request, and later ones refuse all its partitions.
-Nothing is appended in either case. What refuses one partition alone is found when its records are handled,
-by `protocol/records/validate.py`.
+Kafka reads the first batch of every partition to find out whether a request is transactional. If that batch is
+malformed, releases up to 2.7 fail while they parse the request, and later ones refuse all its partitions. Nothing is
+appended in either case. Errors of single partitions are found by `protocol/records/validate.py`.
 """
 
 from __future__ import annotations
@@ -44,8 +43,9 @@ _length_at = struct.Struct(">i").unpack_from
 
 
 async def check_request(request: ProduceRequest, context: RequestContext) -> bool:
-    """Whether a request is transactional. Raises Refused for all its partitions, ProtocolViolation where the connection
-    closes."""
+    """Returns whether a request is transactional. Raises Refused for all its partitions, ProtocolViolation to close the
+    connection.
+    """
     version = context.api_version
     behaviour = context.broker.profile.behaviour
     if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
@@ -65,7 +65,7 @@ async def check_request(request: ProduceRequest, context: RequestContext) -> boo
 
 
 def is_transactional(records: Records | None, version: int) -> bool:
-    """Whether the records of a partition are a batch of a transaction that may go on to the log."""
+    """Returns whether a partition's records are a transactional batch that may be appended."""
     if not records or len(records) < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC:
         return False
     if not records[CODEC_AT] & batch.TRANSACTIONAL_BIT:
@@ -77,7 +77,7 @@ def is_transactional(records: Records | None, version: int) -> bool:
     except (UnknownBatches, WrongBatches, UnsupportedCodec, Undecodable):
         return False
     except (CorruptRecords, InvalidRecords):
-        pass  # the log says so, after the coordinator
+        pass  # the log refuses it, after the verification
     return True
 
 
@@ -102,8 +102,9 @@ def _ordinary(request: ProduceRequest, version: int) -> tuple[bool, bool]:
 
 
 async def _read_first_batches(request: ProduceRequest, context: RequestContext, unreadable: str) -> bool:
-    """Whether the first batch of a partition is transactional, in Kafka's order: from 2.8 on the first such batch ends
-    the search, so that the batches of later partitions are not read here."""
+    """Returns whether the first batch of a partition is transactional, in Kafka's order: from 2.8 on the first such
+    batch ends the search, so the batches of later partitions are not read.
+    """
     found = False
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -138,7 +139,7 @@ def _check_transactional_id(request: ProduceRequest, context: RequestContext) ->
 
 
 def _check_idempotence(request: ProduceRequest, context: RequestContext) -> None:
-    """Up to 2.7 batches of a producer with an id need a right on the cluster."""
+    """Up to 2.7 a batch with a producer id needs IDEMPOTENT_WRITE on the cluster. Raises Refused."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -150,7 +151,7 @@ def _check_idempotence(request: ProduceRequest, context: RequestContext) -> None
 
 
 def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
-    """Up to 2.0 the whole request is refused while it is read, so nothing of it is appended."""
+    """Up to 2.0 the whole request is refused while it is parsed, so nothing of it is appended."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
@@ -158,13 +159,15 @@ def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
             except (WrongBatches, UnknownBatches, OverflowingSize) as error:
                 raise ProtocolViolation(str(error)) from error
             except (CorruptRecords, InvalidRecords, UnsupportedCodec):
-                continue  # that is the partition's answer
+                continue  # an error of this partition alone
 
 
 async def _check_batches(request: ProduceRequest, context: RequestContext, *, reads_producers: bool) -> None:
-    """Refuses all of a request of v3 or later for a batch on which Kafka fails with an exception that it does not
-    expect: an unknown codec in v3-v6, a size that overflows, with `reads_producers` a batch that ends before its
-    producer id."""
+    """Refuses a whole request of v3 or later for a batch at which Kafka fails with an unexpected exception.
+
+    These are an unknown codec in v3-v6, a size that overflows, and with `reads_producers` a batch that ends before its
+    producer id.
+    """
     version = context.api_version
     short = False
     for records in _taken(request, context):
@@ -175,7 +178,7 @@ async def _check_batches(request: ProduceRequest, context: RequestContext, *, re
         except Undecodable as error:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         except (UnknownBatches, WrongBatches, UnsupportedCodec):
-            continue  # that is the partition's answer
+            continue  # an error of this partition alone
         except (CorruptRecords, InvalidRecords):  # of one batch
             size = _length_at(records, LENGTH_AT)[0] + PREFIX_BYTES
         short = short or size < _PRODUCER_ID_END
@@ -184,8 +187,9 @@ async def _check_batches(request: ProduceRequest, context: RequestContext, *, re
 
 
 async def _check_sets(request: ProduceRequest, context: RequestContext) -> None:
-    """Refuses all of a request of v0-v2 for any batch or message that cannot be read, in cooperative steps. Kafka 3.8
-    and 3.9 look for transactional batches in the whole sets."""
+    """Refuses a whole request of v0-v2 for any malformed batch or message, in cooperative steps. Kafka 3.8 and 3.9 look
+    for transactional batches in the whole sets.
+    """
     for records in _taken(request, context):
         position = 0
         try:
@@ -201,15 +205,15 @@ async def _check_sets(request: ProduceRequest, context: RequestContext) -> None:
 
 
 def _taken(request: ProduceRequest, context: RequestContext) -> Iterator[Records]:
-    """The records for partitions that exist and that the client may write to."""
+    """The records for partitions that exist and that the principal may write to."""
     topics, is_restricted = context.broker.topics, context.broker.authorizer is not None
-    for asked in request.topic_data:
-        name = asked.name
+    for topic_data in request.topic_data:
+        name = topic_data.name
         if context.api_version >= 13:
-            topic = topics.by_id(asked.topic_id)
+            topic = topics.by_id(topic_data.topic_id)
             name = topic.name if topic else ""
         if is_restricted and name and context.topic_refusal(AclOperation.WRITE, name):
             continue
-        for data in asked.partition_data:
+        for data in topic_data.partition_data:
             if data.records and topics.has_partition(name, data.index):
                 yield data.records

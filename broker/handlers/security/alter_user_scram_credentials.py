@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials v0: removes and sets SCRAM credentials (KIP-554). Asks for ALTER on the cluster.
+"""AlterUserScramCredentials v0: removes and sets SCRAM credentials (KIP-554). Requires ALTER on the cluster.
 
-They are stored, and nothing authenticates with them: there is no SASL yet.
+Credentials are stored, but not used: there is no SASL yet.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ SURPRISED = "The server experienced an unexpected error when processing the requ
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Each user on their own; what fails as a whole is told of each, the answer having no other place for it."""
+    """Handles each user on their own. An error of the whole request is repeated for each user: the response has no
+    other field for it.
+    """
     broker = context.broker
     once = broker.profile.behaviour.scram_once_a_user
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
         alter = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
-        answers = await broker.scheduler.run(alter)
+        outcomes = await broker.scheduler.run(alter)
     except (Refused, StorageError) as error:
         code, message = code_of(error), message_of(error)
         users = sorted({change.name for change in (*request.deletions, *request.upsertions)})
         results = [Result(user=user, error_code=code, error_message=message) for user in users]
     else:
-        # A KRaft controller says nothing where it has nothing to say; a broker with ZooKeeper says it in empty words.
+        # A KRaft controller returns null for an empty message, a ZooKeeper broker an empty string.
         done, surprised = (None, None) if once else ("", SURPRISED)
 
-        def result(answer: tuple[str, Refused | None]) -> Result:
-            user, refused = answer
+        def result(outcome: tuple[str, Refused | None]) -> Result:
+            user, refused = outcome
             if refused is None:
                 return Result(user=user, error_code=0, error_message=done)
             return Result(user=user, error_code=refused.code, error_message=refused.message or surprised)
 
-        results = await context.mapped(result, list(answers.items()))
+        results = await context.mapped(result, list(outcomes.items()))
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)

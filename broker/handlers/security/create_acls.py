@@ -1,8 +1,8 @@
 """CreateAcls v0-v3: adds access control entries (KIP-140, KIP-290, KIP-373, KIP-939).
 
-Each entry is judged on its own. One that is there already is taken again, and changes nothing. Of releases with
-ZooKeeper two things are left out: the entries of a request are not bounded there, and with an
-`inter.broker.protocol.version` before 2.0 there are no prefixed patterns.
+Each entry is judged on its own. An entry that exists already is accepted, without effect. Two rules of releases with
+ZooKeeper are left out: the number of entries in a request is unlimited there, and there are no prefixed patterns with
+an `inter.broker.protocol.version` before 2.0.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CHECKED_AT_ONCE = 500
 
 @handles(CreateAclsRequest)
 async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """The results stand in the order of the request. In v0 all patterns are literal."""
+    """Adds entries. The results have the order of the request. In v0 all patterns are literal."""
     acls = await context.mapped(_entry, request.creations)
     try:
         check_altering(context)
         if any(map(is_filter, acls)):
-            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka, which has no value for such an entry
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka, which cannot represent such an entry
     except Refused as error:
         return CreateAclsResponse(results=[_failed(error)] * len(acls))
     behaviour = context.broker.profile.behaviour
@@ -47,17 +47,19 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     return CreateAclsResponse(results=[result or added for result in results])
 
 
-def _entry(asked: CreateAclsRequest.AclCreation) -> Acl:
-    """The entry that is asked for. Raises ProtocolViolation for one that says UNKNOWN."""
-    check_numbers((asked.resource_type, asked.resource_pattern_type, asked.operation, asked.permission_type))
+def _entry(requested: CreateAclsRequest.AclCreation) -> Acl:
+    """The requested entry. Raises ProtocolViolation for one with an UNKNOWN part."""
+    check_numbers(
+        (requested.resource_type, requested.resource_pattern_type, requested.operation, requested.permission_type)
+    )
     return Acl(
-        asked.resource_type,
-        asked.resource_name,
-        asked.resource_pattern_type,
-        asked.principal,
-        asked.host,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type,
+        requested.resource_name,
+        requested.resource_pattern_type,
+        requested.principal,
+        requested.host,
+        requested.operation,
+        requested.permission_type,
     )
 
 

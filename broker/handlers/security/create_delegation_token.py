@@ -17,9 +17,11 @@ REQUESTER_SINCE = 3
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """The answer tells whose token it would have been: the owner's that was named, else of whoever asks."""
+    """Refuses the request. The response names the owner that the token would have had: the requested one, else the
+    principal.
+    """
     kind, _, name = context.principal.partition(":")
-    answer = CreateDelegationTokenResponse(
+    response = CreateDelegationTokenResponse(
         error_code=REFUSAL,
         principal_type=kind,
         principal_name=name,
@@ -31,9 +33,12 @@ async def create_delegation_token(
         throttle_time_ms=0,
     )
     if request.owner_principal_name and request.owner_principal_type is None:
-        answer.error_code = ErrorCode.INVALID_PRINCIPAL_TYPE  # Kafka is surprised, and answers -1
+        response.error_code = ErrorCode.INVALID_PRINCIPAL_TYPE  # Kafka fails with an unexpected error, -1
     elif request.owner_principal_name:
-        answer.principal_type, answer.principal_name = request.owner_principal_type or "", request.owner_principal_name
+        response.principal_type, response.principal_name = (
+            request.owner_principal_type or "",
+            request.owner_principal_name,
+        )
     if context.api_version >= REQUESTER_SINCE:
-        answer.token_requester_principal_type, answer.token_requester_principal_name = kind, name
-    return answer
+        response.token_requester_principal_type, response.token_requester_principal_name = kind, name
+    return response

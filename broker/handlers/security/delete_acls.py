@@ -15,13 +15,14 @@ from .requests import check_altering, filter_of
 
 Result = DeleteAclsResponse.DeleteAclsFilterResult
 MATCHES_MAX = 1_000_000
-"""Entries that one answer tells, each time that a filter matches it: filters may repeat what others match."""
+"""Entries in one response, counted once for each filter that matches them: filters may repeat each other."""
 
 
 @handles(DeleteAclsRequest)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """One result for each filter, in their order, of which all that succeed do so together. In v0 filters are of
-    literal patterns."""
+    """Returns one result for each filter, in their order; those that succeed take effect together. In v0 filters have
+    literal patterns.
+    """
     filters = await context.mapped(filter_of, request.filters)
     try:
         check_altering(context)
@@ -32,14 +33,14 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> De
 
 
 async def _remove(filters: list[AclFilter], context: RequestContext) -> list[Result]:
-    """Raises Refused, StorageError; then nothing is removed.
+    """Removes the entries. Raises Refused, StorageError; then none is removed.
 
-    An entry that several filters match is told with each of them, in releases with ZooKeeper with the first.
+    An entry that several filters match is in the result of each; with ZooKeeper, only in the first one's.
     """
     broker = context.broker
     behaviour = broker.profile.behaviour
     found: dict[AclFilter, list[Acl]] = {}
-    told: set[Acl] = set()
+    listed: set[Acl] = set()
     results: list[Result] = []
     matches = 0
     for wanted in filters:
@@ -52,8 +53,8 @@ async def _remove(filters: list[AclFilter], context: RequestContext) -> list[Res
             found[wanted] = broker.acls.find(wanted)
         matching = found[wanted]
         if not behaviour.acls_as_kraft:
-            matching = [acl for acl in matching if acl not in told]
-            told.update(matching)
+            matching = [acl for acl in matching if acl not in listed]
+            listed.update(matching)
         matches += len(matching)
         if matches > MATCHES_MAX:
             raise Refused(ErrorCode.INVALID_REQUEST, f"The filters match more than {MATCHES_MAX} acls.")

@@ -12,7 +12,7 @@ Resource = DescribeAclsResponse.DescribeAclsResource
 
 @handles(DescribeAclsRequest)
 async def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """The entries of one pattern stand together. In v0 the filter is of literal patterns."""
+    """Returns the entries that match, grouped by pattern. In v0 the filter has a literal pattern."""
     wanted = filter_of(request)
     try:
         check_describing(context)
@@ -29,6 +29,6 @@ async def describe_acls(request: DescribeAclsRequest, context: RequestContext) -
             principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
         )
         resource.acls.append(entry)
-    # From 2.5 on the text of no error is empty here, and null where entries are deleted.
+    # From 2.5 on the message is empty here, but null in DeleteAcls.
     text = "" if context.broker.profile.behaviour.acl_text else None
     return DescribeAclsResponse(error_code=0, error_message=text, resources=list(found.values()))

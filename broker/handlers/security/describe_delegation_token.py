@@ -14,5 +14,5 @@ from ...security.tokens import REFUSAL
 async def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """No token is described, whose ever it would be."""
+    """Refuses the request: tokens need an authenticated connection."""
     return DescribeDelegationTokenResponse(error_code=REFUSAL, tokens=[], throttle_time_ms=0)

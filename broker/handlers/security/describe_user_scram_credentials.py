@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials v0: who has which SCRAM credentials (KIP-554). Asks for DESCRIBE on the cluster."""
+"""DescribeUserScramCredentials v0: the SCRAM credentials of users (KIP-554). Requires DESCRIBE on the cluster."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOT_THERE = "Attempt to describe a user credential that does not exist: "
 async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Each user once, in the order of the request; all of them by name."""
+    """Describes each requested user once, in the order of the request, or all users by name."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=code, error_message=None, results=[])
-    asked = Counter(user.name for user in request.users or ())
-    users = asked or dict.fromkeys(context.broker.scram.users, 1)
+    requested = Counter(user.name for user in request.users or ())
+    users = requested or dict.fromkeys(context.broker.scram.users, 1)
     results = await context.mapped(lambda user: _described(user, users[user], context), list(users))
     return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=0, error_message="", results=results)
 
@@ -36,7 +36,7 @@ async def describe_user_scram_credentials(
 def _described(user: str, times: int, context: RequestContext) -> Result:
     credentials = context.broker.scram.of(user)
     code, message = ErrorCode.NONE, ""
-    if not user and not context.broker.profile.behaviour.scram_once_a_user:  # with ZooKeeper names come first
+    if not user and not context.broker.profile.behaviour.scram_once_a_user:  # ZooKeeper brokers check the name first
         code, message = ErrorCode.RESOURCE_NOT_FOUND, NO_NAME
     elif times > 1:
         code, message = ErrorCode.DUPLICATE_RESOURCE, TWICE + user

@@ -14,5 +14,5 @@ from ...security.tokens import NO_TIME, REFUSAL
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """Whether there is such a token is not looked at."""
+    """Refuses the request without looking for the token."""
     return ExpireDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME, throttle_time_ms=0)

@@ -14,5 +14,5 @@ from ...security.tokens import NO_TIME, REFUSAL
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Whether there is such a token is not looked at."""
+    """Refuses the request without looking for the token."""
     return RenewDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME, throttle_time_ms=0)

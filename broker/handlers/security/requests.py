@@ -1,8 +1,7 @@
-"""What the requests of the three APIs of access control lists have in common.
+"""Parts that the requests about access control lists have in common.
 
-Owns which numbers a release knows, what is answered for those that it does not, and the rights that the requests
-themselves need. Kafka gives every unknown number the meaning UNKNOWN, and closes the connection for 0, which says so
-itself: no client sends that.
+Owns the permissions that these requests need, and the handling of numbers that a release does not have. Kafka reads
+every unknown number as UNKNOWN, and closes the connection for 0, UNKNOWN itself, which no client sends.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from ...context import RequestContext
 
 
-class AskedFilter(Protocol):
-    """A filter as two of the requests have it."""
+class RequestedFilter(Protocol):
+    """A filter, in the form of two of the requests."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -31,36 +30,41 @@ class AskedFilter(Protocol):
     permission_type: int
 
 
-def filter_of(asked: AskedFilter) -> AclFilter:
-    """The filter that is asked for. Raises ProtocolViolation for one that says UNKNOWN."""
-    numbers = asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type
+def filter_of(requested: RequestedFilter) -> AclFilter:
+    """Returns the requested filter. Raises ProtocolViolation for one with an UNKNOWN part."""
+    numbers = (
+        requested.resource_type_filter,
+        requested.pattern_type_filter,
+        requested.operation,
+        requested.permission_type,
+    )
     check_numbers(numbers)
     return AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type_filter,
+        requested.resource_name_filter,
+        requested.pattern_type_filter,
+        requested.principal_filter,
+        requested.host_filter,
+        requested.operation,
+        requested.permission_type,
     )
 
 
 def check_numbers(numbers: Numbers) -> None:
-    """Raises ProtocolViolation if one of them is UNKNOWN itself."""
+    """Raises ProtocolViolation if one of the numbers is UNKNOWN."""
     if 0 in numbers:
         raise ProtocolViolation("an access control entry with an UNKNOWN part")
 
 
 def check_describing(context: RequestContext) -> None:
-    """Raises Refused where entries may not be looked at, or nobody asks for them."""
+    """Raises Refused if the principal may not see the entries, or there is no authorizer."""
     context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if context.broker.authorizer is None:
         raise Refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
 
 
 def check_altering(context: RequestContext) -> None:
-    """Raises Refused where entries may not be changed, or nobody asks for them."""
+    """Raises Refused if the principal may not change the entries, or there is no authorizer."""
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     if context.broker.authorizer is None:
         place = "" if context.broker.profile.behaviour.acls_as_kraft else " on the broker"

@@ -1,4 +1,4 @@
-"""Replicas that clients assign by hand, checked as a KRaft controller does or as a broker with ZooKeeper did.
+"""Manual replica assignments, checked as by a KRaft controller or by a broker with ZooKeeper.
 
 Owns the texts of the refusals, which differ between the two.
 """
@@ -16,7 +16,7 @@ Replicas = Sequence[int]
 
 
 def check_new(given: Sequence[tuple[int, Replicas]], context: RequestContext) -> list[list[int]]:
-    """The replicas of each partition of a new topic, of (partition, replicas) as they were given. Raises Refused."""
+    """Returns the replicas of each partition of a new topic, from the given (partition, replicas). Raises Refused."""
     assigned = dict(given)
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
     if as_kraft:
@@ -35,15 +35,17 @@ def check_new(given: Sequence[tuple[int, Replicas]], context: RequestContext) ->
     if sorted(assigned) != list(range(len(assigned))):
         raise _refused("partitions should be a consecutive 0-based integer sequence")
     for replicas in () if as_kraft else assigned.values():
-        # On nodes that there are not Kafka with ZooKeeper makes replicas, which are offline. It makes partitions that
-        # nobody could ever lead, too; these are refused here.
+        # Kafka with ZooKeeper creates offline replicas on nodes that do not exist, and partitions that no node could
+        # lead. The latter are refused here.
         if not replicas or min(replicas) < 0:
             raise _refused(f"The manual partition assignment includes {context.broker.nodes.problem_of(replicas)}")
     return [list(assigned[index]) for index in range(len(assigned))]
 
 
 def check_more(first: int, given: Sequence[Replicas], factor: int | None, context: RequestContext) -> None:
-    """Whether these may be the replicas of partitions from `first` on, where others have `factor`. Raises Refused."""
+    """Checks the replicas of new partitions from `first` on; `factor` is the replication factor of the others. Raises
+    Refused.
+    """
     assigned = dict(enumerate(given, first))
     if not context.broker.profile.behaviour.topics_as_kraft:
         for index, replicas in assigned.items():

@@ -1,4 +1,4 @@
-"""CreatePartitions v0-v3 (KIP-195). Asks for ALTER on each topic."""
+"""CreatePartitions v0-v3 (KIP-195). Requires ALTER on each topic."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from ...errors import Refused, code_of, message_of
 from ...metadata.topics import PARTITIONS_AT_ONCE_MAX, Topic
 from .assignments import check_more
 
-Asked = CreatePartitionsRequest.CreatePartitionsTopic
+RequestedTopic = CreatePartitionsRequest.CreatePartitionsTopic
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
-TOPIC_ENTRIES = 20  # what a topic counts in a cooperative step
-STRICT_FROM = 3  # the first version that a quota of mutations refuses
+TOPIC_ENTRIES = 20  # entries of a cooperative step for each topic
+STRICT_FROM = 3  # the first version that a controller mutation quota refuses
 
 
 @handles(CreatePartitionsRequest)
 async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
-    """Each topic on its own; names that are listed twice are refused. As in Kafka, those that may not be altered come
-    first."""
+    """Handles each topic on its own; a name that is listed twice is refused. As in Kafka, topics without permission
+    come first.
+    """
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
-    counts = Counter(asked.name for asked in request.topics)
+    counts = Counter(requested.name for requested in request.topics)
     results: list[Result] = []
     denied: list[Result] = []
     left = PARTITIONS_AT_ONCE_MAX
-    for name, asked in {asked.name: asked for asked in request.topics}.items():
+    for name, requested in {requested.name: requested for requested in request.topics}.items():
         if context.is_due(TOPIC_ENTRIES):
             await context.next_step()
         try:
@@ -41,15 +42,15 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             if topic is None:
                 problem = "" if as_kraft else f"The topic '{name}' does not exist."
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
-            replicas = _checked(topic, asked, left, context)
-            added = asked.count - len(topic.partitions)
+            replicas = _checked(topic, requested, left, context)
+            added = requested.count - len(topic.partitions)
             left -= added
             context.mutates(added, strict_from=STRICT_FROM, validate_only=request.validate_only)
             if not request.validate_only:
-                adding = context.broker.topics.adding_partitions(topic, asked.count, context.now_ms(), replicas)
+                adding = context.broker.topics.adding_partitions(topic, requested.count, context.now_ms(), replicas)
                 await context.broker.topics.changes.make(name, adding)
         except Exception as error:
-            # KRaft's controller has no words for a topic that is not there.
+            # A KRaft controller has no message for an unknown topic.
             message = message_of(error) if not isinstance(error, Refused) or error.message else None
             results.append(Result(name=name, error_code=code_of(error), error_message=message))
         else:
@@ -58,39 +59,39 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
 
 
 def _refused(name: str, context: RequestContext) -> Result:
-    """The controller of ZooKeeper's releases has words for it, KRaft's has none."""
+    """A ZooKeeper controller has a message for this refusal, a KRaft controller has none."""
     has_words = context.broker.profile.behaviour.refusal_texts != "alter"
     message = "The topic authorization is failed." if has_words else None
     return Result(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=message)
 
 
-def _checked(topic: Topic, asked: Asked, left: int, context: RequestContext) -> list[list[int]] | None:
-    """The new partitions' replicas where they are assigned by hand."""
+def _checked(topic: Topic, requested: RequestedTopic, left: int, context: RequestContext) -> list[list[int]] | None:
+    """The replicas of the new partitions if they are assigned manually, else None. Raises Refused."""
     now = len(topic.partitions)
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
-    if asked.count <= now:
-        if asked.count == now:
+    if requested.count <= now:
+        if requested.count == now:
             problem = f"Topic already has {now} partition(s)." if as_kraft else f"Topic already has {now} partitions."
         elif as_kraft:
             problem = (
-                f"The topic {topic.name} currently has {now} partition(s); {asked.count} would not be an increase."
+                f"The topic {topic.name} currently has {now} partition(s); {requested.count} would not be an increase."
             )
         else:
-            problem = f"Topic currently has {now} partitions, which is higher than the requested {asked.count}."
+            problem = f"Topic currently has {now} partitions, which is higher than the requested {requested.count}."
         raise Refused(ErrorCode.INVALID_PARTITIONS, problem)
-    if asked.count - now > left:
+    if requested.count - now > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
-    if asked.assignments is None:
+    if requested.assignments is None:
         return None
-    if len(asked.assignments) != asked.count - now:
-        added, given = asked.count - now, len(asked.assignments)
+    if len(requested.assignments) != requested.count - now:
+        added, given = requested.count - now, len(requested.assignments)
         problem = f"Increasing the number of partitions by {added} but {given} assignments provided."
         if as_kraft:
             problem = (
                 f"Attempted to add {added} additional partition(s), but only {given} assignment(s) were specified."
             )
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    replicas = [given.broker_ids for given in asked.assignments]
+    replicas = [given.broker_ids for given in requested.assignments]
     factor = len(topic.partitions[0].replicas) if topic.partitions else None
     check_more(now, replicas, factor, context)
     return replicas

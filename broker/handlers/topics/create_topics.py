@@ -1,6 +1,6 @@
 """CreateTopics v0-v7 (KIP-4, KIP-464, KIP-525, KIP-516).
 
-Asks for the right to create each topic; what configs it has is told to those who may DESCRIBE_CONFIGS.
+Requires CREATE for each topic. Its configs are in the response if the principal has DESCRIBE_CONFIGS.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from ...metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ...replica.assignment import NO_LEADER
 from .assignments import check_new
 
-Asked = CreateTopicsRequest.CreatableTopic
+RequestedTopic = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult
 Config = Result.CreatableTopicConfigs
 
-CONFIGS_FROM = 5  # the first version that tells them
-TOPIC_ENTRIES = 50  # what a topic counts in a cooperative step
-BROKER_DEFAULT = -1  # for the counts, since KIP-464
-STRICT_FROM = 6  # the first version that a quota of mutations refuses (KIP-599)
+CONFIGS_FROM = 5  # the first version with configs in the response
+TOPIC_ENTRIES = 50  # entries of a cooperative step for each topic
+BROKER_DEFAULT = -1  # of the counts, since KIP-464
+STRICT_FROM = 6  # the first version that a controller mutation quota refuses (KIP-599)
 
 
 @handles(CreateTopicsRequest)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Each topic on its own; names that are listed twice are refused. As in Kafka, those that may not be created come
-    last."""
-    counts = Counter(asked.name for asked in request.topics)
+    """Handles each topic on its own; a name that is listed twice is refused. As in Kafka, topics without permission
+    come last.
+    """
+    counts = Counter(requested.name for requested in request.topics)
     results: list[Result] = []
     denied: list[Result] = []
     if _partitions(request, context) > PARTITIONS_AT_ONCE_MAX:
         code, problem = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 
-        def refused(asked: Asked) -> Result:
-            return Result(name=asked.name, error_code=code, error_message=problem)
+        def refused(requested: RequestedTopic) -> Result:
+            return Result(name=requested.name, error_code=code, error_message=problem)
 
         return CreateTopicsResponse(topics=await context.mapped(refused, request.topics))
-    for name, asked in {asked.name: asked for asked in request.topics}.items():
+    for name, requested in {requested.name: requested for requested in request.topics}.items():
         if context.is_due(TOPIC_ENTRIES):
             await context.next_step()
         try:
@@ -52,7 +53,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
             if name != METADATA_TOPIC and not context.may_create(name):
                 denied.append(_denied(name, context))
                 continue
-            result = await _create(asked, request.validate_only, context)
+            result = await _create(requested, request.validate_only, context)
             if context.api_version >= CONFIGS_FROM:
                 _hide_configs(result, context)
             results.append(result)
@@ -63,11 +64,14 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
 
 
 def _partitions(request: CreateTopicsRequest, context: RequestContext) -> int:
-    """How many partitions the topics of a request would have, as Kafka's controller counts before it looks at them."""
+    """The number of partitions in all topics of a request; Kafka's controller counts them before it checks the
+    topics.
+    """
     default = context.broker.config["num.partitions"]
     return sum(
-        len(asked.assignments) or (default if asked.num_partitions == BROKER_DEFAULT else max(0, asked.num_partitions))
-        for asked in request.topics
+        len(requested.assignments)
+        or (default if requested.num_partitions == BROKER_DEFAULT else max(0, requested.num_partitions))
+        for requested in request.topics
     )
 
 
@@ -88,50 +92,50 @@ def _denied(name: str, context: RequestContext) -> Result:
 
 
 def _hide_configs(result: Result, context: RequestContext) -> None:
-    """Takes what the topic was made with out of the answer, unless whoever asks may know it."""
+    """Removes the topic's configs from the response unless the principal may see them."""
     if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         result.num_partitions = result.replication_factor = -1
         result.configs = []
 
 
-async def _create(asked: Asked, validate_only: bool, context: RequestContext) -> Result:
+async def _create(requested: RequestedTopic, validate_only: bool, context: RequestContext) -> Result:
     broker = context.broker
-    configs = {config.name: config.value for config in asked.configs}
+    configs = {config.name: config.value for config in requested.configs}
     as_kraft = broker.profile.behaviour.topics_as_kraft
-    if not as_kraft:  # where what is wrong with the name is found later, and with the configs last
-        _check_first(asked, context)
-        _check_one_way(asked, context)
-        _check_counts(asked, context)
-        broker.topics.check_free(asked.name)
-        _assigned(asked, context)
-    kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, configs))
-    replicas = _assigned(asked, context)
-    partitions = len(replicas or ()) or asked.num_partitions
-    factor = len(replicas[0]) if replicas else asked.replication_factor
+    if not as_kraft:  # a KRaft controller checks the name later, and the configs last
+        _check_first(requested, context)
+        _check_one_way(requested, context)
+        _check_counts(requested, context)
+        broker.topics.check_free(requested.name)
+        _assigned(requested, context)
+    kept = TopicConfig(broker.config, broker.topics.check_new(requested.name, configs))
+    replicas = _assigned(requested, context)
+    partitions = len(replicas or ()) or requested.num_partitions
+    factor = len(replicas[0]) if replicas else requested.replication_factor
     if replicas is None:
         topics = broker.topics
         if factor < 1 and factor != BROKER_DEFAULT:
             topics.check_factor(factor)
-        partitions = _count(partitions, context)  # before it is seen whether there are nodes for so many replicas
-        factor = topics.replication_factor(asked.name) if factor == BROKER_DEFAULT else topics.check_factor(factor)
+        partitions = _count(partitions, context)  # before the check whether there are enough nodes for the replicas
+        factor = topics.replication_factor(requested.name) if factor == BROKER_DEFAULT else topics.check_factor(factor)
     context.mutates(partitions, strict_from=STRICT_FROM, validate_only=validate_only)
     if replicas is None:
         replicas = broker.topics.place(partitions, factor)
     if validate_only:
-        result = Result(name=asked.name, error_code=0, error_message=None)
+        result = Result(name=requested.name, error_code=0, error_message=None)
     else:
-        creating = broker.topics.creating(asked.name, partitions, configs, context.now_ms(), replicas)
-        topic = await broker.topics.changes.make(asked.name, creating)
+        creating = broker.topics.creating(requested.name, partitions, configs, context.now_ms(), replicas)
+        topic = await broker.topics.changes.make(requested.name, creating)
         if not as_kraft and any(partition.leader == NO_LEADER for partition in topic.partitions):
-            # The topic is there, and Kafka waits for its leaders in vain.
-            return Result(name=asked.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
-        result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
+            # The topic exists; Kafka waits in vain for its leaders.
+            return Result(name=requested.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
+        result = Result(name=requested.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions
     result.replication_factor = factor
     if context.api_version >= CONFIGS_FROM:
         entries = [kept.describe(name) for name in kept.names()]
-        as_given = kept.overrides if as_kraft else {}  # whatever DescribeConfigs makes of it
+        as_given = kept.overrides if as_kraft else {}  # as requested, even where DescribeConfigs shows another form
         result.configs = [
             Config(
                 name=entry.name,
@@ -145,49 +149,49 @@ async def _create(asked: Asked, validate_only: bool, context: RequestContext) ->
     return result
 
 
-def _check_first(asked: Asked, context: RequestContext) -> None:
-    if context.broker.topics.get(asked.name) is not None:
-        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
-    without = [config.name for config in asked.configs if config.value is None]
+def _check_first(requested: RequestedTopic, context: RequestContext) -> None:
+    if context.broker.topics.get(requested.name) is not None:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{requested.name}' already exists.")
+    without = [config.name for config in requested.configs if config.value is None]
     if without:
         listed = ",".join(without)
         raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for topic configs : {listed}")
 
 
-def _check_counts(asked: Asked, context: RequestContext) -> None:
-    if not asked.assignments:
-        _count(asked.num_partitions, context)
-        if asked.replication_factor != BROKER_DEFAULT:
-            context.broker.topics.check_factor(asked.replication_factor)
+def _check_counts(requested: RequestedTopic, context: RequestContext) -> None:
+    if not requested.assignments:
+        _count(requested.num_partitions, context)
+        if requested.replication_factor != BROKER_DEFAULT:
+            context.broker.topics.check_factor(requested.replication_factor)
 
 
-def _count(asked: int, context: RequestContext) -> int:
-    if asked == BROKER_DEFAULT:
+def _count(requested: int, context: RequestContext) -> int:
+    if requested == BROKER_DEFAULT:
         return context.broker.config["num.partitions"]
-    if asked < 1:
+    if requested < 1:
         problem = "Number of partitions must be larger than 0."
         if context.broker.profile.behaviour.topics_as_kraft:
             problem = "Number of partitions was set to an invalid non-positive value."
         raise Refused(ErrorCode.INVALID_PARTITIONS, problem)
-    return asked
+    return requested
 
 
-def _assigned(asked: Asked, context: RequestContext) -> list[list[int]] | None:
-    """The replicas of each partition where they are assigned by hand."""
-    if not asked.assignments:
+def _assigned(requested: RequestedTopic, context: RequestContext) -> list[list[int]] | None:
+    """The replicas of each partition if they are assigned manually, else None. Raises Refused."""
+    if not requested.assignments:
         return None
-    _check_one_way(asked, context)
-    return check_new([(one.partition_index, one.broker_ids) for one in asked.assignments], context)
+    _check_one_way(requested, context)
+    return check_new([(one.partition_index, one.broker_ids) for one in requested.assignments], context)
 
 
-def _check_one_way(asked: Asked, context: RequestContext) -> None:
-    """Replicas are counted or assigned."""
-    if not asked.assignments:
+def _check_one_way(requested: RequestedTopic, context: RequestContext) -> None:
+    """Raises Refused if both counts and manual assignments are given."""
+    if not requested.assignments:
         return
     problem = None
-    if asked.replication_factor != -1:
+    if requested.replication_factor != -1:
         problem = "replication factor"
-    elif asked.num_partitions != -1:
+    elif requested.num_partitions != -1:
         problem = "numPartitions"
     if problem and context.broker.profile.behaviour.topics_as_kraft:
         problem = f"A manual partition assignment was specified, but {problem} was not set to -1."

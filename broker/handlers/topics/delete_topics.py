@@ -1,7 +1,7 @@
 """DeleteTopics v0-v6, by name or by id (KIP-4, KIP-516).
 
-Asks for DELETE on each topic, or on the cluster where the release does. Whether a name that may not be described is
-there is not told, nor which name an id has; that there is such an id is no secret.
+Requires DELETE on each topic, or on the cluster where the release does. Without DESCRIBE the response does not reveal
+whether a name exists, nor the name of an id; it does reveal whether an id exists.
 """
 
 from __future__ import annotations
@@ -20,43 +20,47 @@ from ...security.authorizer import REFUSAL_TEXTS
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 BY_ID_FROM = 6
-TOPIC_ENTRIES = 20  # what a topic counts in a cooperative step
-STRICT_FROM = 5  # the first version that a quota of mutations refuses (KIP-599)
+TOPIC_ENTRIES = 20  # entries of a cooperative step for each topic
+STRICT_FROM = 5  # the first version that a controller mutation quota refuses (KIP-599)
 
 
 @handles(DeleteTopicsRequest)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """Each topic on its own; a KRaft controller refuses what is listed twice, one with ZooKeeper answers it twice."""
-    asked: list[tuple[str | None, bytes]]
+    """Handles each topic on its own. A KRaft controller refuses topics that are listed twice, a ZooKeeper controller
+    returns two results.
+    """
+    requested: list[tuple[str | None, bytes]]
     if context.api_version >= BY_ID_FROM:
-        asked = [(state.name, state.topic_id) for state in request.topics]
+        requested = [(state.name, state.topic_id) for state in request.topics]
     else:
-        asked = [(name, ZERO_UUID) for name in request.topic_names]
+        requested = [(name, ZERO_UUID) for name in request.topic_names]
     if context.broker.profile.behaviour.topics_as_kraft:
-        return DeleteTopicsResponse(responses=await _responses(asked, context))
-    if any(name is not None and topic_id != ZERO_UUID for name, topic_id in asked):
+        return DeleteTopicsResponse(responses=await _responses(requested, context))
+    if any(name is not None and topic_id != ZERO_UUID for name, topic_id in requested):
         refused = ErrorCode.INVALID_REQUEST
         return DeleteTopicsResponse(
-            responses=[Result(name=name, topic_id=topic_id, error_code=refused) for name, topic_id in asked]
+            responses=[Result(name=name, topic_id=topic_id, error_code=refused) for name, topic_id in requested]
         )
-    # Names are found before anything is deleted: one that is listed by its id, too, is deleted once.
+    # Topics are looked up before the first is deleted: one that is listed by name and by id is deleted once.
     topics = context.broker.topics
-    found = [topics.by_id(topic_id) if name is None else topics.get(name) for name, topic_id in asked]
+    found = [topics.by_id(topic_id) if name is None else topics.get(name) for name, topic_id in requested]
     done: dict[object, Result] = {}
     responses: list[Result] = []
-    for (name, topic_id), topic in zip(asked, found, strict=True):
+    for (name, topic_id), topic in zip(requested, found, strict=True):
         key = (name, topic_id) if topic is None else topic.id
         if context.is_due(TOPIC_ENTRIES):
             await context.next_step()
-        told = done[key] if key in done else await _delete(name, topic_id, context)
-        done[key] = told
-        responses.append(Result(name=told.name, topic_id=topic_id, error_code=told.error_code, error_message=None))
+        result = done[key] if key in done else await _delete(name, topic_id, context)
+        done[key] = result
+        responses.append(Result(name=result.name, topic_id=topic_id, error_code=result.error_code, error_message=None))
     return DeleteTopicsResponse(responses=responses)
 
 
-async def _responses(asked: list[tuple[str | None, bytes]], context: RequestContext) -> list[Result]:
-    """As a KRaft controller answers. It looks at ids first: a name of one of them is refused, and neither deleted."""
-    counts = Counter(asked)
+async def _responses(requested: list[tuple[str | None, bytes]], context: RequestContext) -> list[Result]:
+    """Responds as a KRaft controller. It resolves ids first: if a topic is also listed by name, both entries are
+    refused.
+    """
+    counts = Counter(requested)
     topics = context.broker.topics
     named = {topic_id: topic.name for name, topic_id in counts if name is None and (topic := topics.by_id(topic_id))}
     both = {
@@ -80,8 +84,8 @@ async def _responses(asked: list[tuple[str | None, bytes]], context: RequestCont
             problem = "The provided topic name maps to an ID that was already supplied."
         if problem:
             refused = ErrorCode.INVALID_REQUEST
-            told = Result(name=name, topic_id=topic_id, error_code=refused, error_message=problem)
-            responses += [told] * (times if problem.startswith("You may") or problem.startswith("Neither") else 1)
+            result = Result(name=name, topic_id=topic_id, error_code=refused, error_message=problem)
+            responses += [result] * (times if problem.startswith("You may") or problem.startswith("Neither") else 1)
         elif named.get(topic_id) not in both:
             responses.append(await _delete(name, topic_id, context))
     return responses
@@ -102,7 +106,7 @@ async def _delete(name: str | None, topic_id: bytes, context: RequestContext) ->
             is_described = context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
             name = topic.name if is_described else None
             _check_found(topic.name, is_described, context)
-        topic_id = topic.id  # from here on it is told in any case
+        topic_id = topic.id  # from here on the response has it
         context.mutates(len(topic.partitions), strict_from=STRICT_FROM)
         await topics.changes.make(topic.name, _deleting(topic, context))
     except Exception as error:
@@ -126,7 +130,7 @@ def _named(name: str, context: RequestContext) -> Topic:
 
 
 def _check_name(name: str, context: RequestContext) -> None:
-    """Whether a topic may be deleted by its name."""
+    """Checks whether a topic may be deleted by its name. Raises Refused."""
     if context.broker.profile.behaviour.topics_as_kraft:
         if context.allowed(AclOperation.DELETE, ResourceType.CLUSTER):
             return
@@ -136,7 +140,7 @@ def _check_name(name: str, context: RequestContext) -> None:
 
 
 def _check_found(name: str, is_described: bool, context: RequestContext) -> None:
-    """Whether a topic that was found by its id may be deleted."""
+    """Checks whether a topic that was found by its id may be deleted. Raises Refused."""
     if context.broker.profile.behaviour.topics_as_kraft:
         if context.allowed(AclOperation.DELETE, ResourceType.CLUSTER):
             return

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions v0: topics page by page (KIP-966).
 
-Eligible leaders are those who were in sync last, of a partition without a leader: no other replica is ever behind.
-Topics that may not be described are left out of all; where they are asked for they come last, as in Kafka.
+A partition without a leader has its last ISR as eligible leader replicas: no replica ever lags. Topics without
+permission are left out of a list of all topics, and come last if they were requested, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Cursor = DescribeTopicPartitionsResponse.Cursor
 async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in order of their names, from the cursor on, up to the limit of partitions."""
+    """Lists topics by name, from the cursor on, up to the limit of partitions."""
     broker = context.broker
-    asked = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.topics})
+    requested = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.topics})
     first_name, first_index = "", 0
     if request.cursor is not None:
         first_name, first_index = request.cursor.topic_name, request.cursor.partition_index
-        if first_index < 0 or (request.topics and first_name not in asked):
+        if first_index < 0 or (request.topics and first_name not in requested):
             code = ErrorCode.INVALID_REQUEST
             return DescribeTopicPartitionsResponse(
-                topics=[Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
+                topics=[Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]) for name in requested]
             )
     left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
-    answer = DescribeTopicPartitionsResponse(topics=[])
+    response = DescribeTopicPartitionsResponse(topics=[])
     refused: list[Topic] = []
-    for name in asked:
+    for name in requested:
         if context.is_due():
             await context.next_step()
         if name < first_name:
@@ -53,18 +53,18 @@ async def describe_topic_partitions(
                 refused.append(Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]))
             continue
         if left == 0:
-            answer.next_cursor = Cursor(topic_name=name, partition_index=0)
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         start = first_index if name == first_name else 0
         described = _topic(name, start, left, context)
-        answer.topics.append(described)
+        response.topics.append(described)
         left -= len(described.partitions)
         topic = broker.topics.get(name)
         if topic is not None and start + len(described.partitions) < len(topic.partitions):
-            answer.next_cursor = Cursor(topic_name=name, partition_index=start + len(described.partitions))
+            response.next_cursor = Cursor(topic_name=name, partition_index=start + len(described.partitions))
             break
-    answer.topics += refused
-    return answer
+    response.topics += refused
+    return response
 
 
 def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
@@ -72,9 +72,9 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
         check_name(name)
         topic = context.broker.topics.named(name)
     except Refused as refused:
-        answer = Topic(error_code=code_of(refused), name=name, topic_id=ZERO_UUID, partitions=[])
-        answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
-        return answer
+        response = Topic(error_code=code_of(refused), name=name, topic_id=ZERO_UUID, partitions=[])
+        response.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
+        return response
     return Topic(
         error_code=0,
         name=name,

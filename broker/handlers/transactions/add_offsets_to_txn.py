@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn v0-v4: takes the offsets of a group into a transaction (KIP-98). v2 knows PRODUCER_FENCED (KIP-588).
+"""AddOffsetsToTxn v0-v4: adds the offsets of a group to a transaction (KIP-98). v2 has PRODUCER_FENCED (KIP-588).
 
-Asks for WRITE on the transactional id and READ on the group.
+Requires WRITE on the transactional id and READ on the group.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ ABORTABLE_SINCE = 4
 
 @handles(AddOffsetsToTxnRequest)
 async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
-    """What is added is the partition of `__consumer_offsets` that holds the group; clients of KIP-890's second part add
-    it by TxnOffsetCommit itself."""
+    """Adds the partition of `__consumer_offsets` that holds the group. Clients with transaction.version 2 (KIP-890) add
+    it by TxnOffsetCommit.
+    """
     context.check_allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
-    answer = await settled(
+    response = await settled(
         context.transactions.add_offsets(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id, client_version=0
         )
     )
     version = context.api_version
-    error = known(answer.error, fenced=version >= FENCED_SINCE, abortable=version >= ABORTABLE_SINCE)
+    error = known(response.error, fenced=version >= FENCED_SINCE, abortable=version >= ABORTABLE_SINCE)
     return AddOffsetsToTxnResponse(error_code=error)

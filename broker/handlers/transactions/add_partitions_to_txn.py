@@ -1,10 +1,10 @@
-"""AddPartitionsToTxn v0-v5: takes partitions into a transaction before they are written to (KIP-98).
+"""AddPartitionsToTxn v0-v5: adds partitions to a transaction before they are written to (KIP-98).
 
-v2 knows PRODUCER_FENCED (KIP-588). v4 and v5 are what brokers send to each other: several transactions at once, each
-of which may be verified only (KIP-890). A partition that it lacks answers TRANSACTION_ABORTABLE in releases that have
-v5, as in Kafka also in v4, and INVALID_TXN_STATE in those before.
+v2 has PRODUCER_FENCED (KIP-588). Brokers use v4 and v5: they have several transactions, each of which may be verified
+only (KIP-890). The error of a partition that is not in the transaction is TRANSACTION_ABORTABLE in releases with v5, as
+in Kafka also in v4, and INVALID_TXN_STATE in earlier ones.
 
-Clients (up to v3) are asked for WRITE on the transactional id and on each topic, brokers for CLUSTER_ACTION.
+Clients (up to v3) need WRITE on the transactional id and on each topic, brokers need CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEVERAL_SINCE = 4
 ABORTABLE_SINCE = 5
 
 
-Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+RequestedTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 Outcome = Response | asyncio.Future[Response]
 
@@ -41,24 +41,25 @@ Outcome = Response | asyncio.Future[Response]
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    """All partitions of a transaction or none: those that may not be added have their error, the others are told that
-    they were not tried."""
+    """Adds all partitions of a transaction or none: refused partitions have their error, the others
+    OPERATION_NOT_ATTEMPTED.
+    """
     if context.api_version < SEVERAL_SINCE:
-        asked = Asked(
+        requested = RequestedTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
         outcome: Outcome | dict[Partition, ErrorCode]
-        if context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
-            outcome = await _begin(asked, context)
+        if context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, requested.transactional_id):
+            outcome = await _begin(requested, context)
         else:
             outcome = Response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        results = await _results(asked.topics, outcome, context)
+        results = await _results(requested.topics, outcome, context)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     context.check_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    # All are begun before the first is awaited, so that the next request finds its place behind them.
+    # All are begun before the first is awaited, so that a later request is handled after them.
     begun = [(one, await _begin(one, context)) for one in request.transactions]
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
@@ -68,13 +69,13 @@ async def add_partitions_to_txn(
     )
 
 
-async def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partition, ErrorCode]:
-    """Adds or verifies the partitions; or, if some of them may not be, the errors of these."""
+async def _begin(requested: RequestedTransaction, context: RequestContext) -> Outcome | dict[Partition, ErrorCode]:
+    """Adds or verifies the partitions, or returns the errors of those that may not be added."""
     partitions: list[Partition] = []
     refused: dict[Partition, ErrorCode] = {}
     if context.is_due():
         await context.next_step()
-    for topic in asked.topics:
+    for topic in requested.topics:
         named = [(topic.name, index) for index in topic.partitions]
         partitions += named
         refusals = await context.mapped(lambda partition: _refusal(partition, context), named)
@@ -82,16 +83,18 @@ async def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partit
     if refused:
         return refused
     transactions = context.transactions
-    producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
-    if asked.verify_only:
+    producer = requested.transactional_id, requested.producer_id, requested.producer_epoch
+    if requested.verify_only:
         return transactions.verify(*producer, partitions)
-    # Only a broker that adds what its client writes to calls v4 and later without asking to verify.
+    # Without verify_only, v4 and later come from a broker that adds the partitions its client writes to.
     client_version = 2 if context.api_version >= SEVERAL_SINCE else 0
     return transactions.add_partitions(*producer, partitions, client_version=client_version)
 
 
 def _refusal(partition: Partition, context: RequestContext) -> ErrorCode:
-    """Nobody but the coordinators writes to their topics: to Kafka's clients that is a matter of authorization."""
+    """The error of a partition, or NONE. Only coordinators write to internal topics; clients get an authorization
+    error.
+    """
     if context.api_version < SEVERAL_SINCE:
         if partition[0] in INTERNAL_TOPICS:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -112,8 +115,8 @@ async def _results(
     if isinstance(outcome, dict):
         rest, errors = ErrorCode.OPERATION_NOT_ATTEMPTED, outcome
     else:
-        answer = await settled(outcome)
-        rest, errors = answer.error, dict.fromkeys(answer.missing, ErrorCode.TRANSACTION_ABORTABLE)
+        response = await settled(outcome)
+        rest, errors = response.error, dict.fromkeys(response.missing, ErrorCode.TRANSACTION_ABORTABLE)
     result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
     results: list[AddPartitionsToTxnTopicResult] = []
     if context.is_due():  # a transaction may have no topics

@@ -1,7 +1,7 @@
-"""DescribeProducers v0: what partitions know of their producers (KIP-664).
+"""DescribeProducers v0: the producer states of partitions (KIP-664).
 
-A partition is described once, however often it is asked for, and by each node that has it, not by the leader alone.
-Asks for READ on each topic.
+A partition is described once, even if requested several times, and by each of its replicas, not only by the leader.
+Requires READ on each topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNKNOWN = "This server does not host this topic-partition."
 
 @handles(DescribeProducersRequest)
 async def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-    """Each partition on its own, its producers by id."""
+    """Describes each partition on its own, with its producers by id."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         if context.is_due():
@@ -55,7 +55,7 @@ def _partition(name: str, index: int, context: RequestContext) -> Partition:
 
 
 def _log(name: str, index: int, context: RequestContext) -> PartitionLog:
-    """The partition's log. As Kafka 3.9 does, it is said in words that a topic cannot be or is not there."""
+    """The partition's log. As in Kafka 3.9, an invalid or unknown topic has an error message. Raises Refused."""
     topics = context.broker.topics
     if context.broker.profile.behaviour.producers_in_words:
         check_name(name)

@@ -1,6 +1,6 @@
-"""DescribeTransactions v0: what the coordinator knows of transactional ids (KIP-664).
+"""DescribeTransactions v0: the coordinator's state of transactional ids (KIP-664).
 
-Asks for DESCRIBE on each id; topics that may not be described are left out.
+Requires DESCRIBE on each id; topics without permission are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State = DescribeTransactionsResponse.TransactionState
 async def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
-    """Each id as often as it is asked for, as in Kafka."""
+    """Describes each id as often as it is requested, as in Kafka."""
     states = await context.mapped(lambda name: _state(name, context), request.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=states)
 

@@ -1,8 +1,8 @@
-"""EndTxn v0-v5: commits or aborts (KIP-98). v2 knows PRODUCER_FENCED (KIP-588); with v5 the producer goes on with
-another epoch after each transaction (KIP-890), which the release must have: `transaction_version` of
-`releases/behaviour.py`.
+"""EndTxn v0-v5: commits or aborts (KIP-98). v2 has PRODUCER_FENCED (KIP-588). With v5 the producer continues with
+another epoch after each transaction (KIP-890), in releases whose `transaction_version` in `releases/behaviour.py`
+allows it.
 
-Asks for WRITE on the transactional id.
+Requires WRITE on the transactional id.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ABORTABLE_SINCE = 4
 
 @handles(EndTxnRequest)
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    """The answer says that the decision is durable; the markers follow it."""
+    """Ends the transaction. The response means that the decision is durable; the markers follow."""
     context.check_allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     version = context.api_version
-    answer = await settled(
+    response = await settled(
         context.transactions.end(
             request.transactional_id,
             request.producer_id,
@@ -33,7 +33,7 @@ async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResp
         )
     )
     return EndTxnResponse(
-        error_code=known(answer.error, fenced=version >= FENCED_SINCE, abortable=version >= ABORTABLE_SINCE),
-        producer_id=answer.producer_id,
-        producer_epoch=answer.producer_epoch,
+        error_code=known(response.error, fenced=version >= FENCED_SINCE, abortable=version >= ABORTABLE_SINCE),
+        producer_id=response.producer_id,
+        producer_epoch=response.producer_epoch,
     )

@@ -1,7 +1,7 @@
 """ListTransactions v0-v2: the transactional ids that this broker coordinates (KIP-664).
 
-v1 filters by how long a transaction runs (KIP-994), v2 by a pattern of ids (KIP-1152). Ids that may not be
-described are left out.
+v1 filters by the duration of a transaction (KIP-994), v2 by a pattern of ids (KIP-1152). Ids without permission are
+left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ State = ListTransactionsResponse.TransactionState
 
 @handles(ListTransactionsRequest)
 async def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
-    """All filters must let an id through; an empty one lets all through. Names that are no state's are told."""
+    """Lists the ids that match all filters; an empty filter matches all. Unknown state names are returned."""
     error, unknown, found = context.transactions.list(
         states=request.state_filters,
         producer_ids=request.producer_id_filters,

@@ -1,9 +1,9 @@
-"""TxnOffsetCommit v0-v5: offsets that count once a transaction commits (KIP-98).
+"""TxnOffsetCommit v0-v5: commits offsets as part of a transaction (KIP-98).
 
-v2 leader epochs, v3 the consumer that read so far, whose membership is checked (KIP-447). Up to v4 the transaction must
-hold the group's offsets already, from v5 on they are added here, both as far as the release does so (KIP-890).
+v2 has leader epochs; v3 has the consumer's member id and generation, which are checked (KIP-447). Up to v4 the
+transaction must have the group's offsets already; from v5 on they are added here. Both depend on the release (KIP-890).
 
-Asks for WRITE on the transactional id, READ on the group and on each topic.
+Requires WRITE on the transactional id, READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from ...metadata.topics import GROUP_OFFSETS_TOPIC
 from ...transactions.codes import known
 from ..groups.commits import COMMITS_AT_ONCE, JUDGED, commit_refusal, refused_first
 
-LOADING_SINCE = 2  # clients before KAFKA-7296 stumble over COORDINATOR_LOAD_IN_PROGRESS
+LOADING_SINCE = 2  # clients before KAFKA-7296 fail at COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
-SORTED_PER_ENTRY = 20  # topics that are put in order in the time of one entry of a cooperative step
+SORTED_PER_ENTRY = 20  # topics that are sorted in the time of one entry of a cooperative step
 
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-Asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
+RequestedPartition = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
 
 
 @handles(TxnOffsetCommitRequest)
 async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-    """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
-    but for those whose metadata is too long."""
+    """Commits offsets. Unknown partitions and too long metadata have errors of their own; all other partitions share
+    the verdict on the transaction and the member.
+    """
     refused = _refusal(request, context)
     if refused is not ErrorCode.NONE:
-        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+        return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     errors, commits = await _judged(request, context)
     outcome = ErrorCode.NONE
     if any(error in JUDGED for found in errors for error in found):
@@ -55,40 +56,43 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
             outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if context.is_due(len(errors) // SORTED_PER_ENTRY):
         await context.next_step()
-    answered = refused_first(request.topics, errors)
+    judged_topics = refused_first(request.topics, errors)
     if context.is_due(len(errors) // SORTED_PER_ENTRY):
         await context.next_step()
     if outcome is not ErrorCode.NONE:
-        answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
-    return await _answer(answered, context)
+        judged_topics = [
+            (topic, [outcome if error in JUDGED else error for error in found]) for topic, found in judged_topics
+        ]
+    return await _response(judged_topics, context)
 
 
 def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
-    """Why the request as a whole is not allowed."""
+    """The error of the request as a whole, or NONE."""
     if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     is_allowed = context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-async def _answer(
-    answered: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
+async def _response(
+    judged_topics: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]],
+    context: RequestContext,
 ) -> TxnOffsetCommitResponse:
     topics: list[Topic] = []
-    for topic, found in answered:
+    for topic, found in judged_topics:
         pairs = list(zip(topic.partitions, found, strict=True))
         topics.append(Topic(name=topic.name, partitions=await context.mapped(_partition, pairs)))
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def _partition(judged: tuple[Asked, ErrorCode]) -> Topic.TxnOffsetCommitResponsePartition:
+def _partition(judged: tuple[RequestedPartition, ErrorCode]) -> Topic.TxnOffsetCommitResponsePartition:
     return Topic.TxnOffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
 
 
 async def _judged(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
-    """What is wrong with each partition, and what is to be written of those with which nothing is."""
+    """The errors of each partition, and the commits for those without errors."""
     groups, now_ms = context.groups, context.now_ms()
     errors: list[list[ErrorCode]] = []
     commits: list[tuple[tuple[str, int], CommittedOffset]] = []
@@ -113,10 +117,11 @@ async def _judged(
 async def _commit(
     commits: list[tuple[Partition, CommittedOffset]], request: TxnOffsetCommitRequest, context: RequestContext
 ) -> tuple[ErrorCode, set[Partition]]:
-    """Writes the offsets in cooperative steps: the one answer for all, and the partitions that are gone by now.
+    """Writes the offsets in cooperative steps. Returns one error for all of them, and the partitions that were deleted
+    meanwhile.
 
-    Nothing else runs between the look at the transaction and the write of a step: offsets that are written after the
-    end of their transaction would belong to one that nobody ends.
+    A step checks the transaction and writes without yielding: offsets written after the end of their transaction would
+    belong to one that never ends.
     """
     gone: set[Partition] = set()
     for first in range(0, len(commits) or 1, COMMITS_AT_ONCE):
@@ -145,12 +150,13 @@ async def _commit(
 
 
 async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestContext) -> tuple[ErrorCode, bool]:
-    """Why the transaction does not hold the group's offsets, and whether others had their turn meanwhile; it is made to
-    where the client leaves that to us."""
+    """Returns the error of a transaction that does not have the group's offsets, and whether other requests ran
+    meanwhile. Adds the offsets if the version leaves that to the broker.
+    """
     broker, version = context.broker, context.api_version
     error = context.groups.unavailable(request.group_id)
     if error is ErrorCode.NONE and (request.producer_id < 0 or request.producer_epoch < 0):
-        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transaction is without, whether it is verified or not
+        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # a transaction always has both, verified or not
     if error is not ErrorCode.NONE:
         return error, False
     has_waited = False
@@ -160,11 +166,11 @@ async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestCo
     if version >= ADDS_SINCE and broker.features.transaction_version >= 2:
         adding = transactions.add_offsets(*producer, request.group_id, client_version=2)
         error, has_waited = (await settled(adding)).error, isinstance(adding, asyncio.Future)
-        # Where a sync was awaited others had their turn, and may have ended the transaction.
+        # During the wait for a sync another request may have ended the transaction.
         verifies = error is ErrorCode.NONE and has_waited
     if verifies:
         held = (GROUP_OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
-        answer = transactions.verify(*producer, [held])
-        error = ErrorCode.TRANSACTION_ABORTABLE if answer.missing else answer.error
-    # A fenced producer is told so by this code in every version, as it is by Produce.
+        response = transactions.verify(*producer, [held])
+        error = ErrorCode.TRANSACTION_ABORTABLE if response.missing else response.error
+    # A fenced producer gets this code in every version, as in Produce.
     return known(error, fenced=False, abortable=version >= ABORTABLE_SINCE), has_waited

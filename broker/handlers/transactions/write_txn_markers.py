@@ -1,8 +1,8 @@
-"""WriteTxnMarkers v0-v2: ends transactions in partitions, whatever their coordinator knows (KIP-98, 664, 1228).
+"""WriteTxnMarkers v0-v2: ends transactions in partitions, regardless of their coordinator's state (KIP-98, 664, 1228).
 
-What `kafka-transactions abort` and the admin clients' abort_transaction send for a transaction that hangs. A marker
-for a partition that the coordinator still has to mark is not counted for it: it writes its own behind it. Asks for
-CLUSTER_ACTION or ALTER on the cluster.
+`kafka-transactions abort` and abort_transaction of admin clients send it for a hanging transaction. A coordinator that
+has yet to mark a partition does not count this marker: it writes its own after it. Requires CLUSTER_ACTION or ALTER on
+the cluster.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = Result.WritableTxnMarkerTopicResult
 PartitionResult = TopicResult.WritableTxnMarkerPartitionResult
 Place = tuple[str, int]
-MARKER_ENTRIES = 10  # what a marker in one partition counts in a cooperative step
+MARKER_ENTRIES = 10  # entries of a cooperative step for a marker in one partition
 Codes = dict[int, dict[Place, ErrorCode]]
-"""Of each producer what came of its partitions; where two markers of one name a partition, of the later."""
+"""The error codes of each producer's partitions; of two markers for one partition, the later one's."""
 
 
 @handles(WriteTxnMarkersRequest)
 async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-    """Each partition on its own; the answer comes when the markers are as durable as their topics ask."""
+    """Writes markers to each partition on its own. The response is sent when the markers are as durable as their topics
+    require.
+    """
     try:
         _check(request, context)
     except Refused as refused:
-        return await _answer(
+        return await _response(
             {one.producer_id: {place: refused.code for place in _places(one)} for one in request.markers}, context
         )
     codes: Codes = {}
@@ -62,14 +64,14 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestCon
             codes[marker.producer_id][place] = code_of(error)
         else:
             _written(marker, place, context)
-    return await _answer(codes, context)
+    return await _response(codes, context)
 
 
 def _check(request: WriteTxnMarkersRequest, context: RequestContext) -> None:
     if not context.allowed(AclOperation.ALTER, ResourceType.CLUSTER):
         context.check_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     if any(marker.producer_id < 0 for marker in request.markers):
-        raise Refused(ErrorCode.INVALID_REQUEST)  # Kafka fails unexpectedly where it builds a marker of nobody
+        raise Refused(ErrorCode.INVALID_REQUEST)  # Kafka fails unexpectedly for a marker without a producer
 
 
 def _places(marker: Marker) -> list[Place]:
@@ -93,13 +95,13 @@ def _write(marker: Marker, place: Place, context: RequestContext) -> Appended | 
 
 
 def _written(marker: Marker, place: Place, context: RequestContext) -> None:
-    """The commits of offsets that the transaction held count, or never will."""
+    """Completes or drops the offset commits that the transaction held."""
     name, index = place
     if name == GROUP_OFFSETS_TOPIC:
         context.broker.groups.end_transaction(index, marker.producer_id, committed=marker.transaction_result)
 
 
-async def _answer(codes: Codes, context: RequestContext) -> WriteTxnMarkersResponse:
+async def _response(codes: Codes, context: RequestContext) -> WriteTxnMarkersResponse:
     markers: list[Result] = []
     for producer_id, of_producer in codes.items():
         topics: dict[str, list[PartitionResult]] = {}
