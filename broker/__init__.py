@@ -1,4 +1,4 @@
-"""The broker: the only package with asyncio, sockets and configuration.
+"""The broker: listeners, requests, partitions, coordinators and configuration.
 
 `Embedded` runs a broker inside a test's process; `AsyncEmbedded` is the same for asyncio. Both are imported at first
 use, since nothing else here needs them.

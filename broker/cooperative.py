@@ -173,5 +173,5 @@ class TimedScheduler:
 
 
 def in_thread(call: Callable[[], T]) -> Steps[T]:
-    """Wraps a blocking call as a job for `CooperativeScheduler.run`, which makes it in a thread."""
+    """Wraps a blocking call as a job for `CooperativeScheduler.run`, which runs it in a thread."""
     return (yield call)

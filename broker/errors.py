@@ -39,10 +39,10 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.DecompressedTooLarge: ErrorCode.INVALID_RECORD,
     records.InvalidTimestamps: ErrorCode.INVALID_TIMESTAMP,
     records.WrongBatches: ErrorCode.INVALID_RECORD,
-    records.Undecodable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose decompressors fail there
+    records.Undecodable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose decompressors throw an exception here
     records.OverflowingSize: ErrorCode.UNKNOWN_SERVER_ERROR,
     records.UnsupportedForFormat: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    records.Unwritable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose writer fails there
+    records.Unwritable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose record writer throws an exception here
     records.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     records.UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,

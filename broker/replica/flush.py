@@ -154,7 +154,7 @@ class _Sync:
     __slots__ = ("_error", "_waiting", "held_from", "until")
 
     def __init__(self) -> None:
-        self.held_from: int | None = None  # the first offset that consumers cannot read before it
+        self.held_from: int | None = None  # the first offset hidden from consumers until it ends
         self.until = 0  # the sync covers all records below this offset
         self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
         self._error: BaseException | None = None

@@ -21,7 +21,7 @@ RequestedPartition = DescribeQuorumRequest.TopicData.PartitionData
 MESSAGES_SINCE = 2
 TIMES_SINCE = 1
 UNKNOWN = "This server does not host this topic-partition."
-EPOCH = 1  # of the first leader that a quorum elects; here the only one
+EPOCH = 1  # the leader epoch of a quorum's first leader, the only one here
 
 
 @handles(DescribeQuorumRequest)

@@ -52,7 +52,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         refused = ErrorCode.UNSUPPORTED_VERSION
         return await _response([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     if is_judged:
-        is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that has no other code
+        is_old = context.broker.profile.behaviour.old_group_coordinator  # which has no such code
         member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
         outcome = await commit(
             context,

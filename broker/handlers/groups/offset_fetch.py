@@ -164,7 +164,7 @@ def _pair(topic: str, index: int) -> Partition:
 
 
 def _listed(names: list[str], context: RequestContext) -> list[str]:
-    """The topics that are listed as requested, even without partitions."""
+    """The requested topics that the response lists even without partitions."""
     if context.broker.profile.behaviour.old_group_coordinator:
         return []
     return [name for name in names if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]

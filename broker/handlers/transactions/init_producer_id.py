@@ -59,7 +59,8 @@ def _compares(request: InitProducerIdRequest, context: RequestContext) -> bool:
 
     Only two kinds are known to: clients that request the fields of KIP-192 in Metadata, and Apache's Java client before
     KIP-360. Java clients before 2.4 do not name their library, and send the same versions as clients that do not
-    compare: aiokafka and kafkajs fail at UNKNOWN_PRODUCER_ID. In a transaction other clients fail too.
+    compare: aiokafka and kafkajs fail at UNKNOWN_PRODUCER_ID. Within a transaction the error aborts
+    the transaction in other clients too.
     """
     library = context.connection_info.library
     is_old_java = library.software_name == JAVA_CLIENT and context.api_version < RECOVERS_SINCE
