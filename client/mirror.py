@@ -66,7 +66,7 @@ class Copied(NamedTuple):
     log_end_offset: int
     batches: int
     size_bytes: int
-    missed: int
+    skipped: int
 
 
 class Diverged(Exception):
@@ -84,7 +84,7 @@ class Mirror:
     async def copy(self, topic: str, partition: int, to: Copy) -> Copied:
         """Brings a copy up to the high watermark of now. Raises ClientError, Diverged, CorruptRecords, and what the
         copy raises; what was copied before stays."""
-        offset, missed = await self._begin(topic, partition, to)
+        offset, skipped = await self._begin(topic, partition, to)
         goal, batches, size_bytes, max_bytes = -1, 0, 0, FETCH_BYTES
         while goal < 0 or offset < goal:
             fetched = await self._fetch(topic, partition, offset, max_bytes)
@@ -102,7 +102,7 @@ class Mirror:
             await asyncio.sleep(0)  # appending blocks: let the others have their turn
         if _is_empty(to):
             to.begin_at(offset)
-        return Copied(to.log_start_offset, to.log_end_offset, batches, size_bytes, missed)
+        return Copied(to.log_start_offset, to.log_end_offset, batches, size_bytes, skipped)
 
     async def _begin(self, topic: str, partition: int, to: Copy) -> tuple[int, int]:
         """(offset to go on from, how many behind the copy's end the source does not have any more)."""

@@ -1,6 +1,6 @@
-"""What the commands share: flags with errors of one line, and output that may be cut off by its reader.
+"""Shared by all commands: parsers of numeric flags, and output to a pipe that its reader may close early.
 
-Owns no command. Exit codes: 0, FOUND_DAMAGE for input that could not be read to its end, USAGE_ERROR for a mistake.
+Owns no command. Exit codes: 0; FOUND_DAMAGE for input that cannot be read to its end; USAGE_ERROR for wrong arguments.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ FOUND_DAMAGE = 1
 
 
 def number(what: str, most: int) -> Callable[[str], int]:
-    """Reads a flag's number between 0 and `most`."""
+    """Returns an argparse type for a whole number from 0 to `most`; `what` names it in the error."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text!r} is no {what}, which is a number from 0 to {most}")
+            raise argparse.ArgumentTypeError(f"{what} {text!r} is not a number from 0 to {most}")
         return int(text)
 
     return read
 
 
 def printing(program: str, run: Callable[[Callable[[str], object]], int]) -> int:
-    """Runs with a `write` to stdout; its exit code.
+    """Calls `run` with a function that writes to stdout, and returns its exit code.
 
-    A reader that goes away early, as `head` does, ends the run without a word, and a full disk with one line. Letters
-    that the terminal's encoding lacks are written as escapes.
+    A pipe closed by its reader (`head`) ends the run with exit code 0 and no message, any other write error with one
+    line on stderr. Characters that the encoding of stdout lacks are written as backslash escapes.
     """
     out: TextIO | None = sys.stdout
-    if out is None:  # it was closed before we began
+    if out is None:  # closed by the parent process, as by `>&-`
         return complain(program, "cannot write: stdout is closed")
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(errors="backslashreplace")
@@ -43,7 +43,7 @@ def printing(program: str, run: Callable[[Callable[[str], object]], int]) -> int
         code = run(out.write)
         out.flush()
     except OSError as error:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # The interpreter flushes stdout once more at exit: without this, the rest of the buffer would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return 0 if isinstance(error, BrokenPipeError) else complain(program, f"cannot write: {error.strerror}")
     return code

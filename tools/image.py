@@ -1,8 +1,10 @@
-"""What the container image runs: the environment of Kafka's own images as `ottla serve`.
+"""The entry point of the container image: runs `ottla serve` from the environment variables of Kafka's own images.
 
-Owns the variables that name no config (CLUSTER_ID, OTTLA_*), the image's defaults, the lines by which Testcontainers
-sees that a broker has started, and the file that the health check reads. What `KAFKA_*` variables mean is
-`broker/config/sources.py`'s. Sources: the scripts and defaults of apache/kafka (/etc/kafka/docker), and the wait
+Owns the variables that name no config (CLUSTER_ID, OTTLA_*), the image's defaults, the log lines by which
+Testcontainers detects that a broker has started, and the file that the health check reads. `KAFKA_*` variables are
+mapped to configs by `broker/config/sources.py`.
+
+Sources: the scripts and defaults of apache/kafka (/etc/kafka/docker), and the wait
 strategies of the Kafka modules of Testcontainers for Java, Python, Go and Node.js.
 """
 
@@ -29,13 +31,13 @@ PROGRAM = "ottla image"
 RELEASE = NEWEST
 DATA_DIR = "/var/lib/kafka/data"
 MOUNTED_CONFIG = Path("/mnt/shared/config/server.properties")
-READY_FILE, READY_VARIABLE = "/tmp/ottla-ready", "OTTLA_READY_FILE"  # the variable names another
+READY_FILE, READY_VARIABLE = "/tmp/ottla-ready", "OTTLA_READY_FILE"  # the variable overrides the path
 LISTENERS = "PLAINTEXT://:9092"
 ADVERTISED = "PLAINTEXT://localhost:9092"
-ROLES = "KAFKA_PROCESS_ROLES"  # `ottla serve` knows the config and does not act on it, the image does
+ROLES = "KAFKA_PROCESS_ROLES"  # `ottla serve` accepts process.roles without effect; the image acts on it
 CONTROLLER_ROLE = "controller"
 
-# What the image reads for itself, by the flag of `ottla serve` that it stands for.
+# Variables of the image, with the flag of `ottla serve` that each one sets.
 FLAGS = {
     "OTTLA_RELEASE": "--release",
     "OTTLA_BROKERS": "--brokers",
@@ -45,24 +47,24 @@ FLAGS = {
     "OTTLA_LOG_LEVEL": "--log-level",
 }
 OWN_VARIABLES = (*FLAGS, READY_VARIABLE, permissions.VARIABLE)
-# An empty one of these says the same as none; a compose file easily has one.
+# An empty value counts as unset: compose files pass `KAFKA_LISTENERS: ${UNSET}` as an empty text.
 _MAY_BE_EMPTY = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_LOG_DIR")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
 
 class ImageError(Exception):
-    """The environment asks for what cannot be: one line for the user."""
+    """The environment is invalid; the text is one line for the user."""
 
 
 class Launch(NamedTuple):
-    """What an environment asks for."""
+    """The arguments and environment of `ottla serve`, as read from the container's environment."""
 
     arguments: tuple[str, ...]  # of `ottla serve`
-    environ: dict[str, str]  # in which it runs
-    cluster_id: str | None  # of a directory that is new
-    unknown: tuple[str, ...]  # names of ours that we do not know
-    serves: bool  # False: the container is to be a controller and no broker, which is nothing here
+    environ: dict[str, str]  # of `ottla serve`
+    cluster_id: str | None  # for a data directory without one
+    unknown: tuple[str, ...]  # variables that begin with OTTLA_ and have no meaning
+    serves: bool  # False for process.roles=controller: Ottla has no separate controller to run
 
 
 def plan(
@@ -71,9 +73,10 @@ def plan(
     file: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Launch:
-    """What `/etc/kafka/docker/run NAME=VALUE ...` is to do in an environment. Raises ImageError.
+    """Returns the launch for `/etc/kafka/docker/run NAME=VALUE ...` in an environment. Raises ImageError.
 
-    `file` is the mounted server.properties, `settings` what it says: nothing is taken for granted that is said there.
+    `file` is the mounted server.properties and `settings` its contents: a config that it sets gets no default of the
+    image.
     """
     known = settings or {}
     env = dict(environ)
@@ -83,7 +86,7 @@ def plan(
             raise ImageError(f"{text!r} is not NAME=VALUE")
         env[name] = value
     for name in _MAY_BE_EMPTY:
-        # Testcontainers for .NET writes a comma after the last one, which older releases took.
+        # Testcontainers for .NET appends a comma to the last listener, which older releases of Kafka accepted.
         if name in env:
             text = env.pop(name).strip().rstrip(",")
             if text:
@@ -106,25 +109,28 @@ def plan(
             arguments += [flag, one.strip()] if one.strip() else []
     cluster_id = env.get("CLUSTER_ID", "").strip() or None
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
-        raise ImageError(f"CLUSTER_ID {cluster_id!r} is malformed")
+        raise ImageError(f"CLUSTER_ID {cluster_id!r}: expected 1 to 255 of the characters a-z A-Z 0-9 . _ -")
     unknown = tuple(sorted(name for name in env if name.startswith("OTTLA_") and name not in OWN_VARIABLES))
     serves = _serves(env.get(ROLES, known.get(_config(ROLES), "")))
     return Launch(tuple(arguments), env, cluster_id, unknown, serves)
 
 
 def _serves(roles: str) -> bool:
-    """Whether the roles have a broker; none at all is a broker of the days of ZooKeeper."""
+    """Returns whether process.roles includes a broker; unset means a ZooKeeper-mode broker."""
     named = {role.strip().lower() for role in roles.split(",") if role.strip()}
     return named != {CONTROLLER_ROLE}
 
 
 def _config(variable: str) -> str:
-    """The config that a variable without double underscores stands for."""
+    """Returns the config name of a `KAFKA_*` variable without double underscores."""
     return variable.removeprefix("KAFKA_").lower().replace("_", ".")
 
 
 def listeners_of(advertised: str) -> str:
-    """`listeners` for advertised ones: the same names and ports on every interface."""
+    """Returns `listeners` for `advertised.listeners`: the same names and ports, on all interfaces.
+
+    Raises ImageError.
+    """
     found: list[str] = []
     for part in filter(None, (part.strip() for part in advertised.split(","))):
         name, separator, address = part.partition("://")
@@ -136,9 +142,9 @@ def listeners_of(advertised: str) -> str:
 
 
 def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
-    """Gives data directories that nobody has used yet a cluster id. Raises StorageError.
+    """Formats new data directories with a cluster id and returns None. Raises StorageError.
 
-    Where one of them was used before, nothing is changed and its cluster id is returned.
+    If one of them is formatted already, nothing is changed and its cluster id is returned.
     """
     from ..storage import restore
     from ..storage.format.file_names import META_PROPERTIES
@@ -147,21 +153,21 @@ def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
     from ..storage.log_dir.directory import DataDirectory
 
     files = DiskFiles()
-    restore.finish(files, options.data_dirs)  # an interrupted one may have taken meta.properties away
+    restore.finish(files, options.data_dirs)  # an interrupted restore may have moved meta.properties away
     for path in options.data_dirs:
         place = os.path.join(path, META_PROPERTIES)
-        with contextlib.suppress(OSError):  # one that cannot be read is the broker's affair
+        with contextlib.suppress(OSError):  # the broker reports an unreadable one at its start
             return parse_meta_properties(files.read_bytes(place), place).get("cluster.id", "")
     node_id = options.config["node.id"] if options.config.is_set("node.id") else options.node_ids[0]
-    # The others take over what the first one has.
+    # The broker copies the cluster id to the other directories at its start.
     DataDirectory.open(files, options.data_dirs[0], node_id=node_id, cluster_id=cluster_id).close()
     return None
 
 
 def started_lines(node_id: int) -> tuple[str, ...]:
-    """What Kafka's log says of a broker that has started, as far as somebody waits for it.
+    """Returns the lines of Kafka's log that Testcontainers waits for.
 
-    The first is waited for by Testcontainers for Java and Go, the others by that for Python: with KRaft and without.
+    The first is for Testcontainers for Java and Go, the others for Python: with KRaft and with ZooKeeper.
     """
     return (
         f"[BrokerLifecycleManager id={node_id}] Transitioning from RECOVERY to RUNNING.",
@@ -171,7 +177,7 @@ def started_lines(node_id: int) -> tuple[str, ...]:
 
 
 def ready_addresses(addresses: Sequence[str]) -> list[str]:
-    """Addresses to connect to from beside the broker: every interface is reached by the loopback's."""
+    """Returns addresses reachable inside the container: a wildcard address becomes 127.0.0.1."""
     wildcards = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "127.0.0.1", "[]": "127.0.0.1"}
     found: list[str] = []
     for address in addresses:
@@ -181,14 +187,14 @@ def ready_addresses(addresses: Sequence[str]) -> list[str]:
 
 
 def announce(running: Running) -> None:
-    """Tells who waits for it that the broker accepts connections: a log's readers, and the health check."""
+    """Reports that the broker accepts connections: to Testcontainers by log lines, to the health check by a file."""
     file = _ready_file()
     try:
         file.write_text("".join(f"{address}\n" for address in ready_addresses(running.addresses)))
     except OSError as error:
         from ..broker.logs import get_logger
 
-        get_logger().warning("the health check cannot be told where to ask", file=str(file), reason=error.strerror)
+        get_logger().warning("ready file not written, the health check fails", file=str(file), reason=error.strerror)
     print("\n".join(started_lines(running.state.node_id)), flush=True)
 
 
@@ -197,8 +203,8 @@ def _ready_file() -> Path:
 
 
 def run(assignments: Sequence[str]) -> int:
-    """`/etc/kafka/docker/run`: serves until the container is stopped; the exit code."""
-    # The first process of a container gets no signal that it does not handle: until the broker handles them, this does.
+    """`/etc/kafka/docker/run`: serves until the container is stopped, and returns the exit code."""
+    # Process 1 gets no signal without a handler: `docker stop` would wait 10 seconds for a broker that is starting.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     with contextlib.suppress(OSError):
@@ -215,7 +221,7 @@ def run(assignments: Sequence[str]) -> int:
         logs.get_logger().warning("variable ignored", reason=f"unknown variable {name}")
     if not launch.serves:
         print(
-            "process.roles has no broker: Ottla needs no controller, so this container only waits to be stopped",
+            "process.roles has no broker, and Ottla needs no controller: the container waits until it is stopped",
             flush=True,
         )
         while True:
@@ -236,7 +242,7 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def _launch(assignments: Sequence[str] = ()) -> Launch:
-    """What the process's environment and the mounted file ask for. Raises ImageError, ConfigError."""
+    """Plans the launch from the process's environment and the mounted file. Raises ImageError, ConfigError."""
     from ..broker.config.sources import read_properties_file
 
     file = MOUNTED_CONFIG if MOUNTED_CONFIG.exists() else None
@@ -262,17 +268,19 @@ def _take_cluster_id(launch: Launch) -> None:
 
 
 def storage(arguments: Sequence[str]) -> int:
-    """`kafka-storage`: a random id, or a data directory formatted with one; the exit code."""
+    """`kafka-storage`: prints a random cluster id or formats the data directory, and returns the exit code."""
     from ..protocol.arguments import Parser
 
     parser = Parser(prog="kafka-storage", description="Prepare the data directory of a broker.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     commands.add_parser("random-uuid", help="print a new cluster id")
-    formatting = commands.add_parser("format", help="give the data directory a cluster id", allow_abbrev=False)
+    formatting = commands.add_parser("format", help="write a cluster id into the data directory", allow_abbrev=False)
     formatting.add_argument("-t", "--cluster-id", required=True, metavar="ID")
-    formatting.add_argument("-c", "--config", metavar="FILE", help="taken and not read: the environment says it all")
-    formatting.add_argument("-g", "--ignore-formatted", action="store_true", help="leave one that has an id as it is")
-    formatting.add_argument("-s", "--standalone", action="store_true", help="taken, and what a broker here always is")
+    formatting.add_argument("-c", "--config", metavar="FILE", help="ignored: configs come from the environment")
+    formatting.add_argument(
+        "-g", "--ignore-formatted", action="store_true", help="exit with 0 if it is formatted already"
+    )
+    formatting.add_argument("-s", "--standalone", action="store_true", help="ignored: a broker is always standalone")
     parsed = parser.parse_args(list(arguments))
     if parsed.command == "random-uuid":
         from ..storage.format.partition_metadata import encode_id
@@ -296,13 +304,13 @@ def storage(arguments: Sequence[str]) -> int:
     elif parsed.ignore_formatted:
         print(f"{path} is already formatted.")
     else:
-        print(f"{path} is already formatted; --ignore-formatted leaves it as it is", file=sys.stderr)
+        print(f"{path} is already formatted; use --ignore-formatted to ignore this", file=sys.stderr)
         return 1
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m ottla.tools.image run [NAME=VALUE ...]` or `storage ...`: the exit code."""
+    """`python -m ottla.tools.image run [NAME=VALUE ...]` or `storage ...`: returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     known = {"run": run, "storage": storage}
     if not given or given[0] not in known:

@@ -1,5 +1,5 @@
-"""The exit code of a command that Ctrl-C ends."""
+"""The exit code of a command that Ctrl-C interrupts."""
 
 from __future__ import annotations
 
-INTERRUPTED = 130  # as shells count it: 128 and the number of SIGINT
+INTERRUPTED = 130  # the convention of shells: 128 + SIGINT

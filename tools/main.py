@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `ottla` with `arguments` (default: the process's own) and returns the exit code."""
     try:
         return _run(arguments)
-    except KeyboardInterrupt:  # a traceback would say nothing to the user who pressed Ctrl-C
+    except KeyboardInterrupt:  # no traceback for the user who pressed Ctrl-C
         return INTERRUPTED
 
 

@@ -1,10 +1,10 @@
 """`ottla mirror`: copies partitions from a running broker into a data directory, byte for byte.
 
-Owns the command line, the choice of topics, and their place in the directory: a topic is in its metadata, with the
-source's id and configs, before the first of its records is copied. Retention is left out: nothing of a copy is deleted
-until somebody says so. A later run goes on where the copies end; no broker uses the directory meanwhile. What is copied
-of a partition is `client/mirror.py`'s, how it is stored `storage/follower_log.py`'s.
-Exit code 0; 1 if a partition could not be copied; 2 for a mistake.
+Owns the command line, the choice of topics, and their metadata: a topic is in the directory's metadata log, with the
+source's id and configs, before its first record is copied. Retention is turned off in the copy (retention.ms and
+retention.bytes are -1). A later run resumes at the log end offsets of the copies. No broker may use the directory
+during a run. `client/mirror.py` fetches a partition, `storage/follower_log.py` stores it.
+Exit code 0; 1 if a partition could not be copied; 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -45,33 +45,35 @@ from .command_line import FOUND_DAMAGE, printing
 from .disk.import_dir import open_metadata
 
 PROGRAM = "ottla mirror"
-AT_ONCE = 4  # partitions that are copied at the same time
+AT_ONCE = 4  # partitions copied concurrently
 REPORT_S = 2.0
 KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}
-FLUSH_BYTES = 256 << 20  # of a partition: less to copy again after a crash
+FLUSH_BYTES = 256 << 20  # appended to a partition between two syncs: the most to copy again after a crash
 
 
 class Cannot(Exception):
-    """Why nothing is copied: one line."""
+    """Nothing can be copied; the text is one line."""
 
 
 def mirror(arguments: Sequence[str]) -> int:
-    """`ottla mirror`: the exit code."""
+    """`ottla mirror`: copies the chosen topics and returns the exit code."""
     parser = Parser(
-        prog=PROGRAM, description="Copy partitions from a running broker, byte for byte; a later run goes on."
+        prog=PROGRAM, description="Copy partitions from a running broker, byte for byte; a later run resumes."
     )
     add_bootstrap(parser, required=True, help="the source")
-    parser.add_argument("--topics", required=True, metavar="NAMES", help="names or regular expressions, by commas")
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="where to; no broker uses it meanwhile")
+    parser.add_argument(
+        "--topics", required=True, metavar="NAMES", help="names or regular expressions, separated by commas"
+    )
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="the target; no broker may use it meanwhile")
     parsed = parser.parse_args(list(arguments))
     patterns: list[re.Pattern[str]] = []
     for part in filter(None, parsed.topics.split(",")):
         try:
             patterns.append(re.compile(part))
         except re.error as error:
-            parser.error(f"--topics {part}: no regular expression ({error}); .* is every topic")
+            parser.error(f"--topics {part}: not a regular expression ({error}); .* matches every topic")
     if not patterns:
-        parser.error("--topics names none")
+        parser.error("--topics is empty: expected names or regular expressions, separated by commas")
 
     def run(write: Callable[[str], object]) -> int:
         try:
@@ -89,7 +91,10 @@ async def run_mirror(
     write: Callable[[str], object],
     progress: Callable[[str], object] = lambda line: sys.stderr.write(line),
 ) -> int:
-    """The whole run; its exit code. Raises StorageError, ClientError and Cannot for what stops it as a whole."""
+    """Copies all matching topics and returns the exit code.
+
+    Raises StorageError, ClientError or Cannot if nothing can be copied; a partition that fails is only reported.
+    """
     topics = await read_source(bootstrap, patterns)
     logs = LogDirs.open(DiskFiles(), [directory], None)
     try:
@@ -113,7 +118,7 @@ async def run_mirror(
 
 
 class SourceTopic(NamedTuple):
-    """A topic as its cluster tells it; `configs` are those that were set for it."""
+    """A topic of the source cluster; `configs` are its own overrides."""
 
     name: str
     id: bytes
@@ -122,7 +127,10 @@ class SourceTopic(NamedTuple):
 
 
 async def read_source(bootstrap: str, patterns: Sequence[re.Pattern[str]]) -> list[SourceTopic]:
-    """The topics whose whole name a pattern matches. Raises ClientError; Cannot if a pattern matches none."""
+    """Returns the topics whose whole name matches a pattern. An internal topic must be named literally.
+
+    Raises ClientError; Cannot if a pattern matches no topic.
+    """
     async with Admin(bootstrap) as admin:
         names = await admin.list_topics(include_internal=True)
         for pattern in patterns:
@@ -136,14 +144,14 @@ async def read_source(bootstrap: str, patterns: Sequence[re.Pattern[str]]) -> li
         ]
         described: Mapping[str, TopicDescription] = checked(await admin.describe_topics(wanted))
         resources = {ConfigResource(ResourceType.TOPIC, name): name for name in wanted}
-        told = await admin.describe_configs(resources)
+        results = await admin.describe_configs(resources)
         configs = {
             resources[resource]: {
                 name: entry.value
                 for name, entry in entries.items()
                 if entry.source is ConfigSource.DYNAMIC_TOPIC and entry.value is not None
             }
-            for resource, entries in checked(told).items()
+            for resource, entries in checked(results).items()
         }
     return [
         SourceTopic(name, described[name].id, len(described[name].partitions), configs.get(name, {}))
@@ -155,7 +163,7 @@ async def read_source(bootstrap: str, patterns: Sequence[re.Pattern[str]]) -> li
 
 
 class Target:
-    """One partition of the directory, as a `client.mirror.Copy`."""
+    """A partition of the target directory; implements `client.mirror.Copy`."""
 
     def __init__(self, topic: str, index: int, log: FollowerLog, directory: DataDirectory, has_gaps: bool) -> None:
         self.topic = topic
@@ -168,28 +176,30 @@ class Target:
 
     @property
     def log_start_offset(self) -> int:
-        """Where the copy begins."""
         return self._log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """Where it ends."""
         return self._log.log_end_offset
 
     def begin_at(self, offset: int) -> None:
-        """See `FollowerLog`."""
+        """Starts an empty copy at `offset`; see `FollowerLog.begin_at`."""
         self._log.begin_at(offset, wall_ms())
 
     def delete_records_before(self, offset: int) -> int:
-        """See `PartitionLog`."""
+        """Raises the log start offset, and returns it. See `PartitionLog.delete_records_before`."""
         return self._log.delete_records_before(offset)
 
     def last_batch(self) -> bytes:
-        """See `FollowerLog`."""
+        """Returns the newest batch as it is stored; see `FollowerLog.last_batch`."""
         return self._log.last_batch()
 
     def append(self, records: bytes | memoryview) -> int:
-        """See `FollowerLog`; where offsets are missing that is noted first, or a recovery would take it for a loss."""
+        """Appends fetched batches and returns their number; see `FollowerLog.append_fetched`.
+
+        Before the first gap between offsets the partition is marked as compacted: recovery would take the gap for a
+        loss of records.
+        """
         if not self._has_gaps and has_gap(records, self._log.log_end_offset):
             self._directory.cleaned(self._log, self._log.log_start_offset)
             self._has_gaps = True
@@ -202,10 +212,10 @@ class Target:
 
 
 def has_gap(records: bytes | bytearray | memoryview, offset: int) -> bool:
-    """Whether offsets are missing before or between the batches; of what is not sound nothing is told."""
+    """Returns whether offsets are missing before or between the batches; stops at a corrupt batch."""
     try:
         for _, header in formats.headers(records):
-            is_wrapper = header.magic < batch.MAGIC and header.codec  # its first offset is not known
+            is_wrapper = header.magic < batch.MAGIC and header.codec  # the header has the last offset only
             if header.base_offset > offset and not is_wrapper:
                 return True
             offset = header.next_offset
@@ -215,7 +225,7 @@ def has_gap(records: bytes | bytearray | memoryview, offset: int) -> bool:
 
 
 def _placed(logs: LogDirs, metadata: MetadataLog, topics: Iterable[SourceTopic], now_ms: int) -> Iterable[Target]:
-    """The partitions of the topics, each made if it is not there. Raises StorageError, Cannot."""
+    """Opens the partitions of the topics, creating those that are missing. Raises StorageError, Cannot."""
     image = Image()
     for record in metadata.replay():
         image.apply(record)
@@ -226,7 +236,7 @@ def _placed(logs: LogDirs, metadata: MetadataLog, topics: Iterable[SourceTopic],
         if there is None:
             there = _add_topic(logs, metadata, topic, image, config, now_ms)
         elif ZERO_UUID not in (topic.id, there.id) and there.id != topic.id and topic.id in image.topics:
-            raise Cannot(f"{topic.name} is another topic here: its id is another topic's")
+            raise Cannot(f"{topic.name} has another topic id in the target, where the source's id is another topic's")
         _add_partitions(logs, metadata, topic, there, now_ms)
         configs = image.configs.get((RESOURCE_TOPIC, topic.name), {})
         log_configs = log_config(TopicConfig(config, configs), config)
@@ -248,7 +258,7 @@ def _add_topic(
     for name, value in sorted({**topic.configs, **KEPT}.items()):
         try:
             TopicConfig(config, {**configs, name: value})
-        except ConfigError:  # one that is not known here
+        except ConfigError:  # a config or value that this version does not have
             continue
         configs[name] = value
     adopted = AdoptedTopic(topic.name, topic_id, configs, [])
@@ -271,18 +281,18 @@ def _add_partitions(logs: LogDirs, metadata: MetadataLog, topic: SourceTopic, th
 
 
 class Progress:
-    """A line on stderr every two seconds, while something comes."""
+    """Prints the amount copied so far to stderr, at most every two seconds."""
 
     def __init__(self, write: Callable[[str], object], now: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._now = now
-        self._said = now()
+        self._printed_s = now()
         self._bytes = 0
 
     def __call__(self, topic: str, partition: int, size_bytes: int) -> None:
         self._bytes += size_bytes
-        if self._now() - self._said >= REPORT_S:
-            self._said = self._now()
+        if self._now() - self._printed_s >= REPORT_S:
+            self._printed_s = self._now()
             self._write(f"{PROGRAM}: {size(self._bytes)}, at {topic}-{partition}\n")
 
 
@@ -290,22 +300,22 @@ async def _copy_all(
     cluster: Cluster, targets: Sequence[Target], write: Callable[[str], object], progress: Progress
 ) -> int:
     source = Mirror(cluster, progress)
-    turn = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(AT_ONCE)
     failed = False
 
     async def one(target: Target) -> None:
         nonlocal failed
         name = f"{target.topic}-{target.index}"
-        async with turn:
+        async with limit:
             try:
                 done: Copied = await source.copy(target.topic, target.index, target)
             except (ClientError, Diverged, CorruptRecords, StorageError) as error:
                 failed = True
                 write(f"{name}: not copied beyond offset {target.log_end_offset}: {error}\n")
                 return
-        missed = f", {done.missed} offsets before these were deleted at the source" if done.missed else ""
+        gone = f", {done.skipped} earlier offsets were deleted at the source" if done.skipped else ""
         amount = f"{done.batches} batches, {done.size_bytes} bytes"
-        write(f"{name}: {done.log_start_offset}..{done.log_end_offset}, {amount} copied{missed}\n")
+        write(f"{name}: {done.log_start_offset}..{done.log_end_offset}, {amount} copied{gone}\n")
 
     await asyncio.gather(*(one(target) for target in targets))
     return FOUND_DAMAGE if failed else 0

@@ -1,7 +1,7 @@
-"""The subcommands of `ottla` that belong to the broker.
+"""The commands `ottla serve` and `ottla releases`.
 
-Owns the command lines of `ottla serve` and `ottla releases`: flags, their mapping to Kafka's configs, and the exit
-codes. Everything is checked before the server is imported, so that a mistake costs neither time nor a change on disk.
+Owns their flags, the mapping of flags to Kafka's configs, and the exit codes. All options are checked before the
+server is imported, so that wrong arguments fail at once and change nothing on disk.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..broker.record_schemas.schemas import Schemas
 
 
-# Of other brokers and servers, for those who try them here.
+# Flags of other brokers and servers: the error names the flag of `ottla serve` instead.
 _MEANT = {
     "--port": "--listen HOST:PORT",
     "--host": "--listen HOST:PORT",
@@ -54,7 +54,7 @@ _MEANT = {
 
 
 def serve_parser() -> argparse.ArgumentParser:
-    """The flags of `ottla serve`."""
+    """Returns the argument parser of `ottla serve`."""
     parser = Parser(
         prog="ottla serve", description="Run a broker until SIGTERM or SIGINT.", allow_abbrev=False, meant=_MEANT
     )
@@ -63,65 +63,74 @@ def serve_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="[NAME=]HOST:PORT",
-        help="where to accept clients; repeat for more; a port alone is one of 127.0.0.1, port 0 picks one "
-        "(default 127.0.0.1:9092)",
+        help="address to listen on; may repeat; a port alone is on 127.0.0.1, port 0 picks a free one "
+        "(default: 127.0.0.1:9092)",
     )
-    parser.add_argument("--data-dir", action="append", default=[], metavar="DIR", help="where to keep data; may repeat")
+    parser.add_argument("--data-dir", action="append", default=[], metavar="DIR", help="data directory; may repeat")
     parser.add_argument(
         "--advertise",
         action="append",
         default=[],
         metavar="[NAME=]HOST[:PORT]",
-        help="where clients are told to connect, when that differs from where the broker listens",
+        help="address that clients connect to, if it differs from the listener's; may repeat",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a Kafka server.properties")
     parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="one config by Kafka's name; wins over all"
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one config by Kafka's name; overrides all other sources; may repeat",
     )
     parser.add_argument(
         "--release",
         default=OWN,
         metavar="X.Y",
-        help=f"behave as that release of Kafka, {RELEASES[0]} to {NEWEST} (default: {OWN}, the ways of no release)",
+        help=f"behave as that release of Kafka, {RELEASES[0]} to {NEWEST} (default: {OWN}, Ottla's own profile)",
     )
     parser.add_argument(
         "--brokers",
         type=int,
         metavar="N",
-        help=f"show clients N nodes, 1 to {BROKERS_MAX}, each on the next port, with one log store; their ids go up "
-        "from node.id, or from 1 (default: 1)",
+        help=f"number of nodes that clients see, 1 to {BROKERS_MAX}, on consecutive ports, with one log store; ids "
+        "count up from node.id, or from 1 (default: 1)",
     )
     parser.add_argument(
         "--node-ids",
         metavar="ID,ID,...",
-        help="show clients nodes with these ids, such as 0,1,2, in the order of their ports",
+        help="node ids that clients see, such as 0,1,2, in the order of the ports",
     )
     parser.add_argument(
         "--control",
         metavar="HOST:PORT",
-        help="serve a control plane there over HTTP, for tests: faults, leaders, the clock, snapshots; it asks nobody "
-        "who they are, so keep it from others (default: none; needs ottla[http])",
+        help="serve a control plane for tests over HTTP: faults, leaders, clock, snapshots; it has no authentication, "
+        "so do not expose it (default: none; needs ottla[http])",
     )
     parser.add_argument(
         "--control-write",
         action="store_true",
-        help="let the control plane's page, and browsers, change something: make topics, send records, move the clock",
+        help="allow changes from the control plane's web page: create topics, send records, move the clock",
     )
     parser.add_argument(
         "--schema",
         action="append",
         default=[],
         metavar="TOPIC[:key|value]=FILE[#MESSAGE]",
-        help="what the page decodes a topic's values (or keys) with: an Avro schema (.avsc), a Protobuf descriptor "
-        "set (.desc, made by protoc --include_imports --descriptor_set_out) or source (.proto); repeat for more",
+        help="schema by which the web page decodes a topic's values (or keys): an Avro schema (.avsc), a Protobuf "
+        "descriptor set (.desc, made by protoc --include_imports --descriptor_set_out) or source (.proto); may repeat",
     )
-    parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
+    parser.add_argument(
+        "--log-format",
+        choices=["console", "json"],
+        default="console",
+        help="format of the log on stderr (default: console)",
+    )
     parser.add_argument(
         "--log-level",
         action="append",
         default=[],
         metavar="[LOGGER=]LEVEL",
-        help=f"what to log: {', '.join(Levels.LEVELS)}, of one logger or of all; repeat for more (default: INFO)",
+        help=f"log level, one of {', '.join(Levels.LEVELS)}, of one logger or of all; may repeat (default: INFO)",
     )
     _add_record_arguments(parser)
     return parser
@@ -131,33 +140,33 @@ def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record",
         metavar="FILE",
-        help="write every request and answer there: decoded as JSON lines (FILE.jsonl), or for Wireshark "
-        "(FILE.pcapng); credentials are left out",
+        help="record every request and response: decoded as JSON lines (FILE.jsonl), or for Wireshark "
+        "(FILE.pcapng); without credentials",
     )
     parser.add_argument(
         "--record-max-bytes",
         type=int,
         metavar="N",
-        help=f"end the recording when it is so large (default: {MAX_BYTES}, which is 1 GiB)",
+        help=f"maximum size of the recording, which ends there (default: {MAX_BYTES}, 1 GiB)",
     )
     parser.add_argument(
         "--record-ring",
         action="store_true",
-        help="keep the newest instead: the recording is two files that take turns, FILE and FILE.1",
+        help="at the maximum size keep the newest requests instead: the recording rotates between FILE and FILE.1",
     )
     parser.add_argument(
         "--record-without-contents",
         action="store_true",
-        help="leave out keys and values of records, and the values of their headers",
+        help="omit keys, values and header values of records",
     )
 
 
 def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
-    """What is to be recorded. Raises ConfigError."""
+    """Returns the options of the recording, or None without --record. Raises ConfigError."""
     if parsed.record is None:
         for flag in ("record_max_bytes", "record_ring", "record_without_contents"):
             if getattr(parsed, flag):
-                raise ConfigError(f"--{flag.replace('_', '-')} is about a recording: give --record FILE, too")
+                raise ConfigError(f"--{flag.replace('_', '-')} needs --record FILE")
         return None
     most = MAX_BYTES if parsed.record_max_bytes is None else parsed.record_max_bytes
     try:
@@ -167,7 +176,7 @@ def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
 
 
 def _schemas(texts: Sequence[str]) -> Schemas:
-    """Raises ConfigError."""
+    """Loads the schemas of --schema. Raises ConfigError."""
     from ..broker.record_schemas.schemas import SchemaError, Schemas, pair_of
 
     try:
@@ -177,7 +186,7 @@ def _schemas(texts: Sequence[str]) -> Schemas:
 
 
 def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Raises ConfigError."""
+    """Parses the values of --log-level. Raises ConfigError."""
     try:
         return tuple(level_of(text) for text in texts)
     except ValueError as error:
@@ -185,9 +194,9 @@ def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str]:
-    """The options of `ottla serve` and the log format. Raises ConfigError or UnknownRelease.
+    """Returns the options of `ottla serve` and the log format.
 
-    SystemExit for argparse's own errors.
+    Raises ConfigError, UnknownRelease, or SystemExit for the errors of argparse.
     """
     parsed = serve_parser().parse_args(list(arguments))
     overrides: dict[str, str] = {}
@@ -209,14 +218,14 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
         if parsed.schema:
             options = dataclasses.replace(options, schemas=_schemas(parsed.schema))
     elif parsed.schema:
-        raise ConfigError("--schema is about the page of a control plane: give --control HOST:PORT, too")
+        raise ConfigError("--schema needs --control HOST:PORT: it is for the web page of the control plane")
     elif parsed.control_write:
-        raise ConfigError("--control-write is about the page of a control plane: give --control HOST:PORT, too")
+        raise ConfigError("--control-write needs --control HOST:PORT: it is for the web page of the control plane")
     return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format
 
 
 def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:
-    """`ottla serve`: the exit code, 2 with one line on stderr when the broker cannot start as asked.
+    """`ottla serve`: runs a broker and returns the exit code, 2 with one line on stderr if it cannot start.
 
     `on_ready` is called once, when clients can connect.
     """
@@ -231,23 +240,23 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
 
 
 def releases_parser() -> argparse.ArgumentParser:
-    """The arguments of `ottla releases`."""
+    """Returns the argument parser of `ottla releases`."""
     parser = Parser(
         prog="ottla releases",
-        description="The releases that `ottla serve --release` knows: all, one in full, or how two differ.",
+        description="Show the releases for `ottla serve --release`: all, one in full, or the differences of two.",
         allow_abbrev=False,
     )
-    parser.add_argument("release", nargs="*", metavar="X", help="one release, or two to be compared")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("release", nargs="*", metavar="X", help="one release, or two to compare")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def releases(arguments: Sequence[str]) -> int:
-    """`ottla releases [X [Y]]`: the exit code, 2 with one line on stderr for a release that does not exist."""
+    """`ottla releases [X [Y]]`: prints and returns the exit code, 2 with one line on stderr for an unknown release."""
     parser = releases_parser()
     parsed = parser.parse_args(list(arguments))
     if len(parsed.release) > 2:
-        parser.error("at most two releases can be compared")
+        parser.error(f"{len(parsed.release)} releases given: at most two can be compared")
     from . import release_table
     from .command_line import printing
 
@@ -264,8 +273,8 @@ def releases(arguments: Sequence[str]) -> int:
             (release_table.overview_text, release_table.one_text, release_table.difference_text)[len(chosen)](*chosen)
         )
 
-    def tell(write: Callable[[str], object]) -> int:
+    def write_text(write: Callable[[str], object]) -> int:
         write(text + "\n")
         return 0
 
-    return printing(parser.prog, tell)
+    return printing(parser.prog, write_text)

@@ -60,7 +60,7 @@ ELSEWHERE = {
     "SchemaError": "ends the start, with one line, or is a mistake of who starts an embedded broker",
     "RecordError": "ends the start, with one line, or is told to who steers the broker",
     "CannotRun": "ends the command, with one line",
-    "Untold": "becomes a request that is not sent, and is listed so",
+    "CannotTranslate": "becomes a request that is not sent, and is listed so",
     "NotSent": "becomes a request that is not sent, and is listed so",
     "Closed": "becomes an exchange without an answer, and is listed so",
     "TopologyError": "is told to who steers the broker, not to a client",

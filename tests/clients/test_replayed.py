@@ -19,7 +19,7 @@ from ottla.broker.releases.profiles import api_names, profile
 from ottla.tools.main import main
 from ottla.tools.release_table import difference
 from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
-from ottla.tools.replay.expected_differences import Foretelling
+from ottla.tools.replay.expected_differences import ExpectedDifferences
 from ottla.tools.replay.player import Playing, PlayOptions, play
 from ottla_testing.clients.recorded_sessions import PARTITIONS, SESSIONS
 from ottla_testing.patience import PATIENCE_S
@@ -72,14 +72,14 @@ def played(exchanges: list[Exchange], release: str, *, translate: bool = False) 
         host, _, port = broker.bootstrap.rpartition(":")
         options = PlayOptions(patience_s=PATIENCE_S, translate=translate)
         done = asyncio.run(play(exchanges, (host, int(port)), options))
-    pairs = [Pair(step.exchange, step.played, step.not_sent, step.foretold) for step in done.steps]
-    foretelling = Foretelling(profile(RECORDED), profile(release))
-    return done, compare(pairs, nodes=done.nodes, foretelling=foretelling)
+    pairs = [Pair(step.exchange, step.played, step.not_sent, step.expected) for step in done.steps]
+    expected = ExpectedDifferences(profile(RECORDED), profile(release))
+    return done, compare(pairs, nodes=done.nodes, expected=expected)
 
 
 def told(found: Comparison) -> str:
     """What is not foretold, for the failure's text."""
-    return "\n".join(str(one) for one in found.findings if one.why is not Why.FORETOLD)
+    return "\n".join(str(one) for one in found.findings if one.why is not Why.EXPECTED)
 
 
 @pytest.mark.parametrize("client", SESSIONS)
@@ -105,7 +105,7 @@ def test_other_releases_differ_as_foretold(client: str, release: str) -> None:
     """With requests in the versions that a client would have chosen there."""
     _, found = played(recording_of(client), release, translate=True)
     assert not found.counts[Why.UNEXPLAINED] and not found.counts[Why.MOMENT], told(found)
-    reasons = {one.reason for one in found.findings if one.why is Why.FORETOLD}
+    reasons = {one.reason for one in found.findings if one.why is Why.EXPECTED}
     table = difference(profile(RECORDED), profile(release))
     configs = {f"config {name}" for scope in table["configs"].values() for kind in scope.values() for name in kind}
     left = {reason for reason in reasons if not reason.startswith(("versions of ", "sent as v", "config "))}
@@ -124,7 +124,7 @@ def test_versions_that_are_not_served_are_not_sent(client: str) -> None:
     served = done.target.versions
     for step in done.steps:
         is_served = step.exchange.api_version in served[step.exchange.api_key] or step.exchange.api_key == 18
-        assert (step.played is not None) == is_served and step.foretold != is_served
+        assert (step.played is not None) == is_served and step.expected != is_served
     assert sum(found.not_sent.values()) == sum(step.played is None for step in done.steps)
 
 
@@ -139,7 +139,7 @@ def test_commands_read_what_was_recorded(
     with Embedded(RECORDED) as broker:
         assert main(["replay", str(paths[0]), "--bootstrap", broker.bootstrap]) == 0
     out = capsys.readouterr().out
-    assert "no difference" in out and f"as the table of releases has {RECORDED} and {RECORDED}" in out
+    assert "no difference" in out and f"differences between the releases {RECORDED} and {RECORDED} are expected" in out
     with Embedded("3.9") as broker:
         assert main(["replay", str(paths[1]), "--bootstrap", broker.bootstrap, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -150,7 +150,7 @@ def test_commands_read_what_was_recorded(
     with Embedded(RECORDED) as one, Embedded("3.9") as other:
         both = one.bootstrap, other.bootstrap
         assert main(["diff", *both, "--recording", str(paths[0])]) == 0
-    assert "foretold" in capsys.readouterr().out
+    assert "expected" in capsys.readouterr().out
 
 
 def test_what_the_table_does_not_know_is_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

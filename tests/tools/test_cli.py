@@ -124,18 +124,18 @@ def test_flags_win_over_environment_and_file_and_overrides_over_flags(tmp_path: 
     ("arguments", "message"),
     [
         ([], "no data directory"),
-        (["--data-dir", "d", "--data-dir", "./d"], "a data directory is named twice"),
+        (["--data-dir", "d", "--data-dir", "./d"], "the same data directory is given twice"),
         (["--data-dir", "a,b"], "a path with a comma"),
         (["--listen", "localhost"], "the port is missing"),
         (["--listen", "a-b=h:1"], "letters, digits and underscores"),
-        (["--listen", "A=h:1", "--listen", "a=h:2"], "listeners names A twice"),
+        (["--listen", "A=h:1", "--listen", "a=h:2"], "listeners has A twice"),
         (["--advertise", ":9092"], "clients need a host"),
         (["--advertise", "0.0.0.0:9092"], "cannot use 0.0.0.0"),
-        (["--advertise", "X=h:1"], "names X, which is none of the listeners"),
+        (["--advertise", "X=h:1"], "has X, which is not in listeners"),
         (["--override", "num.partitions"], "expected KEY=VALUE"),
         (["--override", "num.partitions=0"], "Invalid value 0 for configuration num.partitions"),
         (["--override", "num.partition=1"], "did you mean num.partitions"),
-        (["--override", "listeners=SSL://:9093"], "listener SSL speaks SSL: only PLAINTEXT is served yet"),
+        (["--override", "listeners=SSL://:9093"], "listener SSL has the protocol SSL: only PLAINTEXT is supported"),
         (["--override", "listeners=INSIDE://:9093"], "INSIDE has no entry in listener.security.protocol.map"),
         (["--override", "listeners=9093"], "is not NAME://host:port"),
         (["--override", "listener.security.protocol.map=A:B"], "is not NAME:PROTOCOL"),
@@ -151,19 +151,22 @@ def test_mistakes_are_config_errors_before_anything_is_touched(arguments: list[s
 def test_the_number_of_nodes() -> None:
     assert parse("--data-dir", "d").brokers == 1
     assert parse("--data-dir", "d", "--brokers", "3", "--listen", ":9092").brokers == 3
-    with pytest.raises(ConfigError, match="there can be 1 to 100"):
+    with pytest.raises(ConfigError, match="expected 1 to 100"):
         parse("--data-dir", "d", "--brokers", "0")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--record", "x.txt"), "--record: x.txt: a recording's name ends in .jsonl (or .ndjson, .json) or .pcapng"),
-        (("--record", "jsonl"), "--record: jsonl: a recording's name ends"),
-        (("--record", "x.jsonl", "--record-max-bytes", "65535"), "a recording of 65535 bytes: the least is 65536"),
-        (("--record-ring",), "--record-ring is about a recording: give --record FILE, too"),
-        (("--record-max-bytes", "70000"), "--record-max-bytes is about a recording"),
-        (("--record-without-contents",), "--record-without-contents is about a recording"),
+        (("--record", "x.txt"), "--record: x.txt: expected a file name that ends with .jsonl"),
+        (("--record", "jsonl"), "--record: jsonl: expected a file name that ends"),
+        (
+            ("--record", "x.jsonl", "--record-max-bytes", "65535"),
+            "a recording of 65535 bytes is too small: the minimum is 65536",
+        ),
+        (("--record-ring",), "--record-ring needs --record FILE"),
+        (("--record-max-bytes", "70000"), "--record-max-bytes needs --record FILE"),
+        (("--record-without-contents",), "--record-without-contents needs --record FILE"),
     ],
 )
 def test_a_recording_that_cannot_be(arguments: tuple[str, ...], message: str) -> None:

@@ -1,1 +1,1 @@
-"""`ottla clients`: which clients a broker has seen, and which releases would refuse them."""
+"""`ottla clients`: the clients that a broker has seen, and the calls that another release would refuse."""

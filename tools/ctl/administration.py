@@ -1,4 +1,4 @@
-"""`ottla ctl groups reset`, `configs` and `acls`: what an administrator asks of a control plane."""
+"""`ottla ctl groups reset`, `configs` and `acls`: requests to the control plane, and their output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHOICES = {
 
 
 def reset(to: Client, given: argparse.Namespace) -> Any:
-    """Sets the offsets of a group, or returns what they would be."""
+    """Sets the committed offsets of a group; with --dry-run the response only has the new offsets."""
     body: dict[str, Any] = {"to": given.to, "dry_run": given.dry_run}
     if given.to_offset is not None:
         body |= {"to": "offset", "offset": given.to_offset}
@@ -34,11 +34,11 @@ def reset(to: Client, given: argparse.Namespace) -> Any:
             body["of"] = [place for text in given.topic for place in places(text)]
         except ValueError as error:
             raise Wrong(error) from error
-    return to.ask("POST", "groups", given.id, "offsets", body=body)
+    return to.request("POST", "groups", given.id, "offsets", body=body)
 
 
-def show_reset(told: Any) -> list[str]:
-    """Each partition with its offset before and after."""
+def show_reset(response: Any) -> list[str]:
+    """Returns a line for each partition with its offset before and after."""
     rows = [
         (
             one["topic"],
@@ -47,21 +47,21 @@ def show_reset(told: Any) -> list[str]:
             one["after"],
             one["start_offset"],
             one["end_offset"],
-            "" if one["wanted"] is None else f"{one['wanted']} is out of range",
+            "" if one["wanted"] is None else f"offset {one['wanted']} is out of range",
         )
-        for one in told["offsets"]
+        for one in response["offsets"]
     ]
     found = titled(("TOPIC", "PARTITION", "BEFORE", "AFTER", "START", "END", ""), rows, "no partitions")
-    return found if told["done"] else [*found, "nothing was changed (--dry-run)"]
+    return found if response["done"] else [*found, "nothing was changed (--dry-run)"]
 
 
 def configs(to: Client, given: argparse.Namespace) -> Any:
-    """The configs of the broker or of a topic."""
-    return _told(to.ask("GET", *_path(given)), given)
+    """Requests the configs of the broker or of a topic."""
+    return _chosen(to.request("GET", *_path(given)), given)
 
 
 def change(to: Client, given: argparse.Namespace) -> Any:
-    """Changes some."""
+    """Sets, deletes, appends to or subtracts from configs. Raises Wrong if the arguments name none."""
     body = {
         "set": dict(given.value),
         "delete": given.delete,
@@ -70,25 +70,25 @@ def change(to: Client, given: argparse.Namespace) -> Any:
         "dry_run": given.dry_run,
     }
     if not any(body[name] for name in ("set", "delete", "append", "subtract")):
-        raise Wrong("which config? Give NAME=VALUE, --delete, --append or --subtract")
+        raise Wrong("no config given: expected NAME=VALUE, --delete, --append or --subtract")
     if given.for_all:
         body["for_all"] = True
-    return _told(to.ask("PATCH", *_path(given), body=body), given)
+    return _chosen(to.request("PATCH", *_path(given), body=body), given)
 
 
 def _path(given: argparse.Namespace) -> tuple[str, ...]:
     return ("broker", "configs") if given.topic is None else ("topics", given.topic, "configs")
 
 
-def _told(told: Any, given: argparse.Namespace) -> Any:
-    """The configs that are not defaults, unless all were asked for."""
+def _chosen(response: Any, given: argparse.Namespace) -> Any:
+    """Returns the configs that are not defaults; with --all or --json, all."""
     if given.all or given.json:
-        return told
-    return {"configs": [one for one in told["configs"] if one["source"] != DEFAULT]}
+        return response
+    return {"configs": [one for one in response["configs"] if one["source"] != DEFAULT]}
 
 
-def shown(told: Any) -> list[str]:
-    """A line for each config."""
+def shown(response: Any) -> list[str]:
+    """Returns a line for each config."""
     rows = [
         (
             one["name"],
@@ -97,13 +97,13 @@ def shown(told: Any) -> list[str]:
             one["source"],
             "read-only" if one["is_read_only"] else "",
         )
-        for one in told["configs"]
+        for one in response["configs"]
     ]
-    return titled(("CONFIG", "VALUE", "DEFAULT", "SOURCE", ""), rows, "all have their defaults")
+    return titled(("CONFIG", "VALUE", "DEFAULT", "SOURCE", ""), rows, "all configs have their defaults")
 
 
 def add_acl_words(parser: argparse.ArgumentParser, *, is_filter: bool) -> None:
-    """Adds the parts of an entry; those of a filter may all be left out."""
+    """Adds the arguments of an entry, all optional for a filter."""
     for word in WORDS:
         choices = words(CHOICES[word], in_filter=is_filter) if word in CHOICES else None
         required = not is_filter and word in ("resource_type", "resource_name", "principal", "operation")
@@ -121,24 +121,24 @@ def _words(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def acls(to: Client, given: argparse.Namespace) -> Any:
-    """The entries that match."""
-    return to.ask("GET", "acls", query=_words(given))
+    """Requests the matching entries."""
+    return to.request("GET", "acls", query=_words(given))
 
 
 def add_acl(to: Client, given: argparse.Namespace) -> Any:
-    """Adds one."""
-    return to.ask("POST", "acls", body={"acls": [_words(given)]})
+    """Adds an entry."""
+    return to.request("POST", "acls", body={"acls": [_words(given)]})
 
 
 def remove_acls(to: Client, given: argparse.Namespace) -> Any:
-    """Removes the entries that match. Raises Wrong without a filter: it would remove all."""
+    """Removes the matching entries. Raises Wrong without a filter, which would remove all entries."""
     words = _words(given)
     if not words:
-        raise Wrong("which entries? Give a filter, such as --principal User:alice")
-    return to.ask("DELETE", "acls", query=words)
+        raise Wrong("no filter given: expected at least one, such as --principal User:alice")
+    return to.request("DELETE", "acls", query=words)
 
 
-def show_acls(told: Any) -> list[str]:
-    """A line for each entry."""
-    rows = [tuple(one[word] for word in WORDS) for one in told["acls"]]
+def show_acls(response: Any) -> list[str]:
+    """Returns a line for each entry."""
+    rows = [tuple(one[word] for word in WORDS) for one in response["acls"]]
     return titled(tuple(word.upper().replace("_", " ") for word in WORDS), rows, "no entries")

@@ -1,4 +1,4 @@
-"""The arguments of `ottla ctl faults add`, and the rule that they say."""
+"""The arguments of `ottla ctl faults add`, and the fault rule made from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ...protocol.text import duration_ms
 from ..http_client import Wrong
 
-# What each kind of fault takes behind its name, in that order; in brackets what may be left out.
+# The positional arguments of each kind of fault, in order; optional ones in brackets.
 WORDS: dict[str, tuple[str, ...]] = {
     "error": ("api", "code"),
     "delay": ("api", "ms", "[when]"),
@@ -28,7 +28,7 @@ ANY_API = "any"
 
 
 def add_fault_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what says a fault: its kind, what that kind needs, and where it applies."""
+    """Adds the arguments of a fault rule: its kind, the parameters of the kind, and its scope."""
     kinds = [" ".join((kind, *map(str.upper, words))) for kind, words in WORDS.items()]
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(
@@ -36,12 +36,12 @@ def add_fault_arguments(parser: argparse.ArgumentParser) -> None:
             "kinds of faults:",
             *(f"  {kind}" for kind in kinds),
             "",
-            f"API is Kafka's name of a request or its number, several joined by commas, or {ANY_API}; MS is a duration",
-            "such as 500ms or 2s; WHEN is before (the default) or after; ON is read, write or both.",
+            f"API is the name or key of an API, several separated by commas, or {ANY_API}; MS is a duration such as",
+            "500ms or 2s; WHEN is before (the default) or after; ON is read, write or both.",
         ]
     )
     parser.add_argument("kind", choices=list(WORDS), metavar="KIND")
-    parser.add_argument("words", nargs="*", metavar="...", help="what the kind needs, see below")
+    parser.add_argument("words", nargs="*", metavar="...", help="parameters of the kind, see below")
     for name in TEXTS:
         parser.add_argument(_flag(name), metavar="PATTERN" if name != "listener" else "NAME")
     for name in NUMBERS:
@@ -50,11 +50,11 @@ def add_fault_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def rule_of(given: argparse.Namespace) -> dict[str, Any]:
-    """The rule, as the control plane takes it. Raises Wrong."""
+    """Returns the rule as the JSON of the control plane. Raises Wrong."""
     takes = WORDS[given.kind]
     needed = [word for word in takes if not word.startswith("[")]
     if not len(needed) <= len(given.words) <= len(takes):
-        raise Wrong(f"faults add {' '.join((given.kind, *map(str.upper, takes)))}: that is what it takes")
+        raise Wrong(f"faults add {given.kind}: expected {' '.join((given.kind, *map(str.upper, takes)))}")
     rule: dict[str, Any] = {"action": given.kind.replace("-", "_")}
     for word, text in zip(takes, given.words, strict=False):
         rule |= _read(word.strip("[]"), text)

@@ -1,4 +1,4 @@
-"""`ottla ctl log-levels`: what a broker logs, seen and changed while it runs."""
+"""`ottla ctl log-levels`: shows and changes the log levels of a running broker."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ..http_client import Client, Wrong
 from .output import titled
 
 
-def shown(told: Any) -> list[str]:
-    """The loggers, root first."""
-    return titled(("LOGGER", "LEVEL"), list(told["levels"].items()), "no loggers")
+def shown(response: Any) -> list[str]:
+    """Returns a line for each logger, root first."""
+    return titled(("LOGGER", "LEVEL"), list(response["levels"].items()), "no loggers")
 
 
 def get(to: Client, given: argparse.Namespace) -> Any:
-    """Asks for all of them."""
-    return to.ask("GET", "log-levels")
+    """Requests the levels of all loggers."""
+    return to.request("GET", "log-levels")
 
 
 def set(to: Client, given: argparse.Namespace) -> Any:
-    """Changes some, one after the other, and tells all of them."""
+    """Sets the level of each given logger, and returns the levels of all loggers."""
     return _each(to, given.level, lambda text: dict(zip(("logger", "level"), level_of(text), strict=True)))
 
 
 def reset(to: Client, given: argparse.Namespace) -> Any:
-    """Has some go by the root's level again."""
+    """Removes the own level of each given logger, which then has the root's level."""
     return _each(to, given.logger, lambda name: {"logger": name, "level": None})
 
 
@@ -36,7 +36,7 @@ def _each(to: Client, texts: Sequence[str], body_of: Callable[[str], Any]) -> An
         bodies = [body_of(text) for text in texts]
     except ValueError as error:
         raise Wrong(error) from error
-    told: Any = None
+    response: Any = None
     for body in bodies:
-        told = to.ask("PUT", "log-levels", body=body)
-    return told
+        response = to.request("PUT", "log-levels", body=body)
+    return response

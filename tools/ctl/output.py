@@ -1,4 +1,4 @@
-"""What `ottla ctl` prints of each answer, for people: columns, and values that cannot upset a terminal."""
+"""The text output of `ottla ctl`: tables of each response, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from ...protocol.text import cell, moment, table, visible
 from ..top.words import ahead, fault_where
 
-SHOWN_LETTERS = 60  # of a value in a column
+SHOWN_LETTERS = 60  # characters of a key or value in a column
 
 
 def shown_bytes(value: Any) -> str:
-    """A key or a value of a record, cut where it is long."""
+    """Returns a record's key or value as text, cut at SHOWN_LETTERS."""
     if isinstance(value, dict):
         value = f"base64:{value['base64']}"
     text = cell(value)
@@ -20,7 +20,7 @@ def shown_bytes(value: Any) -> str:
 
 
 def titled(head: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> list[str]:
-    """A table of the rows; `none` where there are none."""
+    """Returns the lines of a table, or `none` if there are no rows."""
     found = list(rows)
     return table(found, head) if found else [none]
 
@@ -29,31 +29,31 @@ def _present(number: int) -> int | None:
     return None if number == -1 else number
 
 
-def health(told: Any) -> list[str]:
-    """What the broker is, and where."""
-    return table([(name.replace("_", " "), cell(value)) for name, value in told.items()])
+def health(response: Any) -> list[str]:
+    """Returns a line for each field of the health response."""
+    return table([(name.replace("_", " "), cell(value)) for name, value in response.items()])
 
 
-def removed(told: Any) -> list[str]:
-    """How many are gone."""
-    return [f"removed: {told['removed']}"]
+def removed(response: Any) -> list[str]:
+    """Returns the line with the number of removed items."""
+    return [f"removed: {response['removed']}"]
 
 
-def faults(told: Any) -> list[str]:
-    """All faults in force."""
+def faults(response: Any) -> list[str]:
+    """Returns a line for each fault rule."""
     head = ("ID", "ACTION", "MATCHED", "FIRED", "WHERE")
-    rows = [(one["id"], one["action"], one["matched"], one["fired"], fault_where(one)) for one in told["faults"]]
+    rows = [(one["id"], one["action"], one["matched"], one["fired"], fault_where(one)) for one in response["faults"]]
     return titled(head, rows, "no faults")
 
 
-def one_fault(told: Any) -> list[str]:
-    """One fault."""
-    return faults({"faults": [told]})
+def one_fault(response: Any) -> list[str]:
+    """Returns the lines of one fault rule."""
+    return faults({"faults": [response]})
 
 
-def topology(told: Any) -> list[str]:
-    """The nodes, then the partitions."""
-    nodes = [(one["id"], f"{one['host']}:{one['port']}", one["running"]) for one in told["nodes"]]
+def topology(response: Any) -> list[str]:
+    """Returns the table of nodes, then the table of partitions."""
+    nodes = [(one["id"], f"{one['host']}:{one['port']}", one["running"]) for one in response["nodes"]]
     found = titled(("NODE", "ADDRESS", "RUNNING"), nodes, "no nodes")
     partitions = [
         (
@@ -64,25 +64,25 @@ def topology(told: Any) -> list[str]:
             ",".join(map(str, one["replicas"])),
             ",".join(map(str, one["isr"])),
         )
-        for one in told["partitions"]
+        for one in response["partitions"]
     ]
     head = ("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC")
     return [*found, "", *titled(head, partitions, "no partitions")]
 
 
-def clock(told: Any) -> list[str]:
-    """The time in words, and whether it stands."""
-    stands = "frozen" if told["is_frozen"] else "running"
-    return [f"{moment(told['now_ms'])} UTC ({told['now_ms']}), {stands}, {ahead(told['offset_ms'])}"]
+def clock(response: Any) -> list[str]:
+    """Returns a line with the broker's time, and whether it is frozen."""
+    state = "frozen" if response["is_frozen"] else "running"
+    return [f"{moment(response['now_ms'])} UTC ({response['now_ms']}), {state}, {ahead(response['offset_ms'])}"]
 
 
-def snapshots(told: Any) -> list[str]:
-    """Their names."""
-    return [cell(one["name"]) for one in told["snapshots"]] or ["no snapshots"]
+def snapshots(response: Any) -> list[str]:
+    """Returns a line for each snapshot: its name."""
+    return [cell(one["name"]) for one in response["snapshots"]] or ["no snapshots"]
 
 
-def topics(told: Any) -> list[str]:
-    """All topics, a line each."""
+def topics(response: Any) -> list[str]:
+    """Returns a line for each topic."""
     rows = [
         (
             one["name"],
@@ -91,13 +91,13 @@ def topics(told: Any) -> list[str]:
             sum(max(0, part["size_bytes"]) for part in one["partitions"]),
             " ".join(f"{name}={value}" for name, value in one["configs"].items()),
         )
-        for one in told["topics"]
+        for one in response["topics"]
     ]
     return titled(("TOPIC", "PARTITIONS", "OFFSETS", "BYTES", "CONFIGS"), rows, "no topics")
 
 
-def one_topic(told: Any) -> list[str]:
-    """A topic and its partitions."""
+def one_topic(response: Any) -> list[str]:
+    """Returns the line of a topic, and the table of its partitions."""
     rows = [
         (
             one["partition"],
@@ -109,14 +109,14 @@ def one_topic(told: Any) -> list[str]:
             _present(one["size_bytes"]),
             "" if one["offline"] is None else f"offline: {one['offline']}",
         )
-        for one in told["partitions"]
+        for one in response["partitions"]
     ]
     head = ("PARTITION", "LEADER", "EPOCH", "START", "END", "STABLE", "BYTES", "")
-    return [*topics({"topics": [told]}), "", *titled(head, rows, "no partitions")]
+    return [*topics({"topics": [response]}), "", *titled(head, rows, "no partitions")]
 
 
-def records(told: Any) -> list[str]:
-    """A line each; headers behind the value."""
+def records(response: Any) -> list[str]:
+    """Returns a line for each record, with the headers after the value."""
     rows = [
         (
             one["partition"],
@@ -126,25 +126,25 @@ def records(told: Any) -> list[str]:
             shown_bytes(one["value"]),
             " ".join(f"{visible(h['name'])}={shown_bytes(h['value'])}" for h in one["headers"]),
         )
-        for one in told["records"]
+        for one in response["records"]
     ]
     found = titled(("PARTITION", "OFFSET", "TIMESTAMP (UTC)", "KEY", "VALUE", "HEADERS"), rows, "no records")
-    return [*found, "there are more"] if told["more"] else found
+    return [*found, "more records follow"] if response["more"] else found
 
 
-def offsets(told: Any) -> list[str]:
-    """The offset of each record that was sent."""
-    return [f"offset {offset}" for offset in told["offsets"]]
+def offsets(response: Any) -> list[str]:
+    """Returns a line for each appended record: its offset."""
+    return [f"offset {offset}" for offset in response["offsets"]]
 
 
-def groups(told: Any) -> list[str]:
-    """All groups, a line each."""
-    rows = [(one["id"], one["state"], one["generation"], len(one["members"]), one["lag"]) for one in told["groups"]]
+def groups(response: Any) -> list[str]:
+    """Returns a line for each group."""
+    rows = [(one["id"], one["state"], one["generation"], len(one["members"]), one["lag"]) for one in response["groups"]]
     return titled(("GROUP", "STATE", "GENERATION", "MEMBERS", "LAG"), rows, "no groups")
 
 
-def one_group(told: Any) -> list[str]:
-    """A group, its members, and its offsets."""
+def one_group(response: Any) -> list[str]:
+    """Returns the line of a group, and the tables of its members and its committed offsets."""
     members = [
         (
             one["member_id"],
@@ -153,7 +153,7 @@ def one_group(told: Any) -> list[str]:
             one["session_timeout_ms"],
             ",".join(f"{held['topic']}-{held['partition']}" for held in one["assignment"]),
         )
-        for one in told["members"]
+        for one in response["members"]
     ]
     committed = [
         (
@@ -165,10 +165,10 @@ def one_group(told: Any) -> list[str]:
             one["lag"],
             one["metadata"],
         )
-        for one in told["offsets"]
+        for one in response["offsets"]
     ]
     return [
-        *groups({"groups": [told]}),
+        *groups({"groups": [response]}),
         "",
         *titled(("MEMBER", "CLIENT", "HOST", "SESSION MS", "PARTITIONS"), members, "no members"),
         "",
@@ -176,8 +176,8 @@ def one_group(told: Any) -> list[str]:
     ]
 
 
-def producers(told: Any) -> list[str]:
-    """A line for each producer in each partition."""
+def producers(response: Any) -> list[str]:
+    """Returns a line for each producer in each partition."""
     rows = [
         (
             one["topic"],
@@ -188,7 +188,7 @@ def producers(told: Any) -> list[str]:
             moment(one["last_timestamp_ms"]),
             _present(one["transaction_start_offset"]),
         )
-        for one in told["producers"]
+        for one in response["producers"]
     ]
     head = ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "LAST SEQUENCE", "LAST TIMESTAMP (UTC)", "TRANSACTION FROM")
     return titled(head, rows, "no producers")

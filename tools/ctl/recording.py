@@ -1,4 +1,4 @@
-"""`ottla ctl recording`: what clients send, written to a file while the broker runs."""
+"""`ottla ctl recording`: records the requests and responses of a running broker to a file."""
 
 from __future__ import annotations
 
@@ -10,38 +10,43 @@ from ...protocol.text import cell, moment, table
 from ..http_client import Client
 
 
-def shown(told: Any) -> list[str]:
-    """The recording that runs, or the last one."""
-    if told["file"] is None:
-        return ["nothing is being recorded"]
+def shown(response: Any) -> list[str]:
+    """Returns the lines of the running recording, or of the last one."""
+    if response["file"] is None:
+        return ["no recording"]
     rows = [
-        ("recording", "running" if told["running"] else f"ended: {cell(told['ended'])}"),
-        ("file", cell(told["file"])),
-        ("since", moment(told["since_ms"])),
-        ("requests", cell(told["exchanges"])),
-        ("dropped", cell(told["dropped"])),
-        ("waiting", f"{told['waiting_bytes']} bytes"),
-        ("size", f"{told['size_bytes']} of {told['max_bytes']} bytes{', the newest' if told['ring'] else ''}"),
-        ("contents", "yes" if told["contents"] else "left out"),
+        ("recording", "running" if response["running"] else f"ended: {cell(response['ended'])}"),
+        ("file", cell(response["file"])),
+        ("since", moment(response["since_ms"])),
+        ("requests", cell(response["exchanges"])),
+        ("dropped", cell(response["dropped"])),
+        ("waiting", f"{response['waiting_bytes']} bytes"),
+        (
+            "size",
+            f"{response['size_bytes']} of {response['max_bytes']} bytes{', the newest' if response['ring'] else ''}",
+        ),
+        ("contents", "yes" if response["contents"] else "omitted"),
     ]
     return table(rows)
 
 
 def get(to: Client, given: argparse.Namespace) -> Any:
-    """Asks for it."""
-    return to.ask("GET", "recording")
+    """Requests the state of the recording."""
+    return to.request("GET", "recording")
 
 
 def start(to: Client, given: argparse.Namespace) -> Any:
-    """Begins one."""
+    """Starts a recording."""
     body: dict[str, Any] = {
         "file": os.path.abspath(given.file),
         "ring": given.ring,
         "contents": not given.without_contents,
     }
-    return to.ask("POST", "recording", body=body if given.max_bytes is None else body | {"max_bytes": given.max_bytes})
+    return to.request(
+        "POST", "recording", body=body if given.max_bytes is None else body | {"max_bytes": given.max_bytes}
+    )
 
 
 def stop(to: Client, given: argparse.Namespace) -> Any:
-    """Ends it."""
-    return to.ask("DELETE", "recording")
+    """Stops the recording."""
+    return to.request("DELETE", "recording")

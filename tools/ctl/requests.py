@@ -1,4 +1,4 @@
-"""`ottla ctl requests`: what clients asked, how it ended, and whether that is as a script expects it."""
+"""`ottla ctl requests`: lists the requests of clients with their outcomes, and asserts on them for scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BYTES_OF_LINE = 16
 
 
 def add_words(parser: argparse.ArgumentParser, *, counts: bool) -> None:
-    """Adds what says which requests, how they are, and where they are counted how many."""
+    """Adds the filters of requests; with `counts` also the expectations of `requests assert`."""
     for name in TEXTS:
         parser.add_argument(f"--{name}", metavar="PATTERN" if name in ("client-id", "software", "topic") else "NAME")
     for name in (*NUMBERS, *(COUNTS if counts else ())):
@@ -27,9 +27,17 @@ def add_words(parser: argparse.ArgumentParser, *, counts: bool) -> None:
     if counts:
         for name in ("idempotent", "transactional"):
             parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction)
-        parser.add_argument("--none", action="store_const", const=True, help="no request may be as all this says")
-        parser.add_argument("--field", action="append", default=[], metavar="PATH=VALUE", help="may repeat")
-        parser.add_argument("--within", type=float, default=0.0, metavar="SECONDS", help="for what is missing to come")
+        parser.add_argument("--none", action="store_const", const=True, help="expect that no request matches")
+        parser.add_argument(
+            "--field", action="append", default=[], metavar="PATH=VALUE", help="expected value of a field; may repeat"
+        )
+        parser.add_argument(
+            "--within",
+            type=float,
+            default=0.0,
+            metavar="SECONDS",
+            help="time to wait for missing requests (default: 0)",
+        )
 
 
 def _words(given: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -38,33 +46,33 @@ def _words(given: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def listed(to: Client, given: argparse.Namespace) -> Any:
-    """The newest that fit, oldest first."""
+    """Requests the newest matching requests; returns them oldest first."""
     query = _words(given, *TEXTS, *NUMBERS, "limit") | {"order": "newest"}
-    told = to.ask("GET", "requests", query=query)
-    told["requests"] = told["requests"][::-1]
-    return told
+    response = to.request("GET", "requests", query=query)
+    response["requests"] = response["requests"][::-1]
+    return response
 
 
 def one(to: Client, given: argparse.Namespace) -> Any:
-    """One of them."""
-    return to.ask("GET", "requests", given.number)
+    """Requests one request by its number."""
+    return to.request("GET", "requests", given.number)
 
 
 def cleared(to: Client, given: argparse.Namespace) -> Any:
-    """Forgets all."""
-    return to.ask("DELETE", "requests")
+    """Clears the list of requests."""
+    return to.request("DELETE", "requests")
 
 
 def asserted(to: Client, given: argparse.Namespace) -> Any:
-    """A verdict."""
+    """Requests the verdict on an expectation."""
     body = _words(given, *TEXTS, *NUMBERS, *COUNTS, "idempotent", "transactional", "none")
     if given.field:
         body["fields"] = dict(map(_field, given.field))
-    return to.ask("POST", "requests", "assert", body=body | {"within_ms": int(given.within * 1000)})
+    return to.request("POST", "requests", "assert", body=body | {"within_ms": int(given.within * 1000)})
 
 
 def _field(text: str) -> tuple[str, Any]:
-    """A path and a value: JSON where it is some, else the text."""
+    """Splits PATH=VALUE; the value is parsed as JSON if it is valid JSON. Raises Wrong."""
     path, separator, value = text.partition("=")
     if not separator:
         raise Wrong(f"{text!r} is not PATH=VALUE")
@@ -74,16 +82,16 @@ def _field(text: str) -> tuple[str, Any]:
         return path, value
 
 
-def failed(told: Any) -> bool:
-    """Whether a verdict is that something is otherwise."""
-    return not told["passed"]
+def failed(response: Any) -> bool:
+    """Returns whether the requests are not as expected."""
+    return not response["passed"]
 
 
-# What is printed
+# Output
 
 
-def show_listed(told: Any) -> list[str]:
-    """A line each."""
+def show_listed(response: Any) -> list[str]:
+    """Returns a line for each request, and a note if there are older ones."""
     rows = [
         (
             one["number"],
@@ -95,23 +103,23 @@ def show_listed(told: Any) -> list[str]:
             one["ending"],
             ",".join(one["errors"]) or one["reason"],
         )
-        for one in told["requests"]
+        for one in response["requests"]
     ]
     found = titled(("NUMBER", "REQUEST", "CLIENT", "SOFTWARE", "TOPICS", "MS", "ENDING", ""), rows, "no requests")
-    return [*found, "there are older ones"] if told["more"] else found
+    return [*found, "older requests exist"] if response["more"] else found
 
 
 def _milliseconds(duration_us: int | None) -> str:
     return "-" if duration_us is None else f"{duration_us / 1000:.1f}"
 
 
-def show_one(told: Any) -> list[str]:
-    """A request: what is known of it, its fields and its bytes."""
+def show_one(response: Any) -> list[str]:
+    """Returns the lines of a request: its attributes, fields and bytes."""
     apart = ("request", "response", "request_hex", "response_hex", "produced")
-    found = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in told.items() if name not in apart]
+    found = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in response.items() if name not in apart]
     for name in ("request", "response"):
-        found += ["", f"{name}:", *_indented(told[name])]
-        data = told[f"{name}_hex"]
+        found += ["", f"{name}:", *_indented(response[name])]
+        data = response[f"{name}_hex"]
         found += [] if data is None else _hex(bytes.fromhex(data))
     return found
 
@@ -122,7 +130,7 @@ def _text(value: Any) -> str:
 
 def _indented(value: Any) -> list[str]:
     if value is None:
-        return ["  none, or not kept"]
+        return ["  none, or no longer kept"]
     return [f"  {cell(line)}" for line in json.dumps(value, indent=2, ensure_ascii=False).splitlines()]
 
 
@@ -135,8 +143,8 @@ def _hex(data: bytes) -> list[str]:
     return lines
 
 
-def show_verdict(told: Any) -> list[str]:
-    """What is otherwise, or how many were looked at."""
-    if told["passed"]:
-        return [f"as expected: {told['count']} request{'' if told['count'] == 1 else 's'}"]
-    return [cell(line) for line in told["text"].splitlines()]
+def show_verdict(response: Any) -> list[str]:
+    """Returns the mismatches, or the number of matching requests."""
+    if response["passed"]:
+        return [f"as expected: {response['count']} request{'' if response['count'] == 1 else 's'}"]
+    return [cell(line) for line in response["text"].splitlines()]

@@ -1,7 +1,7 @@
-"""`ottla dump`: a file of a data directory, a captured frame or a hex string, printed by its construct schema.
+"""`ottla dump`: prints a file of a data directory, a captured frame or a hex string by its construct schema.
 
-Owns the command line and the telling apart of inputs: a file by its name, any other bytes by what is in them. Exit code
-0; 1 if the input is damaged or foreign, after what could be read, with one line on stderr; 2 for a mistake.
+Owns the command line and the detection of the input: a file by its name, other bytes by their contents. Exit code 0; 1
+with one line on stderr if the input is damaged or not Kafka's, after the part that can be read; 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ PROGRAM = "ottla dump"
 INPUT_BYTES_MAX = FRAME_BYTES_MAX + frames.SIZE_BYTES
 _DIGITS = b"0123456789abcdefABCDEF"
 _BLANKS = b" \t\n\r\v\f:"
-_PROBE_BYTES = 4096  # that tell most binary input from hex
+_PROBE_BYTES = 4096  # checked first, so that binary input is not copied in a search for hex
 
 Write = Callable[[str], object]
 
 
 class _Mistake(Exception):
-    """The command was called wrongly; the text is one line."""
+    """The arguments are wrong; the text is one line."""
 
 
 class Options:
-    """What was asked for. `api` is that of `--response`."""
+    """The parsed arguments. `api` is (API, version) of `--response`."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         parsed = _parser().parse_args(list(arguments))
@@ -60,13 +60,13 @@ def _parser() -> Parser:
     parser = Parser(prog=PROGRAM, description="Print bytes of Kafka with names, positions and values.")
     parser.add_argument("thing", metavar="FILE|-|HEX", help="a file, - for stdin, or bytes in hex")
     parser.add_argument("--schema", action="store_true", help="print the schema instead of the values")
-    parser.add_argument("--records", action="store_true", help="print the records inside of batches, too")
-    parser.add_argument("--response", metavar="KEY:VERSION", help="it is an answer of this API, by key or name")
+    parser.add_argument("--records", action="store_true", help="also print the records inside batches")
+    parser.add_argument("--response", metavar="KEY:VERSION", help="the input is a response of this API (key or name)")
     return parser
 
 
 def dump(arguments: Sequence[str]) -> int:
-    """`ottla dump`: the exit code."""
+    """`ottla dump`: prints the input and returns the exit code."""
     try:
         options = Options(arguments)
         name = _name(options.thing)
@@ -76,7 +76,7 @@ def dump(arguments: Sequence[str]) -> int:
 
 
 def _name(thing: str) -> str:
-    """How the input is called in an error."""
+    """Returns the name of the input in an error."""
     if thing == "-":
         return "stdin"
     shown = quoted(thing)[1:-1]
@@ -101,7 +101,7 @@ def _dump(options: Options, name: str, write: Write) -> int:
 
 
 def _from_pipe(path: str) -> bytes:
-    """A named pipe or a shell's substitution, read like stdin."""
+    """Reads a named pipe, as of a shell's process substitution, in the way of stdin."""
     try:
         with open(path, "rb") as pipe:
             return _unless_hex(pipe.read(INPUT_BYTES_MAX + 1))
@@ -120,9 +120,9 @@ def _from_stdin() -> bytes:
 
 
 def _unless_hex(data: bytes) -> bytes:
-    """Bytes that are hex text stand for what they say. No frame or batch is made of such letters only."""
+    """Decodes hex text, and returns other bytes unchanged. No frame or batch consists of hex digits only."""
     if len(data) > INPUT_BYTES_MAX:
-        raise Stopped("0", f"more than {INPUT_BYTES_MAX} bytes: no frame is as long")
+        raise Stopped("0", f"more than {INPUT_BYTES_MAX} bytes: no frame is that long")
     found = _unhex(data)
     return data if found is None else found
 
@@ -135,7 +135,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _unhex(text: bytes) -> bytes | None:
-    """What hex text says, with blanks or colons anywhere and 0x before any part; None if it is none.
+    """Decodes hex with optional blanks, colons and 0x prefixes; returns None for other text.
 
     Without regular expressions, which take fifty times the memory of a long text.
     """
@@ -153,7 +153,7 @@ def _unhex(text: bytes) -> bytes | None:
 def _file(options: Options, write: Write, problems: Problems) -> None:
     path = options.thing
     if os.path.isdir(path):
-        raise _Mistake(f"{path} is a directory; `ottla formats` looks at one")
+        raise _Mistake(f"{path} is a directory: expected a file (`ottla formats` reads directories)")
     kind = kind_of(path) if options.api is None else None
     if not os.path.isfile(path):
         return _bytes(_from_pipe(path), options, write, problems)
@@ -205,7 +205,7 @@ def _status(number: int) -> str:
 
 
 def _bytes(data: bytes, options: Options, write: Write, problems: Problems) -> None:
-    """Bytes whose name says nothing: a response if that was said, else batches, else requests."""
+    """Prints bytes without a known file name: a response with --response, otherwise batches, otherwise requests."""
     tracer = _tracer(write, len(data), problems)
     if options.api is None and _begins_with_entry(inspect.BytesSource(data)):
         if options.schema:
@@ -236,13 +236,13 @@ def _frames(data: bytes, options: Options) -> Iterator[frames.Frame]:
 
 
 def _begins_with_entry(source: inspect.Source) -> bool:
-    """Whether a whole batch or message with the right CRC stands at the start."""
+    """Returns whether the input begins with a whole batch or message whose CRC is correct."""
     first = next(inspect.entries(source), None)
     return isinstance(first, inspect.BatchFacts) and first.crc_ok is True
 
 
 def _topic_of(path: str | None) -> str | None:
-    """The topic in whose folder a file lies. A snapshot of the metadata log may lie beside the folders."""
+    """Returns the topic of the partition folder of a file. A metadata snapshot may lie outside of its folder."""
     if path and plain_name(path).endswith(SNAPSHOT_SUFFIX):
         return record_values.METADATA
     key = inspect.partition_of(os.path.basename(os.path.dirname(os.path.abspath(path)))) if path else None
@@ -250,10 +250,10 @@ def _topic_of(path: str | None) -> str | None:
 
 
 def _describe_segment(topic: str | None) -> Iterator[str]:
-    yield "segment: entries of these formats, by the byte 16 of each (magic)"
+    yield "segment: entries of these formats, chosen by byte 16 of each (magic)"
     for title, layout in (
-        ("message v0 (with a codec, the value holds compressed messages)", MESSAGE_V0),
-        ("message v1 (with a codec, the value holds compressed messages)", MESSAGE_V1),
+        ("message v0 (with a codec the value contains compressed messages)", MESSAGE_V0),
+        ("message v1 (with a codec the value contains compressed messages)", MESSAGE_V1),
         ("batch v2", BATCH_V2),
         ("record of a batch v2", RECORD_V2),
         ("key of a control record", CONTROL_KEY),

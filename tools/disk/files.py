@@ -1,7 +1,7 @@
-"""The small files of a data directory, printed: indexes, producer snapshots, checkpoints, `partition.metadata`.
+"""Prints the small files of a data directory: indexes, producer snapshots, checkpoints, `partition.metadata`.
 
-Owns which file is what, by its name. Binary files are printed by their construct schemas, text files line by line.
-Memory is bounded whatever a file's size. Raises Stopped for damage.
+Owns the mapping of file names to kinds. Binary files are printed by their construct schemas, text files line by line.
+Memory use does not depend on the size of a file. Raises Stopped for damage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BASE_OFFSET = re.compile(r"([0-9]{20})")
 
 
 class Kind(Enum):
-    """What a file is by its name."""
+    """The kind of a file, known from its name."""
 
     SEGMENT = "segment"
     OFFSET_INDEX = "offset index"
@@ -66,10 +66,10 @@ _BY_NAME = {
     ".lock": Kind.TEXT,
     restore.PLAN: Kind.TEXT,  # JSON
     restore.DECISION: Kind.TEXT,
-    "quorum-state": Kind.TEXT,  # of the metadata log's quorum, JSON
-    client_ledger.FILE_NAME: Kind.TEXT,  # JSON, a client on each line
+    "quorum-state": Kind.TEXT,  # the KRaft quorum's, JSON
+    client_ledger.FILE_NAME: Kind.TEXT,  # JSON, a line for each client
 }
-# schema, bytes and name of an entry
+# The schema of an entry, and its size in bytes.
 ENTRIES: dict[Kind, tuple[Struct, int]] = {
     Kind.OFFSET_INDEX: (schemas.OFFSET_ENTRY, schemas.OFFSET_ENTRY_BYTES),
     Kind.TIME_INDEX: (schemas.TIME_ENTRY, schemas.TIME_ENTRY_BYTES),
@@ -79,13 +79,13 @@ _CHECKPOINT_FIELDS = {Kind.OFFSETS: ("topic", "partition", "offset"), Kind.EPOCH
 
 
 def kind_of(path: str) -> Kind | None:
-    """What a file is by its name, also while it is being deleted or swapped in; None for any other name."""
+    """Returns the kind of a file, also of one that is being deleted or swapped in; None for an unknown name."""
     name = plain_name(path)
     return _BY_NAME.get(name) or _BY_SUFFIX.get(os.path.splitext(name)[1])
 
 
 def plain_name(path: str) -> str:
-    """A file's name without what says that it is being deleted, written or swapped in."""
+    """Returns the name of a file without the suffixes of a deletion, a write or a swap."""
     name = os.path.basename(path)
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
@@ -93,13 +93,13 @@ def plain_name(path: str) -> str:
 
 
 def base_offset_of(path: str) -> int | None:
-    """The base offset that a segment's file is named by."""
+    """Returns the base offset in the name of a segment's file, or None."""
     match = _BASE_OFFSET.match(os.path.basename(path))
     return int(match[1]) if match else None
 
 
 def trace_file(kind: Kind, source: Source, path: str, tracer: Tracer) -> None:
-    """Prints a file that is no segment. Raises Stopped."""
+    """Prints a file other than a segment. Raises Stopped."""
     tracer.line("0", 0, f"{kind.value} {quoted(os.path.basename(path))[1:-1]}, {source.size} bytes")
     if kind in ENTRIES:
         _trace_index(kind, source, tracer)
@@ -110,10 +110,10 @@ def trace_file(kind: Kind, source: Source, path: str, tracer: Tracer) -> None:
 
 
 def describe_file(kind: Kind) -> Iterator[str]:
-    """The schema of a file that is no segment."""
+    """Yields the lines of the schema of a file other than a segment."""
     yield kind.value
     if kind in ENTRIES:
-        yield "  entries up to the end"
+        yield "  entries until the end"
         yield from describe(ENTRIES[kind][0], 2)
     elif kind is Kind.SNAPSHOT:
         yield from describe(schemas.PRODUCER_SNAPSHOT, 1)
@@ -145,7 +145,7 @@ def _trace_index(kind: Kind, source: Source, tracer: Tracer) -> None:
             entry = data[start : start + size]
             where = position + start
             if not any(entry) and (where or size > schemas.TIME_ENTRY_BYTES) and _only_zeros(source, where):
-                tracer.line(str(where), 1, f"{source.size - where} bytes of zeros, not used yet")
+                tracer.line(str(where), 1, f"{source.size - where} preallocated bytes, all zero")
                 return
             window = Window(entry, where)
             if len(entry) < size:
@@ -169,19 +169,19 @@ def _trace_snapshot(source: Source, tracer: Tracer) -> None:
     window = Window(data)
     found = tracer.whole(schemas.PRODUCER_SNAPSHOT, window, 1)
     if found["version"] != 1:
-        tracer.problem(Stopped("0", f"version {found['version']}; the only one is 1"), 1)
+        tracer.problem(Stopped("0", f"version {found['version']}: expected 1"), 1)
     if crc32c(memoryview(data)[6:]) != struct.unpack_from(">I", data, 2)[0]:
-        tracer.problem(Stopped("2", "the CRC of these bytes is another one"), 1)
+        tracer.problem(Stopped("2", "wrong CRC"), 1)
 
 
 def _text(source: Source) -> bytes:
     if source.size > TEXT_BYTES_MAX:
-        raise Stopped("0", f"a file of {source.size} bytes; the most is {TEXT_BYTES_MAX}")
+        raise Stopped("0", f"a file of {source.size} bytes: expected at most {TEXT_BYTES_MAX}")
     return _read(source, 0, source.size)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """(position, line) of each line. Raises Stopped for what is no text."""
+    """Yields (position, line) of each line. Raises Stopped for bytes that are not UTF-8."""
     position = 0
     while position < len(data):
         end = data.find(b"\n", position)
@@ -218,7 +218,7 @@ def _checked(read: Callable[[str], object], text: str, position: int) -> None:
     try:
         read(text)
     except ValueError:
-        raise Stopped(str(position), f"{quoted(text)} is not what stands here") from None
+        raise Stopped(str(position), f"unexpected value {quoted(text)}") from None
 
 
 def _trace_checkpoint(names: tuple[str, ...], lines: Iterator[tuple[int, str]], tracer: Tracer) -> None:
@@ -229,12 +229,12 @@ def _trace_checkpoint(names: tuple[str, ...], lines: Iterator[tuple[int, str]], 
             _checked(_number, line, position)
             tracer.line(str(position), 1, f"{('version', 'entries')[number]}: {int(line)}")
             if number == 0 and int(line) != 0:
-                raise Stopped(str(position), f"version {int(line)}; the only one is 0")
+                raise Stopped(str(position), f"version {int(line)}: expected 0")
             announced = int(line)
         elif line.strip():
             words = line.split()
             if len(words) != len(names):
-                raise Stopped(str(position), f"an entry has {len(names)} parts: {quoted(line)}")
+                raise Stopped(str(position), f"expected {len(names)} values in an entry: {quoted(line)}")
             for name, word in zip(names, words, strict=True):
                 if name != "topic":
                     _checked(_number, word, position)
@@ -243,7 +243,7 @@ def _trace_checkpoint(names: tuple[str, ...], lines: Iterator[tuple[int, str]], 
             )
             found += 1
     if announced != found:
-        raise Stopped(str(position), f"{announced} entries announced, {found} found")
+        raise Stopped(str(position), f"the file has {found} entries, its second line announces {announced}")
 
 
 def _number(text: str) -> int:

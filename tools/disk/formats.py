@@ -1,9 +1,9 @@
-"""`ottla formats`: records and bytes of each topic by format and codec, and what Kafka 4.0 does with them.
+"""`ottla formats`: counts records and bytes of topics by format and codec, and reports how Kafka 4.0 treats them.
 
-Owns the counting and the printing. It takes no lock and writes nothing, so it works beside a running broker: what that
-appends meanwhile is not counted. Compressed v0 and v1 messages are opened to count what is in them, within a bound; v2
-batches say their number. Markers of transactions are no records. Exit code 0 whatever was found; 2, with one line on
-stderr, for what is no data directory.
+Owns the counting and the printing. It takes no lock and writes nothing, so it works while a broker runs; records
+appended meanwhile are not counted. Compressed v0 and v1 messages are decompressed to count the messages inside, within
+a size limit; v2 batches have the count in their header. Transaction markers do not count as records. Exit code 0; 2
+with one line on stderr if the directory is not a data directory.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ...storage.log_dir import metadata_log, readiness
 from ...storage.log_dir.readiness import Amount
 from ..command_line import printing
 
-NOTES_MAX = 20  # of one topic
+NOTES_MAX = 20  # for each topic
 
 
 class Topic(NamedTuple):
-    """What was counted of one topic. `notes` say what could not be read, or not be opened."""
+    """The counts of one topic. `notes` list what could not be read or decompressed."""
 
     name: str
     partitions: int
@@ -42,9 +42,10 @@ class Topic(NamedTuple):
 
 
 def formats(arguments: Sequence[str]) -> int:
-    """`ottla formats`: the exit code."""
+    """`ottla formats`: prints the counts and returns the exit code."""
     parser = Parser(
-        prog="ottla formats", description="Count a data directory by format and codec; say what Kafka 4.0 does with it."
+        prog="ottla formats",
+        description="Count a data directory by format and codec, and report how Kafka 4.0 treats it.",
     )
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -57,11 +58,11 @@ def formats(arguments: Sequence[str]) -> int:
     return printing(parser.prog, lambda write: print_it(parsed.directory, partitions, write))
 
 
-# -- counting
+# Counting
 
 
 def topics(partitions: Sequence[inspect.PartitionFolder], configs: Configs | None) -> Iterator[Topic]:
-    """Each topic, by name, as soon as it is counted. `configs` of topics; None if they are not known."""
+    """Yields each topic, sorted by name, as soon as it is counted. `configs` is None if the configs are unknown."""
     by_name: dict[str, list[inspect.PartitionFolder]] = {}
     for folder in partitions:
         by_name.setdefault(folder.topic, []).append(folder)
@@ -87,9 +88,9 @@ def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], li
                     amount[0] += 0 if found.header.is_control else max(0, found.record_count)
                     amount[1] += found.size_bytes
                     if found.problem is not None:
-                        notes.append(f"{name} at byte {found.position}: not opened, so not counted: {found.problem}")
+                        notes.append(f"{name} at byte {found.position}: not decompressed, not counted: {found.problem}")
             except StorageError as error:
-                if os.path.exists(segment.path):  # else it was deleted meanwhile
+                if os.path.exists(segment.path):  # otherwise it was deleted meanwhile
                     notes.append(str(error))
     if len(notes) > NOTES_MAX:
         notes[NOTES_MAX:] = [f"and {len(notes) - NOTES_MAX} more"]
@@ -98,21 +99,21 @@ def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], li
 
 def _damage(name: str, damage: inspect.Damage, *, is_last: bool) -> str:
     what = "damaged"
-    if damage.is_tail:  # only the newest segment is ever written to
-        what = "the end is cut, or being written" if is_last else "the end is cut"
+    if damage.is_tail:  # a broker appends to the newest segment only
+        what = "incomplete end, maybe being written" if is_last else "incomplete end"
     return f"{name} at byte {damage.position}: {what}; {damage.left_bytes} bytes are not counted: {damage.reason}"
 
 
-# -- configs
+# Configs
 
 
 def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | None:
-    """What `__cluster_metadata-0` has set for each topic; None if it is not here, as with ZooKeeper."""
+    """Returns the config overrides of topics from `__cluster_metadata-0`; None without it, as with ZooKeeper."""
     folder = next((f for f in partitions if (f.topic, f.partition) == (metadata_values.TOPIC, 0)), None)
     return None if folder is None else metadata_values.topic_configs(metadata_log.values(folder))
 
 
-# -- printing
+# Output
 
 
 def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
@@ -134,7 +135,7 @@ def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], w
         for sentence in topic.on_4_0:
             write(f"  > {sentence}\n")
         write("\n")
-    write("On Kafka 4.0, whatever the format:\n")
+    write("On Kafka 4.0, for all formats:\n")
     for sentence in readiness.of_all([directory] if old_formats else (), configs_known=configs is not None):
         write(f"  > {sentence}\n")
     return 0

@@ -1,14 +1,15 @@
-"""`ottla import-dir`: adds the partitions of another directory to a data directory that has a history of its own.
+"""`ottla import-dir`: adds the partitions of another directory to a data directory that is in use already.
 
-Owns the command line, the choice of what may be added, and the order in which it is. The source is a data directory of
-Ottla or of any Kafka, or one partition's folder, and nobody uses it; nor does a broker use the target, whose lock is
-held. Exit code 0; 1 if a topic could not be added; 2 for a mistake.
+Owns the command line, the checks of the source, and the order of the steps. The source is a data directory of Ottla or
+of Apache Kafka, or one partition's folder. No broker may use the source or the target; the target's lock is held. Exit
+code 0; 1 if a topic could not be added; 2 for wrong arguments.
 
-Each topic is one step. Its partitions are looked through (`storage/check/`), copied into folders with names that the
-next opening removes (`-delete`), opened there, which reads every byte of the copy, and closed; then they get their
-names, and then the topic its metadata records, in one batch. Before that batch there is no such topic: what already has
-its name is put aside by the next start, and the source is as it was. With `--move` the folders are renamed and not
-copied where the file system can; until they have their place they are called `-stray`, which nobody removes.
+Topics are added one after the other. The partitions of a topic are verified (`storage/check/`), copied into folders
+with the suffix `-delete`, which the next opening of the directory removes, opened there, which reads every byte of the
+copy, and closed. Then the folders are renamed, and the topic's metadata records are appended in one batch. The topic
+exists from that batch on: after a crash before it, the next start sets renamed folders aside, and the source is
+unchanged. With `--move` the folders are renamed instead of copied if source and target share a file system; until they
+are in place they have the suffix `-stray`, which no start removes.
 """
 
 from __future__ import annotations
@@ -54,24 +55,24 @@ from .verify import text_of
 PROGRAM = "ottla import-dir"
 COPY_BYTES = 4 << 20
 _STRAY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-stray")
-_LEFT_BEHIND = (".deleted", ".tmp", ".lock")
+_NOT_COPIED = (".deleted", ".tmp", ".lock")
 _ANY_GAPS = dataclasses.replace(LogConfig(), rules=dataclasses.replace(LogConfig().rules, compacted=True))
 
 
 def import_dir(arguments: Sequence[str]) -> int:
-    """`ottla import-dir`: the exit code."""
-    parser = Parser(prog=PROGRAM, description="Add the partitions of a directory to a data directory with a history.")
-    parser.add_argument("source", metavar="SRC", help="a data directory or one partition's folder; nobody uses it")
+    """`ottla import-dir`: adds the partitions and returns the exit code."""
+    parser = Parser(prog=PROGRAM, description="Add the partitions of a directory to a data directory already in use.")
+    parser.add_argument("source", metavar="SRC", help="a data directory or one partition's folder, used by no broker")
     parser.add_argument(
         "--data-dir",
         action="append",
         required=True,
         metavar="DIR",
-        help="the broker's directory; may repeat",
+        help="the broker's data directory; may repeat",
     )
     parser.add_argument("--topics", default=None, metavar="REGEX", help="only topics whose whole name matches")
-    parser.add_argument("--dry-run", action="store_true", help="only look, and say what would be done")
-    parser.add_argument("--move", action="store_true", help="take the folders away from the source")
+    parser.add_argument("--dry-run", action="store_true", help="report what would be done, and change nothing")
+    parser.add_argument("--move", action="store_true", help="move the folders instead of copying them")
     parsed = parser.parse_args(list(arguments))
     try:
         wanted = None if parsed.topics is None else re.compile(parsed.topics)
@@ -101,11 +102,11 @@ def run_import(
     move: bool = False,
     now_ms: int | None = None,
 ) -> int:
-    """The whole run over any disk; its exit code. Raises StorageError for what stops it as a whole."""
+    """Runs the import on `files` and returns the exit code. Raises StorageError if nothing can be added."""
     found = read_source(files, os.path.abspath(source), wanted)
     roots = [os.path.abspath(os.fspath(path)) for path in targets]
     if found.root in roots and not found.is_stray:
-        raise StorageError(f"{source} is the data directory itself")
+        raise StorageError(f"{source} is a target (--data-dir): expected another directory")
     with _source_locked(files, found.root, roots):
         if dry_run:
             run = Import(files, found, _image_at(files, roots), None, None, 0, move)
@@ -114,7 +115,7 @@ def run_import(
         try:
             now_ms = wall_ms() if now_ms is None else now_ms
             for unusable in logs.unusable:
-                raise StorageError(f"{unusable.path} cannot be used: {unusable.failure}")
+                raise StorageError(f"data directory {unusable.path} failed: {unusable.failure}")
             metadata = open_metadata(files, logs, now_ms)
             image = Image()
             for record in metadata.replay():
@@ -132,7 +133,7 @@ def run_import(
 
 @dataclass
 class Source:
-    """What was found: `folders` is {topic: {index: path}}. `image`: what its metadata log says, if it has one."""
+    """The contents of the source. `folders` is {topic: {partition: path}}; `image` is its metadata, if it has a log."""
 
     root: str
     folders: dict[str, dict[int, str]]
@@ -145,7 +146,7 @@ class Source:
 
 
 def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Source:
-    """What lies at a path. Raises StorageError if that is nothing to be added."""
+    """Reads the source at a path. Raises StorageError if it has no partition to add."""
     try:
         names = files.list(path)
     except OSError as error:
@@ -158,7 +159,7 @@ def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Sour
         stray = _STRAY.fullmatch(name)
         key = (stray[1], int(stray[2])) if stray else inspect.partition_of(name)
         if key is None:
-            raise StorageError(f"{path} has segments, but is not named TOPIC-PARTITION")
+            raise StorageError(f"{path} has segments, but its name is not TOPIC-PARTITION")
         folders[key[0]] = {key[1]: path}
         is_stray, root = stray is not None, os.path.dirname(path)
     else:
@@ -172,28 +173,28 @@ def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Sour
     chosen: dict[str, dict[int, str]] = {}
     for topic, found in sorted(folders.items()):
         if wanted is None and topic in INTERNAL_TOPICS and len(folders) > 1:
-            notes.append(f"{topic}: left out, it is Kafka's own (--topics {topic} would add it)")
+            notes.append(f"{topic}: internal topic, not added (--topics {topic} adds it)")
         elif wanted is None or wanted.fullmatch(topic):
             chosen[topic] = found
     if not chosen and not notes:
         raise StorageError(f"no topic of {path} matches {wanted.pattern if wanted else ''}")
-    told: list[Mapping[tuple[str, int], int]] = []
+    offsets: list[Mapping[tuple[str, int], int]] = []
     for checkpoint_name in (checkpoint.LOG_START_OFFSET, checkpoint.CLEANER_OFFSET):
         try:
-            told.append(checkpoint.read_offsets(files, os.path.join(root, checkpoint_name)))
+            offsets.append(checkpoint.read_offsets(files, os.path.join(root, checkpoint_name)))
         except StorageError as error:
-            notes.append(f"{error}: nothing is known of it")
-            told.append({})
+            notes.append(f"{error}: checkpoint ignored")
+            offsets.append({})
     is_clean = not is_stray and files.exists(os.path.join(root, CLEAN_SHUTDOWN))
     image = None
-    with contextlib.suppress(StorageError):  # then nobody knows the configs
+    with contextlib.suppress(StorageError):  # without the metadata log the configs are unknown
         image = _image_at(files, [root])
-    log_starts, cleaner_offsets = told
+    log_starts, cleaner_offsets = offsets
     return Source(root, chosen, is_clean, is_stray, log_starts, cleaner_offsets, image, notes)
 
 
 def _image_at(files: Files, roots: Sequence[str]) -> Image:
-    """What the metadata log in one of the directories says, ours or a KRaft broker's; nothing if there is none."""
+    """Returns the metadata in the log of one of the directories, Ottla's or KRaft's; an empty image without a log."""
     for root in roots:
         folder = os.path.join(root, f"{METADATA_TOPIC}-0")
         if files.exists(folder):
@@ -203,7 +204,7 @@ def _image_at(files: Files, roots: Sequence[str]) -> Image:
 
 @contextlib.contextmanager
 def _source_locked(files: Files, root: str, targets: Sequence[str]):  # type: ignore[no-untyped-def]
-    """Keeps a broker out of the source, where it has a lock file that we may take."""
+    """Holds the lock of the source, if it has a lock file. Raises StorageError if a broker holds it."""
     path = os.path.join(root, LOCK)
     if root in targets or not files.exists(path):
         yield
@@ -222,12 +223,12 @@ def _source_locked(files: Files, root: str, targets: Sequence[str]):  # type: ig
 
 
 def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
-    """The metadata log of directories that are ours, or new. Raises StorageError for those of another Kafka."""
+    """Opens the metadata log of a new or of an Ottla directory. Raises StorageError for one of Apache Kafka."""
     holder = logs.metadata_holder()
     foreign = holder is not None and is_foreign(files, os.path.join(holder.path, f"{METADATA_TOPIC}-0"))
     if foreign or (holder is None and logs.holds_partitions()):
         path = logs.directories[0].path if holder is None else holder.path
-        raise StorageError(f"{path} is of another Kafka: `ottla serve` takes it over at its first start")
+        raise StorageError(f"{path} is Apache Kafka's: start `ottla serve` on it first, which takes it over")
     return MetadataLog(logs.open_metadata(now_ms))
 
 
@@ -235,23 +236,23 @@ def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
 
 
 class Prepared(NamedTuple):
-    """A partition that is whole and durable under a name that is not its own yet."""
+    """A partition that is complete and durable, under a temporary name."""
 
     log_dir: LogDir
     folder: str
     end_offset: int
-    log_start_offset: int  # 0: where the first segment begins
+    log_start_offset: int  # 0: the base offset of the first segment
     leader_epoch: int
     moved_from: str | None
     bytes: int
 
 
 class NotAdded(Exception):
-    """Why a topic is not added: one line."""
+    """A topic cannot be added; the text is one line."""
 
 
 class Import:
-    """One run. Without `logs` it only looks."""
+    """One run of the import; a dry run without `logs`."""
 
     def __init__(
         self,
@@ -275,7 +276,7 @@ class Import:
         self._config = Config()
 
     def all(self, write: Callable[[str], object]) -> int:
-        """Every topic, a line for each; the exit code. Raises StorageError when the target fails."""
+        """Adds every topic with a line for each, and returns the exit code. Raises StorageError if the target fails."""
         code = 0
         for note in self._source.notes:
             write(note + "\n")
@@ -310,7 +311,7 @@ class Import:
         return f"{'moved' if self._move else 'copied'}: {amount}, {sum(one.bytes for one in prepared.values())} bytes"
 
     def _check(self, topic: str, folders: Mapping[int, str]) -> None:
-        """Raises NotAdded for a topic that may not be added, or whose folders are not sound."""
+        """Raises NotAdded for a topic with a taken or invalid name, or with missing or damaged partitions."""
         try:
             check_name(topic)
         except Refused as refused:
@@ -318,9 +319,9 @@ class Import:
         if topic in self._names:
             raise NotAdded("a topic of that name exists")
         if max(folders) + 1 - len(folders) > HOLES_MAX:
-            raise NotAdded(f"partition {max(folders)} is there, but {max(folders) + 1 - len(folders)} below it are not")
+            raise NotAdded(f"{max(folders) + 1 - len(folders)} partitions are missing, more than {HOLES_MAX}")
         if self._source.is_stray:
-            return  # reading the copy tells
+            return  # damage shows when the copy is read
         chosen = {(topic, index) for index in folders}
         verification = Verification(
             self._source.root, chosen=lambda name, index: (name, index) in chosen, files=self._files
@@ -328,26 +329,26 @@ class Import:
         there = {(folder.topic, folder.partition) for folder in verification.folders}
         for index, path in folders.items():
             if (topic, index) not in there:
-                raise NotAdded(f"{path} holds no segment")
+                raise NotAdded(f"{path} has no segment")
         for finding in verification.findings():
             place = finding.file.partition("/")[0]
-            # All else is made anew from the batches.
+            # Indexes and snapshots are rebuilt from the batches.
             if finding.wrong and finding.part == "log" and inspect.partition_of(place) in chosen:
-                raise NotAdded(f"{text_of(finding)} (`ottla verify` and `ottla repair` tell more)")
+                raise NotAdded(f"{text_of(finding)} (see `ottla verify` and `ottla repair`)")
 
     def _id(self, folders: Mapping[int, str]) -> bytes:
-        """The topic's id as its folders tell it, if it is free."""
+        """Returns the topic id of the folders, or a new one if they have none or it is taken."""
         try:
             found = {read_topic_id(self._files, path) for path in folders.values()} - {ZERO_UUID}
         except StorageError as error:
             raise NotAdded(str(error)) from error
         if len(found) > 1:
-            raise NotAdded("its folders belong to different topics of one name: partition.metadata differs")
+            raise NotAdded("its partitions have different topic ids in partition.metadata")
         topic_id = next(iter(found), ZERO_UUID)
         return topic_id if topic_id != ZERO_UUID and topic_id not in self._ids else new_id()
 
     def _configs(self, topic: str) -> Mapping[str, str]:
-        """Those of the source's metadata log, as far as they are known here; else what is safe."""
+        """Returns the source's configs that are valid here; if they are unknown, configs that delete nothing."""
         image = self._source.image
         if image is None or topic not in {one.name for one in image.topics.values()}:
             cleaned = {name for name, _ in self._source.cleaner_offsets}
@@ -359,10 +360,10 @@ class Import:
                 kept[name] = value
         return kept
 
-    # -- the steps of a topic
+    # The steps of a topic
 
     def _prepare(self, logs: LogDirs, topic: str, index: int, topic_id: bytes, path: str) -> Prepared:
-        """A partition, whole and durable, under a name of its own in one of the target's directories."""
+        """Copies or moves a partition into a target directory, under a temporary name, and makes it durable."""
         place = logs.place()
         log_dir = next(one for one in logs.directories if one.id == place)
         moved_from: str | None = None
@@ -385,25 +386,25 @@ class Import:
     def _closed(
         self, log_dir: LogDir, folder: str, topic: str, index: int, topic_id: bytes, moved_from: str | None
     ) -> Prepared:
-        """Opens the log in a folder as after a crash, which reads every byte of it, and closes it."""
-        told_start = self._source.log_starts.get((topic, index), 0)
+        """Opens the log in a folder as after an unclean shutdown, which reads every byte of it, and closes it."""
+        noted_start = self._source.log_starts.get((topic, index), 0)
         log = PartitionLog.open(
             self._files,
             folder,
             TopicIdPartition(topic, index, topic_id),
             config=_ANY_GAPS,
             now_ms=self._now_ms,
-            checkpoints=LogCheckpoints(clean_shutdown=False, log_start_offset=max(0, told_start)),
+            checkpoints=LogCheckpoints(clean_shutdown=False, log_start_offset=max(0, noted_start)),
         )
         cut, first, start = log.cut_bytes, log.first_segment_offset, log.log_start_offset
         size, epoch, end = log.size_bytes, log.leader_epoch, log.log_end_offset
         log.close()
         if cut and self._source.is_clean:
-            raise NotAdded(f"partition {index}: {cut} bytes at its end are no records")
+            raise NotAdded(f"partition {index}: {cut} damaged bytes at its end")
         return Prepared(log_dir, folder, end, start if start > first else 0, epoch, moved_from, size)
 
     def _renamed(self, path: str, folder: str) -> bool:
-        """Whether the folder could be taken as it is: not from another file system."""
+        """Renames a folder; returns False if it is on another file system."""
         try:
             self._files.replace(path, folder)
         except OSError:
@@ -413,7 +414,7 @@ class Import:
     def _put_in_place(
         self, logs: LogDirs, topic: str, topic_id: bytes, count: int, prepared: dict[int, Prepared]
     ) -> AdoptedTopic:
-        """Gives the folders their names. What a run that was cut off left there is put aside, as a start does."""
+        """Renames the folders to their final names; folders left by an interrupted run are set aside first."""
         for log_dir in logs.directories:
             for name, index in log_dir.data.partitions():
                 if name == topic:
@@ -434,7 +435,7 @@ class Import:
         return AdoptedTopic(topic, topic_id, self._configs(topic), places)
 
     def _commit(self, adopted: AdoptedTopic, prepared: Mapping[int, Prepared]) -> None:
-        """From here on the topic exists."""
+        """Appends the metadata records of the topic, which exists from then on."""
         assert self._logs is not None and self._metadata is not None
         records = list(adopted.records(self._logs.node_id))
         newest = next_producer_id(self._files, ((adopted.name, one.folder, True) for one in prepared.values()))
@@ -447,7 +448,7 @@ class Import:
         self._ids.add(adopted.id)
 
     def _give_back(self, topic: str, prepared: Mapping[int, Prepared]) -> None:
-        """Undoes what was prepared, as far as the disk lets us: the next opening does the rest."""
+        """Removes or moves back the prepared folders; the next opening removes those that an I/O error leaves."""
         for index, one in prepared.items():
             named = os.path.join(one.log_dir.path, f"{topic}-{index}")
             folder = one.folder if self._files.exists(one.folder) else named
@@ -464,11 +465,11 @@ def _temporary(log_dir: LogDir, topic: str, index: int, kind: str) -> str:
 
 
 def _copy(files: Files, source: str, target: str) -> None:
-    """Copies the files of a partition, with the times by which records without a timestamp are retained."""
+    """Copies the files of a partition with their times, by which retention treats records without a timestamp."""
     try:
         files.make_directory(target)
         for name in sorted(files.list(source)):
-            if name != PARTITION_METADATA and not name.endswith(_LEFT_BEHIND):
+            if name != PARTITION_METADATA and not name.endswith(_NOT_COPIED):
                 _copy_file(files, os.path.join(source, name), os.path.join(target, name))
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -492,7 +493,7 @@ def _copy_file(files: Files, source: str, target: str) -> None:
 
 
 def _remove(files: Files, folder: str) -> None:
-    """Removes a folder. OSError."""
+    """Removes a folder with its files. Raises OSError."""
     for name in files.list(folder):
         files.remove(os.path.join(folder, name))
     files.remove_directory(folder)

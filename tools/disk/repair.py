@@ -1,8 +1,8 @@
-"""`ottla repair`: puts right what `ottla verify` finds; says what it would do unless it is told to do it.
+"""`ottla repair`: repairs the damage that `ottla verify` finds; without --apply it only reports the steps.
 
-Owns the command line, the lock, the place of the backup and the printing; what is done is `storage/check/repair.py`'s.
-A dry run is the same repair, on a file system that keeps all changes aside. Exit code 0; 1 if something cannot be
-mended; 2, with one line on stderr, for a mistake and for a directory that is in use.
+Owns the command line, the lock, the location of the backup and the printing. The repair itself is
+`storage/check/repair.py`. A dry run is the same repair over a copy-on-write view of the disk. Exit code 0; 1 if some
+damage cannot be repaired; 2 with one line on stderr for wrong arguments and for a directory in use.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ Write = Callable[[str], object]
 
 
 def repair(arguments: Sequence[str]) -> int:
-    """`ottla repair`: the exit code."""
+    """`ottla repair`: repairs a directory and returns the exit code."""
     parser = Parser(
         prog=PROGRAM,
-        description="Put right what `ottla verify` finds. Without --apply it only says what it would do.",
+        description="Repair the damage that `ottla verify` finds. Without --apply only report the steps.",
     )
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or Apache Kafka, or a partition's")
-    parser.add_argument("--apply", action="store_true", help="do it; what is removed is kept in the backup")
+    parser.add_argument("--apply", action="store_true", help="apply the repair; removed bytes are kept in the backup")
     parser.add_argument(
-        "--skip", action="store_true", help="leave damaged stretches out of a log and keep what is sound behind them"
+        "--skip", action="store_true", help="remove damaged ranges of a log and keep the valid batches after them"
     )
-    parser.add_argument("--backup", metavar="DIR", help="where to keep what is removed (default: ../ottla-repair-N)")
-    parser.add_argument("--undo", metavar="BACKUP", help="put back what a repair changed, from its backup")
+    parser.add_argument("--backup", metavar="DIR", help="directory for removed bytes (default: ../ottla-repair-N)")
+    parser.add_argument("--undo", metavar="BACKUP", help="undo a repair from its backup")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     if parsed.undo is not None and (parsed.apply or parsed.skip or parsed.backup is not None):
-        parser.error("--undo goes with no other flag but --json")
+        parser.error("--undo can only be combined with --json")
     try:
         root, only = place_of(parsed.directory)
         if not inspect.is_folder(root):
@@ -69,8 +69,10 @@ def repair(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _locked(root: str, *, may_create: bool) -> Generator[None]:
-    """Holds the lock of a data directory. A directory that has none is used by nobody; none is made for a look.
-    DirectoryLocked, StorageError."""
+    """Holds the lock of a data directory. A directory without a lock file is not in use; a dry run creates none.
+
+    Raises DirectoryLocked or StorageError.
+    """
     path = os.path.join(root, LOCK)
     if not (os.path.exists(path) or (may_create and is_data_directory(root))):
         yield
@@ -88,22 +90,22 @@ def _locked(root: str, *, may_create: bool) -> Generator[None]:
 
 
 def _backup_place(directory: str, root: str, wanted: str | None) -> str:
-    """The folder of the backup, which is to be made. StorageError for one that would be looked into by a broker."""
+    """Returns the path of the backup, not created yet. Raises StorageError for a path in a data directory."""
     if wanted is None:
         return backup_place(directory)
     place = os.path.realpath(wanted)
     above = place
     while os.path.dirname(above) != above:
         if above == os.path.realpath(root) or is_data_directory(above):
-            raise StorageError(f"{wanted} lies in the data directory {above}: the backup goes elsewhere")
+            raise StorageError(f"--backup {wanted} is inside the data directory {above}: expected a path outside of it")
         above = os.path.dirname(above)
     if os.path.exists(place) and (not os.path.isdir(place) or os.listdir(place)):
-        raise StorageError(f"{wanted} is there already, and not empty")
+        raise StorageError(f"--backup {wanted} is not empty: expected a new or empty directory")
     return place
 
 
 def _options(root: str, keep_sound: bool) -> Options:
-    """What the directory's own metadata log tells of topics."""
+    """Returns the options of the repair, with topic ids and configs from the directory's metadata log."""
     partitions = inspect.partitions(root)
     configs = topic_configs(partitions) or {}
 
@@ -115,7 +117,7 @@ def _options(root: str, keep_sound: bool) -> Options:
 
 
 def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]:
-    """The ids of topics by `__cluster_metadata-0`; none if it is not here."""
+    """Returns topic name -> topic id from `__cluster_metadata-0`; empty without it."""
     ids: dict[str, bytes] = {}
     for folder in partitions:
         if (folder.topic, folder.partition) != (METADATA_TOPIC, 0):
@@ -132,17 +134,17 @@ def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]
 
 def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) -> int:
     options = _options(root, parsed.skip)
-    tell = _tell_json if parsed.json else _tell
+    report = _report_json if parsed.json else _report
     if not parsed.apply:
         with Overlay(ReadOnlyFiles()) as files:
             backup = NoBackup(files, place, root)
             work = Repair(files, root, backup, options, only)
-            return printing(PROGRAM, lambda write: tell(work, backup, False, write))
+            return printing(PROGRAM, lambda write: report(work, backup, False, write))
     backup = Backup(DiskFiles(), place, root)
     work = Repair(DiskFiles(), root, backup, options, only)
-    lines: list[str] = []  # a reader of the output that goes away must not end a repair half way
+    lines: list[str] = []  # written at the end: a closed pipe must not stop a repair half way
     try:
-        code = tell(work, backup, True, lines.append)
+        code = report(work, backup, True, lines.append)
     except (StorageError, OSError) as error:
         _print("".join(lines))
         return complain(PROGRAM, error)
@@ -152,44 +154,44 @@ def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) ->
 
 
 def _print(text: str) -> int:
-    def tell(write: Write) -> int:
+    def write_text(write: Write) -> int:
         write(text)
         return 0
 
-    return printing(PROGRAM, tell)
+    return printing(PROGRAM, write_text)
 
 
-def _tell(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
+def _report(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
     write(f"{work.root}: {'repair' if apply else 'dry run, nothing is changed'}\n")
     mended = unmended = 0
     for step in work.run():
         mended, unmended = mended + step.mends, unmended + (not step.mends)
         write(f"{'!' if step.finding.wrong else '-'} {text_of(step.finding)}\n    {visible(step.does)}\n")
     if not mended and not unmended:
-        write("nothing is wrong\n")
+        write("no damage\n")
     elif apply:
-        write(f"{mended} done, {unmended} that cannot be mended\n")
+        write(f"{mended} repaired, {unmended} cannot be repaired\n")
         if work.changed:
-            write(f"{backup.saved_bytes} bytes are kept in {backup.path}; --undo puts them back\n")
+            write(f"{backup.saved_bytes} bytes kept in {backup.path}; --undo restores them\n")
     else:
-        write(f"{mended} to be done, {unmended} that cannot be mended\n")
+        write(f"{mended} to repair, {unmended} cannot be repaired\n")
         if work.changed:
-            write(f"--apply does it, and keeps {backup.saved_bytes} bytes in {backup.path}\n")
+            write(f"--apply repairs, and keeps {backup.saved_bytes} bytes in {backup.path}\n")
     return FOUND_DAMAGE if unmended else 0
 
 
-def _told(step: Step) -> dict[str, object]:
+def _step_report(step: Step) -> dict[str, object]:
     finding = step.finding._asdict()
     return {**finding, "does": step.does}
 
 
-def _tell_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
+def _report_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
     steps = list(work.run())
     document = {
         "directory": work.root,
         "applied": apply,
-        "steps": [_told(step) for step in steps if step.mends],
-        "cannot_be_mended": [_told(step) for step in steps if not step.mends],
+        "steps": [_step_report(step) for step in steps if step.mends],
+        "cannot_be_mended": [_step_report(step) for step in steps if not step.mends],
         "backup": backup.path if work.changed else None,
         "backup_bytes": backup.saved_bytes,
     }

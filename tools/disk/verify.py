@@ -1,7 +1,7 @@
-"""`ottla verify`: is what lies in a data directory sound? A list of what is not, with file, byte and offset.
+"""`ottla verify`: checks a data directory and lists its damage with file, byte position and offset.
 
-Owns the command line and the printing; what is looked at is `storage/check/`'s. It takes no lock and writes nothing, so
-it works beside a running broker. Exit code 0; 1 if anything is wrong; 2 for a mistake.
+Owns the command line and the printing; the checks are in `storage/check/`. It takes no lock and writes nothing, so it
+works while a broker runs. Exit code 0; 1 for damage; 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...broker.trace.tracer import quoted
 from ...protocol.arguments import Parser
 from ...protocol.limits import INT32_MAX
 from ...protocol.mistakes import complain
-from ...protocol.text import elapsed, speed
+from ...protocol.text import elapsed, plural, speed
 from ...storage import inspect
 from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
@@ -25,12 +25,12 @@ PROGRAM = "ottla verify"
 
 
 def verify(arguments: Sequence[str]) -> int:
-    """`ottla verify`: the exit code."""
+    """`ottla verify`: prints the findings and returns the exit code."""
     parser = Parser(prog=PROGRAM, description="Check a data directory: batches, indexes, snapshots, checkpoints.")
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--topic", help="only this topic")
     parser.add_argument("--partition", type=number("partition", INT32_MAX), help="only this partition")
-    parser.add_argument("--records", action="store_true", help="open every batch and check the records inside")
+    parser.add_argument("--records", action="store_true", help="decompress every batch and check its records")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
 
@@ -44,19 +44,19 @@ def verify(arguments: Sequence[str]) -> int:
         return complain(PROGRAM, error)
     is_limited = (parsed.topic, parsed.partition) != (None, None)
     if is_limited and not any(chosen(folder.topic, folder.partition) for folder in verification.folders):
-        return complain(PROGRAM, f"{parsed.directory} has no such partition")
+        return complain(PROGRAM, f"{parsed.directory} has no partition that matches --topic and --partition")
     print_it = _print_json if parsed.json else _print_text
     return printing(PROGRAM, lambda write: print_it(verification, write))
 
 
 def gaps_by_config(directory: str) -> MayHaveGaps:
-    """Where a cleaner may have been at work, by the topics' configs; anywhere, if these are not known."""
+    """Returns whether a topic's logs may have gaps: if it is compacted, or if its configs are unknown."""
     configs = topic_configs(inspect.partitions(directory))
     return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
 
 
 def text_of(finding: Finding) -> str:
-    """One line about a finding."""
+    """Returns the line of a finding."""
     return quoted(f"{finding.where}: {finding.what}")[1:-1]
 
 
@@ -69,7 +69,7 @@ def _print_text(verification: Verification, write: Callable[[str], object]) -> i
     seconds = max(time.monotonic() - began, 1e-6)
     amounts = f"{report.partitions} partitions, {report.segments} segments, {report.bytes} bytes"
     write(f"{amounts} in {elapsed(seconds * 1000)}, {speed(report.bytes, seconds)}\n")
-    write(f"{wrong} wrong\n" if wrong else "nothing is wrong\n")
+    write(f"{plural(wrong, 'error')}\n" if wrong else "no errors\n")
     return FOUND_DAMAGE if wrong else 0
 
 
@@ -78,10 +78,10 @@ def _print_json(verification: Verification, write: Callable[[str], object]) -> i
     found = list(verification.findings())
     seconds = max(time.monotonic() - began, 1e-6)
     report = verification.report
-    told = [finding._asdict() for finding in found]
-    for one in told:
+    entries = [finding._asdict() for finding in found]
+    for one in entries:
         del one["wrong"]
-    wrong = [one for one, finding in zip(told, found, strict=True) if finding.wrong]
+    wrong = [one for one, finding in zip(entries, found, strict=True) if finding.wrong]
     document = {
         "directory": verification.root,
         "clean": report.clean,
@@ -91,7 +91,7 @@ def _print_json(verification: Verification, write: Callable[[str], object]) -> i
         "seconds": round(seconds, 3),
         "mb_per_s": round(report.bytes / seconds / 1e6, 1),
         "wrong": wrong,
-        "notes": [one for one, finding in zip(told, found, strict=True) if not finding.wrong],
+        "notes": [one for one, finding in zip(entries, found, strict=True) if not finding.wrong],
     }
     write(json.dumps(document, indent=2) + "\n")
     return FOUND_DAMAGE if wrong else 0

@@ -1,9 +1,8 @@
-"""`ottla explain`: what the producers of a partition wrote, what a broker would answer to their next batch, and why.
+"""`ottla explain`: the history of a partition's producers, and the response of a broker to their next batch.
 
-Owns the command: its flags, the one pass over the log, and what is judged by which rules; what became of transactions
-is `transactions.py`'s. It takes no lock and writes nothing, so it works beside a running broker: what that
-appends meanwhile is not seen. Memory grows with the producers of the partition, not with its batches. Exit code 0; 1,
-with one line on stderr, if the log is damaged; 2 for a mistake.
+Owns the command line; transactions are in `transactions_command.py`. It takes no lock and writes nothing, so it works
+while a broker runs; batches appended meanwhile are not read. Memory use grows with the producers of the partition, not
+with its batches. Exit code 0; 1 with one line on stderr if the log is damaged; 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from . import output
 from .explanation import Explanation
 from .transactions_command import explain_transactions
 
-COUNT_MAX = 1 << 20  # of records in a batch: each takes seven bytes at least, and a batch is some megabytes
+COUNT_MAX = 1 << 20  # records in a batch: each has at least seven bytes, and a batch some megabytes
 
 
 def explain(arguments: Sequence[str]) -> int:
-    """`ottla explain`: the exit code."""
+    """`ottla explain`: prints the explanation and returns the exit code."""
     parser = _parser()
     parsed = parser.parse_args(list(arguments))
     _check(parser, parsed)
@@ -47,22 +46,23 @@ def explain(arguments: Sequence[str]) -> int:
     print_it = output.as_json if parsed.json else output.as_text
     code = printing(parser.prog, lambda write: print_it(explanation, write))
     if files.damage is not None and not code:
-        complain(parser.prog, f"not read to its end: {files.damage}")
+        complain(parser.prog, f"log read up to the damage only: {files.damage}")
         return FOUND_DAMAGE
     return code
 
 
 def _check(parser: Parser, parsed: Namespace) -> None:
-    """Which flags go together."""
+    """Refuses flags that cannot be combined."""
     if parsed.transactions:
         if (parsed.directory is None) is (parsed.bootstrap_server is None):
-            parser.error("either DIR or --bootstrap-server ADDRESS is needed")
+            parser.error("expected either DIR or --bootstrap-server ADDRESS")
         if parsed.batches or (parsed.next_sequence, parsed.epoch, parsed.count, parsed.judge) != (None,) * 4:
-            parser.error("of a next batch nothing can be asked with --transactions, nor --release or --batches")
+            flags = "--next-sequence, --epoch, --count, --release or --batches"
+            parser.error(f"--transactions cannot be combined with {flags}")
         return
     if parsed.bootstrap_server is not None or parsed.transactional_id is not None:
         parser.error(
-            "--bootstrap-server and --transactional-id need --transactions: a broker tells nothing of the batches"
+            "--bootstrap-server and --transactional-id need --transactions: batches are read from a data directory"
         )
     missing = [
         name
@@ -81,8 +81,8 @@ def _parser() -> Parser:
     parser = Parser(
         prog="ottla explain",
         description=(
-            "What the idempotent producers of a partition wrote, and what a broker would answer to them; or which"
-            " transactions there are, and what holds back the readers of committed records."
+            "Show what the idempotent producers of a partition wrote and how a broker responds to their next batch; or"
+            " list transactions, and those that hold back the last stable offset."
         ),
         usage=(
             "%(prog)s [-h] --topic T --partition P [--producer-id N] [--next-sequence S [--epoch E] [--count C]]"
@@ -95,25 +95,27 @@ def _parser() -> Parser:
     parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--topic", metavar="T")
     parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX))
-    parser.add_argument("--producer-id", metavar="N", type=number("producer id", INT64_MAX), help="of this one alone")
+    parser.add_argument("--producer-id", metavar="N", type=number("producer id", INT64_MAX), help="only this producer")
     sequence = number("sequence", SEQUENCE_SPACE - 1)
-    parser.add_argument("--next-sequence", metavar="S", type=sequence, help="judge a batch that begins with this one")
-    parser.add_argument("--epoch", metavar="E", type=number("epoch", EPOCH_MAX), help="its epoch (default: the known)")
-    parser.add_argument("--count", metavar="C", type=number("count", COUNT_MAX), help="its records (default: 1)")
-    parser.add_argument("--release", dest="judge", metavar="X", help="by the rules of this release")
-    parser.add_argument("--transactions", action="store_true", help="show transactions instead, also of all partitions")
-    parser.add_argument("--transactional-id", metavar="ID", help="of this one alone")
-    add_bootstrap(parser, metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
-    parser.add_argument("--batches", action="store_true", help="a line for each batch, also for those in order")
+    parser.add_argument("--next-sequence", metavar="S", type=sequence, help="a batch with this first sequence")
+    parser.add_argument("--epoch", metavar="E", type=number("epoch", EPOCH_MAX), help="its epoch (default: the newest)")
+    parser.add_argument(
+        "--count", metavar="C", type=number("count", COUNT_MAX), help="its number of records (default: 1)"
+    )
+    parser.add_argument("--release", dest="judge", metavar="X", help="apply the rules of this release")
+    parser.add_argument("--transactions", action="store_true", help="show transactions, by default of all partitions")
+    parser.add_argument("--transactional-id", metavar="ID", help="only this transactional id")
+    add_bootstrap(parser, metavar="ADDRESS", help="query the cluster of this broker instead")
+    parser.add_argument("--batches", action="store_true", help="a line for each batch, also for consecutive ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _topic_config(parsed: Namespace, config: Config) -> TopicConfig:
-    """The topic's configs, as far as the directory tells them and the release knows them."""
+    """Returns the topic's configs from the directory's metadata log, without those that the release does not have."""
     overrides = (topic_configs(partitions(parsed.directory)) or {}).get(parsed.topic, {})
     facts = config.facts("topic")
     try:
         return TopicConfig(config, {name: text for name, text in overrides.items() if name in facts})
-    except ConfigError:  # set under another release, where it meant something else
+    except ConfigError:  # a value that only another release accepts
         return TopicConfig(config)

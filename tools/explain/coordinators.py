@@ -1,7 +1,7 @@
-"""What coordinators know of transactional ids, and what that means for a transaction that is open in a partition.
+"""The state of transactional ids at their coordinators, and from it the status of transactions open in partitions.
 
-Owns the verdict, and reading `__transaction_state` in a data directory; it takes no lock. The verdict is pure. A
-transaction that no coordinator is going to end hangs: it holds the last stable offset back for ever (KIP-664).
+Owns the status rules, which are pure, and the reading of `__transaction_state` in a data directory, without a lock. A
+transaction that no coordinator will end is hanging: it holds back the last stable offset forever (KIP-664).
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ ONGOING, ENDING, HANGING, UNKNOWN = "ongoing", "ending", "hanging", "unknown"
 
 
 class Coordinators:
-    """The newest that is known of each transactional id. `cannot` is why nothing can be, if so, and `damage` why some
-    may be missing."""
+    """The newest state of each transactional id.
+
+    `cannot` is the reason if no state can be read, and `damage` the reason if some states may be missing.
+    """
 
     def __init__(self, found: Iterable[Transaction] = (), *, cannot: str | None = None, where: str = "here") -> None:
         self.transactions: dict[str, Transaction] = {}
         self.cannot = cannot
         self.damage: str | None = None
         self.partial: str | None = None
-        """Why there may be ids that are not seen at all."""
+        """The reason if whole partitions of `__transaction_state` are missing."""
         self.where = where
         self._ids: dict[int, str] = {}
         for transaction in found:
             self.learn(transaction)
 
     def learn(self, transaction: Transaction) -> None:
-        """Something newer. Producer ids from before stay with their transactional id."""
+        """Stores a newer state. Earlier producer ids of the transactional id still lead to it."""
         name = transaction.transactional_id
         self.transactions[name] = transaction
         for producer_id in (
@@ -55,24 +57,24 @@ class Coordinators:
                 self._ids[producer_id] = name
 
     def forget(self, transactional_id: str) -> None:
-        """It has expired; whose producer id it was is still known."""
+        """Removes an expired transactional id; `id_of` still finds it by its producer ids."""
         self.transactions.pop(transactional_id, None)
 
     def id_of(self, producer_id: int) -> str | None:
-        """Whose producer id it is, or was."""
+        """Returns the transactional id of a current or earlier producer id, or None."""
         return self._ids.get(producer_id)
 
     def of(self, producer_id: int) -> Transaction | None:
-        """What is known of the transactional id whose producer id it is, or was."""
+        """Returns the state of the transactional id of a current or earlier producer id, or None."""
         return self.transactions.get(self._ids.get(producer_id, ""))
 
 
-class Standing(NamedTuple):
-    """How a transaction that is open in a partition stands with its coordinator.
+class Status(NamedTuple):
+    """The status at its coordinator of a transaction that is open in a partition.
 
-    `kind`: "ongoing" (it may be committed or aborted), "ending" (decided, the marker is on its way), "hanging" (nobody
-    is going to end it), "unknown" (there is no coordinator to ask). `ends_ms` is when an ongoing one times out, -1 for
-    never, None for the others.
+    `kind`: "ongoing" (may still be committed or aborted), "ending" (decided, the marker is not written yet), "hanging"
+    (no coordinator will end it), "unknown" (the coordinator's state cannot be read). `ends_ms` is the time of the
+    time-out of an ongoing transaction, -1 for none; None for the other kinds.
     """
 
     kind: str
@@ -80,62 +82,62 @@ class Standing(NamedTuple):
     ends_ms: int | None = None
 
 
-def standing(topic: str, partition: int, of: InPartition, coordinators: Coordinators) -> Standing:
-    """How an open transaction stands."""
-    found = _standing(topic, partition, of, coordinators)
+def status_at_coordinator(topic: str, partition: int, of: InPartition, coordinators: Coordinators) -> Status:
+    """Returns the status of an open transaction."""
+    found = _status(topic, partition, of, coordinators)
     if found.kind == HANGING and coordinators.damage is not None:
-        return Standing(UNKNOWN, f"the log of its coordinator may tell more: {coordinators.damage}")
+        return Status(UNKNOWN, f"the log of its coordinator is damaged: {coordinators.damage}")
     return found
 
 
-def _standing(topic: str, partition: int, of: InPartition, coordinators: Coordinators) -> Standing:
+def _status(topic: str, partition: int, of: InPartition, coordinators: Coordinators) -> Status:
     if coordinators.cannot is not None:
-        return Standing(UNKNOWN, coordinators.cannot)
+        return Status(UNKNOWN, coordinators.cannot)
     known, name = coordinators.of(of.producer_id), coordinators.id_of(of.producer_id)
     if known is None:
         if name is None and coordinators.partial is not None:
-            return Standing(UNKNOWN, coordinators.partial)
+            return Status(UNKNOWN, coordinators.partial)
         if name is None:
-            return Standing(HANGING, f"no coordinator {coordinators.where} knows this producer: nothing will end it")
-        return Standing(
-            HANGING, f"its coordinator has forgotten the transactional id {quoted(name)}: nothing will end it"
+            return Status(HANGING, f"no coordinator {coordinators.where} has this producer: nothing will end it")
+        return Status(
+            HANGING, f"the transactional id {quoted(name)} has expired at its coordinator: nothing will end it"
         )
     holds = (topic, partition) in known.partitions
     state = known.state.value
     if known.state in DECIDED and holds:
         at = f" at {moment(known.last_update_ms)}" if known.last_update_ms >= 0 else ""
-        return Standing(ENDING, f"{state}: decided{at}, its {DECIDED[known.state]} marker is to be written here")
+        return Status(ENDING, f"{state}: decided{at}, its {DECIDED[known.state]} marker is not written here yet")
     if known.state is TransactionState.ONGOING and holds:
         if known.producer_id == of.producer_id and known.producer_epoch == of.epoch:
             return _ongoing(known)
         now = f"producer {known.producer_id} epoch {known.producer_epoch}"
-        return Standing(HANGING, f"its coordinator is at another transaction, of {now}: nothing will end this one")
+        return Status(HANGING, f"its coordinator has another transaction, of {now}: nothing will end this one")
     if known.state in IN_PROGRESS:
-        return Standing(HANGING, f"{state} at its coordinator, but without this partition: nothing will end it here")
-    return Standing(HANGING, f"{state} at its coordinator, where it is over: nothing will end it here")
+        return Status(HANGING, f"{state} at its coordinator, without this partition: nothing will end it here")
+    return Status(HANGING, f"{state} at its coordinator, already ended there: nothing will end it here")
 
 
-def _ongoing(known: Transaction) -> Standing:
+def _ongoing(known: Transaction) -> Status:
     since = f"Ongoing since {moment(known.start_ms)}"
     if known.timeout_ms >= NO_TIMEOUT_MS or known.start_ms < 0:
-        return Standing(ONGOING, f"{since}, without a time-out", -1)
+        return Status(ONGOING, f"{since}, no time-out", -1)
     ends_ms = known.start_ms + known.timeout_ms
-    text = f"{since}, time-out {duration(known.timeout_ms)}: its coordinator aborts it from {moment(ends_ms)} on"
-    return Standing(ONGOING, text, ends_ms)
+    text = f"{since}, time-out {duration(known.timeout_ms)}: its coordinator aborts it after {moment(ends_ms)}"
+    return Status(ONGOING, text, ends_ms)
 
 
-# -- from files
+# From files
 
 
 def read_directory(directory: str) -> Coordinators:
-    """What `__transaction_state` in a data directory tells. Raises StorageError if it is no data directory."""
+    """Reads `__transaction_state` of a data directory. Raises StorageError if it is not a data directory."""
     folders = [folder for folder in inspect.partitions(directory) if folder.topic == TRANSACTIONS]
     found = Coordinators(where="in this directory")
     if not folders:
-        found.cannot = f"there is no {TRANSACTIONS} in this directory: it cannot be told whether it will be ended"
+        found.cannot = f"no {TRANSACTIONS} in this directory: the coordinator's state is unknown"
     numbers = {folder.partition for folder in folders}
-    if numbers != set(range(len(numbers))):  # as with several log.dirs
-        found.partial = f"some partitions of {TRANSACTIONS} lie elsewhere: its coordinator may be there"
+    if numbers != set(range(len(numbers))):  # a broker with several log.dirs
+        found.partial = f"some partitions of {TRANSACTIONS} are in other directories: its coordinator may be there"
     for folder in folders:
         for key, value in _records(folder, found):
             try:
@@ -151,7 +153,7 @@ def read_directory(directory: str) -> Coordinators:
 
 
 def _records(folder: inspect.PartitionFolder, into: Coordinators) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and values, oldest first, up to the first damage; what is deleted meanwhile is passed over."""
+    """Yields keys and values, oldest first, until the first damage. Segments deleted meanwhile are skipped."""
     for segment in folder.segments:
         where = f"{folder.topic}-{folder.partition}/{os.path.basename(segment.path)}"
         try:
@@ -162,7 +164,7 @@ def _records(folder: inspect.PartitionFolder, into: Coordinators) -> Iterator[tu
                             return
                         raise CorruptRecords(f"at byte {found.position}: {found.reason}")
                     if not found.crc_ok or found.size_bytes > inspect.ENTRY_BYTES_MAX:
-                        raise CorruptRecords(f"at byte {found.position}: an entry that is not sound")
+                        raise CorruptRecords(f"at byte {found.position}: a damaged batch")
                     if not found.header.is_control:
                         for record in batch.records(source.read(found.position, found.size_bytes)):
                             yield bytes(record.key or b""), None if record.value is None else bytes(record.value)

@@ -1,4 +1,4 @@
-"""What `ottla explain` found in the log of a partition: its producers, and the answers to their next batches."""
+"""The analysis of `ottla explain`: the producers in a partition's log, and the responses to their next batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .transactions import SeenFiles
 
 
 class Explanation:
-    """What is to be printed, found on the way: take all `stretches`, then ask for the rest.
+    """The analysis of one partition. The other attributes are complete after all `stretches` were consumed.
 
-    `known` is what a broker that has run since the log began knows of its producers; `from_snapshot` are those of which
-    the log has nothing any more.
+    `known` is the producer state of a broker that has run since the log began; `from_snapshot` are the producers that
+    have no batch in the log and are known from a snapshot only.
     """
 
     def __init__(self, parsed: Namespace, files: PartitionFiles, config: Config, topic: TopicConfig) -> None:
@@ -33,19 +33,19 @@ class Explanation:
         self.history = History(files.log_start_offset, only=self.producer_id, each_batch=parsed.batches)
         self.known: dict[int, Producer] = {}
         self.from_snapshot: set[int] = set()
-        self._asked: Namespace = parsed
+        self._arguments: Namespace = parsed
         self._magic = wanted.rules.target_magic
         self.transactions = SeenFiles(files, parsed.directory)
-        """What became of transactions, of all producers."""
-        self._copy: Written | None = None  # the newest batch of the log with the sequences that are asked for
+        """The transactions of all producers."""
+        self._copy: Written | None = None  # the newest batch with the requested sequences
 
     def stretches(self) -> Iterator[Stretch]:
-        """Reads the log."""
+        """Reads the log, and yields the history of the producers."""
         for found in self.files.batches():
             self.transactions.step(found)
             if found.header.producer_id >= 0 and self.producer_id in (None, found.header.producer_id):
                 self._remember(found)
-                if found.header.base_sequence == self._asked.next_sequence:
+                if found.header.base_sequence == self._arguments.next_sequence:
                     self._compare(found)
             yield from self.history.step(found)
         yield from self.history.finish()
@@ -54,9 +54,10 @@ class Explanation:
         self._look_into_snapshot()
 
     def _remember(self, found: LogBatch) -> None:
-        """As a broker that has run all the while: it remembers also what is below the log start now.
+        """Updates the producer state as a broker does that has run since the log began.
 
-        A batch that it took although it does not fit to that tells that the producer had been forgotten meanwhile.
+        Entries below the log start offset are kept. If a later batch was appended that does not follow such an entry,
+        the broker had expired the producer before, so the entry is dropped.
         """
         header = found.header
         known = self.known.get(header.producer_id)
@@ -67,8 +68,8 @@ class Explanation:
         advance(self.known, header, 0, self.rules, marker_epoch)
 
     def _compare(self, found: LogBatch) -> None:
-        header, asked = found.header, self._asked
-        if header.last_offset_delta + 1 == (asked.count or 1) and asked.epoch in (None, header.producer_epoch):
+        header, given = found.header, self._arguments
+        if header.last_offset_delta + 1 == (given.count or 1) and given.epoch in (None, header.producer_epoch):
             sequences, offsets = (header.base_sequence, header.last_sequence), (header.base_offset, header.last_offset)
             of = CachedBatch(*sequences, *offsets, header.max_timestamp)
             self._copy = Written(of, header.producer_epoch, found.log_position)
@@ -85,13 +86,13 @@ class Explanation:
 
     @property
     def explained(self) -> int | None:
-        """The producer to whose batches answers are given: the one asked for, or the only one."""
+        """The producer whose batches are explained: that of --producer-id, or the only one."""
         if self.producer_id is None and len(self.known) == 1:
             return next(iter(self.known))
         return self.producer_id
 
-    def answers(self, producer_id: int) -> list[BatchVerdict]:
-        """To the batch that is asked for, or to examples."""
+    def responses(self, producer_id: int) -> list[BatchVerdict]:
+        """Returns the responses to the batch of --next-sequence, or to examples."""
         by = Judge(
             self.profile.name,
             self.rules,
@@ -100,12 +101,12 @@ class Explanation:
             self.files.log_start_offset,
             self.files.size_bytes,
         )
-        known, history, asked = self.known.get(producer_id), self.history.producers.get(producer_id), self._asked
-        if asked.next_sequence is not None:
-            epoch = asked.epoch if asked.epoch is not None else known.epoch if known else 0
+        known, history, given = self.known.get(producer_id), self.history.producers.get(producer_id), self._arguments
+        if given.next_sequence is not None:
+            epoch = given.epoch if given.epoch is not None else known.epoch if known else 0
             copy = self._copy if self._copy is not None and self._copy.epoch == epoch else None
             in_one = known is not None and known.transaction_first_offset >= 0
-            wanted = ProducerBatch("as asked", epoch, asked.next_sequence, asked.count or 1, in_one)
+            wanted = ProducerBatch("as given", epoch, given.next_sequence, given.count or 1, in_one)
             return [producer_answers.batch_verdict(by, producer_id, known, wanted, copy)]
         recent = history.recent if history else []
         return [
@@ -114,8 +115,8 @@ class Explanation:
         ]
 
 
-def _copy_of(asked: ProducerBatch, recent: Sequence[Written]) -> Written | None:
-    """The newest batch with the same sequences and epoch."""
-    wanted = (asked.epoch, asked.first_sequence, asked.last_sequence)
-    same = [w for w in recent if (w.epoch, w.batch.first_sequence, w.batch.last_sequence) == wanted]
+def _copy_of(wanted: ProducerBatch, recent: Sequence[Written]) -> Written | None:
+    """Returns the newest batch with the same sequences and epoch, or None."""
+    key = (wanted.epoch, wanted.first_sequence, wanted.last_sequence)
+    same = [w for w in recent if (w.epoch, w.batch.first_sequence, w.batch.last_sequence) == key]
     return same[-1] if same else None

@@ -1,4 +1,4 @@
-"""How `ottla explain` says what it found: as text in columns, or as one JSON object, both written as they are known."""
+"""The output of `ottla explain`: text in columns or one JSON object, written while the log is read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Write = Callable[[str], object]
 HEAD = ("OFFSETS", "PRODUCER", "EPOCH", "SEQUENCES", "BATCHES", "RECORDS", "TIMESTAMPS (UTC)")
-WIDTHS = (17, 8, 5, 17, 7, 8, 0)  # a line is written before the next is known
+WIDTHS = (17, 8, 5, 17, 7, 8, 0)  # fixed, since each line is written before the next is read
 
 
 def as_text(explained: Explanation, write: Write) -> int:
-    """Prints for people; 0."""
+    """Writes the explanation as text; returns 0."""
     files, history = explained.files, explained.history
     write(f"{files.name}, log start offset {files.log_start_offset}\n")
     first = files.folder.segments[0].base_offset
     if files.log_start_offset:
-        more = f"; the files still hold those from {first} on" if first < files.log_start_offset else ""
+        more = f"; the files still have those from {first} on" if first < files.log_start_offset else ""
         write(f"  offsets below {files.log_start_offset} are deleted{more}\n")
     write("\n")
     is_empty = True
@@ -47,18 +47,18 @@ def as_text(explained: Explanation, write: Write) -> int:
     write(f"\nlog end offset {files.end_offset}\n")
     if history.plain_batches:
         count = f"{_count(history.plain_records, 'record')} in {_count(history.plain_batches, 'batch')}"
-        write(f"  {count} without a producer, not shown\n")
+        write(f"  {count} without a producer id, not shown\n")
     if history.holes:
         write(f"  {_count(history.missing_offsets, 'offset')} in no batch, in {_count(history.holes, 'place')}\n")
     _write_transactions(explained.transactions, write)
     if files.damage is not None:
-        write("  ! reading ended early: what is behind that is not known\n")
+        write("  ! reading ended at the damage: the rest of the log is unknown\n")
     write("\n")
     producer_id = explained.explained
     if producer_id is None:
         _write_producers(explained, write)
     else:
-        _write_answers(explained, producer_id, write)
+        _write_responses(explained, producer_id, write)
     return 0
 
 
@@ -99,14 +99,14 @@ def _times(first_ms: int, last_ms: int) -> str:
 
 def _write_producers(explained: Explanation, write: Write) -> None:
     if not explained.known or not explained.knows_producers:
-        write(f"By the rules of {explained.profile.name} no producer is known here.\n")
+        write(f"Under the rules of {explained.profile.name} there is no producer state.\n")
         return
-    write(f"Known by the rules of {explained.profile.name}:\n")
+    write(f"Producer state under the rules of {explained.profile.name}:\n")
     head = ("PRODUCER ID", "EPOCH", "LAST SEQUENCE", "LAST OFFSET", "LAST TIMESTAMP (UTC)", "NEXT SEQUENCE", "")
     rows = [head, *(_producer_row(explained, producer_id) for producer_id in sorted(explained.known))]
     for line in lines(rows):
         write(line)
-    write("\nWith --producer-id N: what is answered to its next batch, and to others, and why.\n")
+    write("\n--producer-id N shows the responses to its next batch and to others, with reasons.\n")
 
 
 def _producer_row(explained: Explanation, producer_id: int) -> tuple[str, ...]:
@@ -130,45 +130,45 @@ def _last_sequence(known: Producer) -> int:
 def _remarks(explained: Explanation, producer_id: int) -> Iterator[str]:
     known = explained.known[producer_id]
     if producer_id in explained.from_snapshot:
-        yield "of a snapshot alone"
+        yield "from a snapshot only"
     if known.transaction_first_offset >= 0:
         yield f"transaction since offset {known.transaction_first_offset}"
 
 
-def _write_answers(explained: Explanation, producer_id: int, write: Write) -> None:
+def _write_responses(explained: Explanation, producer_id: int, write: Write) -> None:
     known = explained.known.get(producer_id)
     name = explained.profile.name
     if not explained.knows_producers:
-        write(f"{name} knows no producers, nor the format that they write: both came with 0.11.\n")
+        write(f"{name} has no idempotent producers and no message format v2: both are new in Kafka 0.11.\n")
         return
     if known is None:
-        write(f"By the rules of {name} nothing is known of producer {producer_id}.\n\n")
+        write(f"Under the rules of {name} there is no state of producer {producer_id}.\n\n")
     else:
         newest = _last_sequence(known)
         last = f"last sequence {newest} at offset {known.last_offset}" if known.batches else "no batch"
         more = "".join(f", {remark}" for remark in _remarks(explained, producer_id))
-        write(f"Known of producer {producer_id} by the rules of {name}: epoch {known.epoch}, {last}{more}\n")
+        write(f"State of producer {producer_id} under the rules of {name}: epoch {known.epoch}, {last}{more}\n")
         for sentence in _forgetting(explained, known):
             write(f"  {sentence}\n")
         write("\n")
-    found = explained.answers(producer_id)
-    rows = [("BATCH", "EPOCH", "SEQUENCES", "ANSWER")]
+    found = explained.responses(producer_id)
+    rows = [("BATCH", "EPOCH", "SEQUENCES", "RESPONSE")]
     rows += [
-        (a.batch.case, str(a.batch.epoch), span(a.batch.first_sequence, a.batch.last_sequence), _answer(a))
+        (a.batch.case, str(a.batch.epoch), span(a.batch.first_sequence, a.batch.last_sequence), _response(a))
         for a in found
     ]
     head, *others = lines(rows)
     write(head)
-    for line, answer in zip(others, found, strict=True):
-        write(f"{line}  {answer.why}\n")
+    for line, response in zip(others, found, strict=True):
+        write(f"{line}  {response.why}\n")
 
 
-def _answer(answer: BatchVerdict) -> str:
-    if answer.written:
+def _response(response: BatchVerdict) -> str:
+    if response.written:
         return "accepted"
-    if answer.code is ErrorCode.NONE:
-        return f"success, offset {answer.offset}"
-    return f"{answer.code.name} ({int(answer.code)})"
+    if response.code is ErrorCode.NONE:
+        return f"success, offset {response.offset}"
+    return f"{response.code.name} ({int(response.code)})"
 
 
 def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
@@ -181,27 +181,26 @@ def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
         ways.append(f"{duration(rules.expiration_ms)} after its last timestamp, which is at {at}")
     unless = ", but not while its transaction is open" if known.transaction_first_offset >= 0 else ""
     if ways:
-        yield f"It is forgotten {' or '.join(ways)}{unless}."
+        yield f"It expires {' or '.join(ways)}{unless}."
     if not ways and rules.below_log_start_ms is not None:
         yield (
-            f"Once offset {known.last_offset} lies below the log start offset it is unknown to clients that compare "
-            f"them; it is forgotten {duration(rules.below_log_start_ms)} after its last timestamp then, "
-            "or by a restart."
+            f"Once offset {known.last_offset} is below the log start offset, clients that compare the two treat it "
+            f"as unknown; it expires {duration(rules.below_log_start_ms)} after its last timestamp or at a restart."
         )
     elif not rules.drop_below_log_start:
-        yield "A log start that moves does not make it forgotten while the broker runs; a restart after that may."
+        yield "It does not expire when the log start offset moves while the broker runs, but may at a later restart."
     if len(known.batches) > 1:
         yield (
-            f"{_count(len(known.batches), 'batch')} of it are remembered; after a restart it may be the newest alone,"
-            " and what came behind the last snapshot."
+            f"{_count(len(known.batches), 'batch')} of it are cached; after a restart only the newest of the snapshot "
+            "and those after the snapshot may be."
         )
 
 
-# -- JSON
+# JSON
 
 
 def as_json(explained: Explanation, write: Write) -> int:
-    """Prints one JSON object; 0."""
+    """Writes the explanation as one JSON object; returns 0."""
     files, history = explained.files, explained.history
     head = {
         "directory": os.path.abspath(explained.directory),
@@ -222,8 +221,8 @@ def as_json(explained: Explanation, write: Write) -> int:
     write(",\n" + json.dumps(tail)[1:-1] + ',\n"producers": [')
     _write_items((_producer_report(explained, producer_id) for producer_id in sorted(explained.known)), write)
     producer_id = explained.explained
-    answers = None if producer_id is None else [_answer_report(a) for a in explained.answers(producer_id)]
-    write(f',\n"answers": {json.dumps(answers, indent=2)}}}\n')
+    responses = None if producer_id is None else [_response_report(a) for a in explained.responses(producer_id)]
+    write(f',\n"answers": {json.dumps(responses, indent=2)}}}\n')  # words: quoted
     return 0
 
 
@@ -253,17 +252,17 @@ def _producer_report(explained: Explanation, producer_id: int) -> dict[str, Any]
     }
 
 
-def _answer_report(answer: BatchVerdict) -> dict[str, Any]:
+def _response_report(response: BatchVerdict) -> dict[str, Any]:
     return {
-        "case": answer.batch.case,
-        "epoch": answer.batch.epoch,
-        "first_sequence": answer.batch.first_sequence,
-        "last_sequence": answer.batch.last_sequence,
-        "transactional": answer.batch.transactional,
-        "error_code": int(answer.code),
-        "error": answer.code.name,
-        "written": answer.written,
-        "offset": answer.offset,
-        "timestamp_ms": answer.timestamp_ms,
-        "why": answer.why,
+        "case": response.batch.case,
+        "epoch": response.batch.epoch,
+        "first_sequence": response.batch.first_sequence,
+        "last_sequence": response.batch.last_sequence,
+        "transactional": response.batch.transactional,
+        "error_code": int(response.code),
+        "error": response.code.name,
+        "written": response.written,
+        "offset": response.offset,
+        "timestamp_ms": response.timestamp_ms,
+        "why": response.why,
     }

@@ -1,7 +1,7 @@
-"""What a partition's log tells of transactions: which were begun, how each ended, and which is open.
+"""The transactions in a partition's log: their beginnings, their ends, and the open ones.
 
-Owns following them. Pure: fed with batches, oldest first, it gives each transaction when its marker comes; what is open
-then is in `open`. Its memory grows with the producers that have one open, never with the log.
+Pure: it is fed with batches, oldest first, and returns each transaction at its marker. Its memory use grows with the
+open transactions, not with the log.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _ENDINGS = {"COMMIT": COMMITTED, "ABORT": ABORTED}
 
 
 class InPartition(NamedTuple):
-    """One transaction as one partition has it; -1 for what is not known.
+    """A transaction in one partition; unknown numbers are -1.
 
-    `first_offset` and `last_offset` are those of its records; `first_offset` is -1 for a marker that ends nothing here:
-    nothing was written, or it is gone from the log. `batches` and `records` count what is in the log now, 0 if that is
-    nothing; what a broker tells has -1 in these and in `last_offset`. `begun_ms` is the timestamp of its first batch.
-    `state` is open, committed, aborted, or ended for a marker that cannot be read. The marker's epoch is higher than
-    the producer's where the end fenced the producer or was told to go on with a new epoch (KIP-890).
+    `first_offset` and `last_offset` are those of its records. `first_offset` is -1 for a marker without records: none
+    were written here, or they are no longer in the log. `batches` and `records` count those in the log now; they and
+    `last_offset` are -1 if the source is a broker. `begun_ms` is the timestamp of the first batch. `state` is open,
+    committed, aborted, or ended for an unreadable marker. `marker_epoch` is above `epoch` if the end of the transaction
+    bumped the epoch, to fence the producer or by KIP-890.
     """
 
     producer_id: int
@@ -43,7 +43,7 @@ class InPartition(NamedTuple):
 
 
 class TransactionHistory:
-    """See the module. `opening` are producers whose transactions were open where the log's files begin."""
+    """Follows the transactions of a log. `opening` are the producers with a transaction open where the files begin."""
 
     def __init__(self, log_start_offset: int, opening: Mapping[int, Producer] | None = None) -> None:
         self._log_start_offset = log_start_offset
@@ -53,10 +53,10 @@ class TransactionHistory:
         }
         """The open transactions, by producer."""
         self.ended: Counter[str] = Counter()
-        """How many ended at or above the log start, by state; those of which there is only a marker count as EMPTY."""
+        """The number of transactions ended at or above the log start, by state; EMPTY for those without records."""
 
     def step(self, found: LogBatch) -> InPartition | None:
-        """One batch more; the transaction that it ends, unless its marker is below the log start."""
+        """Processes the next batch. Returns the transaction that it ends, unless the marker is below the log start."""
         header = found.header
         if header.producer_id < 0:
             return None
@@ -82,11 +82,11 @@ class TransactionHistory:
 
     @property
     def still_open(self) -> list[InPartition]:
-        """The open transactions, the one that began first at the front."""
+        """The open transactions, by first offset."""
         return sorted(self.open.values(), key=lambda one: one.first_offset)
 
     def last_stable_offset(self, end_offset: int) -> int:
-        """Where a reader of committed records stops, in a log that ends at `end_offset`."""
+        """Returns the last stable offset of a log that ends at `end_offset`."""
         first = min((one.first_offset for one in self.open.values()), default=end_offset)
         return max(first, self._log_start_offset)
 

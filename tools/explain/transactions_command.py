@@ -16,28 +16,30 @@ from .transactions import Report, SeenFiles
 PROGRAM = "ottla explain"
 
 
-def explain_transactions(asked: Namespace) -> int:
-    """The exit code."""
-    if asked.bootstrap_server is not None:
-        from .transactions_of_broker import Cannot, ask
+def explain_transactions(arguments: Namespace) -> int:
+    """Prints the transactions of a data directory or of a cluster, and returns the exit code."""
+    if arguments.bootstrap_server is not None:
+        from .transactions_of_broker import Cannot, fetch_transactions
 
         try:
-            seen, coordinators = ask(asked.bootstrap_server, asked.topic, asked.partition, asked.transactional_id)
+            seen, coordinators = fetch_transactions(
+                arguments.bootstrap_server, arguments.topic, arguments.partition, arguments.transactional_id
+            )
         except Cannot as error:
             return complain(PROGRAM, error)
-        report = Report({"bootstrap": asked.bootstrap_server}, seen, coordinators, asked)
+        report = Report({"bootstrap": arguments.bootstrap_server}, seen, coordinators, arguments)
     else:
         try:
-            coordinators = read_directory(asked.directory)
-            found = find(asked.directory, asked.topic, asked.partition)
+            coordinators = read_directory(arguments.directory)
+            found = find(arguments.directory, arguments.topic, arguments.partition)
         except StorageError as error:
             return complain(PROGRAM, error)
-        seen = [SeenFiles(files, asked.directory, coordinators) for files in found]
-        report = Report({"directory": os.path.abspath(asked.directory)}, seen, coordinators, asked)
-    print_it = transactions_output.as_json if asked.json else transactions_output.as_text
+        seen = [SeenFiles(files, arguments.directory, coordinators) for files in found]
+        report = Report({"directory": os.path.abspath(arguments.directory)}, seen, coordinators, arguments)
+    print_it = transactions_output.as_json if arguments.json else transactions_output.as_text
     code = printing(PROGRAM, lambda write: print_it(report, write))
     damage = next((one.damage for one in seen if one.damage is not None), None)
     if damage is not None and not code:
-        complain(PROGRAM, f"not read to its end: {damage}")
+        complain(PROGRAM, f"log read up to the damage only: {damage}")
         return FOUND_DAMAGE
     return code

@@ -1,5 +1,4 @@
-"""How `ottla explain --transactions` says what it found: as text in columns or as one JSON object, written as it is
-known."""
+"""The output of `ottla explain --transactions`: text in columns or one JSON object, written while logs are read."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from ...broker.trace.tracer import quoted
 from ...broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ...protocol.text import duration, lines, moment
 from ...protocol.text import known as shown
-from .coordinators import HANGING, Coordinators, Standing
+from .coordinators import HANGING, Coordinators, Status
 from .transaction_history import EMPTY, OPEN, InPartition
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 Write = Callable[[str], object]
 HEAD = ("OFFSETS", "PRODUCER", "EPOCH", "TRANSACTIONAL ID", "BATCHES", "RECORDS", "BEGUN (UTC)", "OUTCOME")
-WIDTHS = (17, 8, 5, 20, 7, 8, 23, 0)  # a line is written before the next is known
+WIDTHS = (17, 8, 5, 20, 7, 8, 23, 0)  # fixed, since each line is written before the next is read
 ID_HEAD = (
     "TRANSACTIONAL ID",
     "PRODUCER",
@@ -35,7 +34,7 @@ PARTITIONS_SHOWN = 8
 
 
 def as_text(report: Report, write: Write) -> int:
-    """Prints for people; 0."""
+    """Writes the report as text; returns 0."""
     is_first = True
     for seen, found in report.partitions():
         begun = False
@@ -45,7 +44,7 @@ def as_text(report: Report, write: Write) -> int:
                 is_first, begun = False, True
             _write_transaction(seen, one, report.coordinators, write)
         if not begun and (report.is_all or seen.damage is not None or seen.holder is not None):
-            write(("" if is_first else "\n") + _title(seen) + "no transactions that were asked for\n")
+            write(("" if is_first else "\n") + _title(seen) + "no matching transactions\n")
             is_first, begun = False, True
         if begun:
             _write_tail(seen, report.coordinators, write)
@@ -64,7 +63,7 @@ def _title(seen: Seen) -> str:
 
 
 def _write_transaction(seen: Seen, one: InPartition, coordinators: Coordinators, write: Write) -> None:
-    remark = standing_of(seen, one)
+    remark = status_of(seen, one)
     row = (
         "-" if one.first_offset < 0 else span(one.first_offset, max(one.last_offset, one.first_offset)),
         str(one.producer_id),
@@ -76,60 +75,61 @@ def _write_transaction(seen: Seen, one: InPartition, coordinators: Coordinators,
         _outcome(one, remark),
     )
     write(next(lines([row], WIDTHS)))
-    if remark is not None and seen.holder is not None and one != seen.holder.transaction:  # of that one it comes below
+    # The status of the holder comes after the table.
+    if remark is not None and seen.holder is not None and one != seen.holder.transaction:
         write(f"  {'! ' if remark.kind == HANGING else ''}{remark.why}\n")
     if 0 <= one.first_offset < seen.log_start_offset:
         write("  begun below the log start\n")
     elif one.first_offset < 0:
-        write("  nothing of it is in this log: nothing was written here, or it is removed\n")
+        write("  no records in this log: none were written here, or they were removed\n")
 
 
 def _shown_id(name: str | None) -> str:
     return "-" if name is None else quoted(name)[1:-1]
 
 
-def _outcome(one: InPartition, stands: Standing | None) -> str:
-    if stands is not None:
-        return f"{OPEN}, {stands.kind}"
+def _outcome(one: InPartition, status: Status | None) -> str:
+    if status is not None:
+        return f"{OPEN}, {status.kind}"
     epoch = f", epoch {one.marker_epoch}" if one.marker_epoch != one.epoch else ""
     coordinator = f", coordinator epoch {one.coordinator_epoch}" if one.coordinator_epoch >= 0 else ""
     return f"{one.state} at offset {one.marker_offset}, {moment(one.ended_ms)}{epoch}{coordinator}"
 
 
-def standing_of(seen: Seen, one: InPartition) -> Standing | None:
-    """How an open transaction stands; None for one that is over."""
-    return next((known.standing for known in seen.open if known.transaction == one), None)
+def status_of(seen: Seen, one: InPartition) -> Status | None:
+    """Returns the status of an open transaction; None for an ended one."""
+    return next((known.status for known in seen.open if known.transaction == one), None)
 
 
 def _write_tail(seen: Seen, coordinators: Coordinators, write: Write) -> None:
     counts = transaction_counts(seen)
     write(f"\nlog end offset {seen.end_offset}, last stable offset {seen.last_stable_offset}: {counts}\n")
     if seen.damage is not None:
-        write("  ! reading ended early: what is behind that is not known\n")
+        write("  ! reading ended at the damage: the rest of the log is unknown\n")
     for line in held_back(seen.holder, seen.log_start_offset, coordinators):
         write(line)
     if seen.holder is None and 0 <= seen.last_stable_offset < seen.end_offset:
-        write("  held back, but by no open transaction: one ended just now\n")
+        write("  held back, without an open transaction: one has just ended\n")
 
 
 def transaction_counts(seen: Seen) -> str:
-    """How many there are, by how they ended."""
+    """Returns the numbers of ended transactions by state, and of open ones."""
     words = {EMPTY: "without records here"}
     counts = [f"{number} {words.get(state, state)}" for state, number in sorted((seen.ended or {}).items())]
     return ", ".join([*counts, f"{len(seen.open) or 'none'} open"])
 
 
 def held_back(holder: Open | None, log_start_offset: int, coordinators: Coordinators) -> Iterator[str]:
-    """Lines that say what the last stable offset waits for; none if it waits for nothing."""
+    """Yields lines on the transaction that holds back the last stable offset; none without one."""
     if holder is None:
         return
-    one, stands = holder
+    one, status = holder
     name = coordinators.id_of(one.producer_id)
     whose = f"producer {one.producer_id} epoch {one.epoch}" + (f", transactional id {quoted(name)}" if name else "")
     at = f" ({moment(one.begun_ms)})" if one.begun_ms >= 0 else ""
     below = ", below the log start" if one.first_offset < log_start_offset else ""
-    yield f"  held back by {whose}: its transaction is open since offset {one.first_offset}{below}{at}\n"
-    yield f"  {'! hanging: ' if stands.kind == HANGING else ''}{stands.why}\n"
+    yield f"  held back by {whose}: transaction open since offset {one.first_offset}{below}{at}\n"
+    yield f"  {'! hanging: ' if status.kind == HANGING else ''}{status.why}\n"
 
 
 def _id_row(one: Transaction) -> tuple[str, ...]:
@@ -149,17 +149,17 @@ def _id_row(one: Transaction) -> tuple[str, ...]:
 
 
 def times_out(one: Transaction) -> int | None:
-    """When the coordinator aborts it, if nobody ends it before; None if it will not."""
+    """Returns the time at which the coordinator aborts the transaction, in ms; None for never."""
     if one.state is not TransactionState.ONGOING or one.start_ms < 0 or not 0 <= one.timeout_ms < NO_TIMEOUT_MS:
         return None
     return one.start_ms + one.timeout_ms
 
 
-# -- JSON
+# JSON
 
 
 def as_json(report: Report, write: Write) -> int:
-    """Prints one JSON object; 0."""
+    """Writes the report as one JSON object; returns 0."""
     write(json.dumps(report.source)[:-1] + ',\n"partitions": [')
     between = "\n"
     for seen, found in report.partitions():
@@ -181,32 +181,32 @@ def as_json(report: Report, write: Write) -> int:
 
 
 def transaction_report(seen: Seen, one: InPartition, coordinators: Coordinators) -> dict[str, Any]:
-    """One transaction as JSON."""
-    stands, known = standing_of(seen, one), coordinators.of(one.producer_id)
+    """Returns the JSON of a transaction."""
+    status, known = status_of(seen, one), coordinators.of(one.producer_id)
     return {
         "transactional_id": coordinators.id_of(one.producer_id),
         **one._asdict(),
         "timeout_ms": -1 if known is None else known.timeout_ms,
-        "standing": None if stands is None else stands._asdict(),
+        "standing": None if status is None else status._asdict(),
     }
 
 
 def _held_back_report(holder: Open | None, coordinators: Coordinators | None) -> dict[str, Any] | None:
     if holder is None or coordinators is None:
         return None
-    one, stands = holder
+    one, status = holder
     return {
         "producer_id": one.producer_id,
         "epoch": one.epoch,
         "transactional_id": coordinators.id_of(one.producer_id),
         "first_offset": one.first_offset,
         "begun_ms": one.begun_ms,
-        "standing": stands._asdict(),
+        "standing": status._asdict(),
     }
 
 
 def transactions_report(seen: Seen, coordinators: Coordinators | None) -> dict[str, Any]:
-    """What became of all transactions of a partition, as JSON."""
+    """Returns the JSON summary of the transactions of a partition."""
     return {
         "last_stable_offset": seen.last_stable_offset,
         "transaction_counts": {**({} if seen.ended is None else seen.ended), "open": len(seen.open)},

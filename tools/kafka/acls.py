@@ -1,6 +1,6 @@
-"""`ottla acls`: access control lists shown, added and removed, in the words of kafka-acls.
+"""`ottla acls`: lists, adds and removes access control lists, with the flags and output of kafka-acls.
 
-Owns the flags and the layout of that tool. Asks before it removes, unless --force is said. `--json` prints
+Owns the flags and the layout of that tool. --remove prompts for a confirmation without --force. `--json` prints
 `{"acls": [...]}`, `{"added": [...], "existing": [...]}` or `{"removed": [...]}`; an entry has `resource_type,
 resource_name, pattern_type, principal, host, operation, permission`.
 """
@@ -33,7 +33,7 @@ Kind = AclResourceType
 OPERATIONS = {
     "".join(word.capitalize() for word in op.name.split("_")): op for op in Op if op not in (Op.UNKNOWN, Op.ANY)
 }
-# What can be done with each kind of resource, ALL beside.
+# The operations on each type of resource, besides ALL.
 SUPPORTED: dict[AclResourceType, tuple[AclOperation, ...]] = {
     Kind.TOPIC: (
         *(Op.READ, Op.WRITE, Op.CREATE, Op.DESCRIBE, Op.DELETE, Op.ALTER),
@@ -62,8 +62,8 @@ Wanted = dict[Pattern, list[Entry]]
 
 
 def acls(arguments: Sequence[str]) -> int:
-    """`ottla acls`: the exit code."""
-    parser = admin_parser(PROGRAM, "Show, add and remove access control lists.")
+    """`ottla acls`: runs the command and returns the exit code."""
+    parser = admin_parser(PROGRAM, "List, add and remove access control lists.")
     add_actions(parser, ACTIONS)
     for flag in RESOURCE_FLAGS:
         name = flag.replace("_", "-")
@@ -71,106 +71,110 @@ def acls(arguments: Sequence[str]) -> int:
             f"--{name}", action="append", default=[], metavar="NAME", help=f"a {name.replace('-', ' ')}"
         )
     parser.add_argument("--cluster", action="store_true")
-    patterns = "literal or prefixed; in a filter any or match, too"
+    patterns = "literal or prefixed; in a filter also any or match"
     parser.add_argument("--resource-pattern-type", default="literal", metavar="TYPE", help=patterns)
     parser.add_argument("--operation", action="append", default=[], metavar="OP", help=", ".join(OPERATIONS))
     for flag in ("allow-principal", "deny-principal", "allow-host", "deny-host"):
         parser.add_argument(f"--{flag}", action="append", default=[], metavar=flag.rpartition("-")[2].upper())
-    parser.add_argument("--principal", action="append", default=[], metavar="TYPE:NAME", help="with --list: of these")
-    parser.add_argument("--producer", action="store_true", help="what a producer needs")
-    parser.add_argument("--consumer", action="store_true", help="what a consumer needs")
-    parser.add_argument("--idempotent", action="store_true", help="with --producer")
-    parser.add_argument("--force", action="store_true", help="do not ask")
-    asked = parsed(parser, arguments, _check)
-    act = _list if asked.list else _add if asked.add else _remove
-    return run_admin(PROGRAM, asked, act, before=_confirm if asked.remove and not asked.force else None)
+    parser.add_argument(
+        "--principal", action="append", default=[], metavar="TYPE:NAME", help="with --list: only these principals"
+    )
+    parser.add_argument("--producer", action="store_true", help="the operations that a producer needs")
+    parser.add_argument("--consumer", action="store_true", help="the operations that a consumer needs")
+    parser.add_argument(
+        "--idempotent", action="store_true", help="with --producer: also the operation of an idempotent producer"
+    )
+    parser.add_argument("--force", action="store_true", help="do not prompt for a confirmation")
+    args = parsed(parser, arguments, _check)
+    act = _list if args.list else _add if args.add else _remove
+    return run_admin(PROGRAM, args, act, before=_confirm if args.remove and not args.force else None)
 
 
-def _check(parser: Parser, asked: argparse.Namespace) -> None:
-    check_action(parser, asked, ACTIONS)
-    pattern = PatternType.__members__.get(asked.resource_pattern_type.upper(), PatternType.UNKNOWN)
+def _check(parser: Parser, args: argparse.Namespace) -> None:
+    check_action(parser, args, ACTIONS)
+    pattern = PatternType.__members__.get(args.resource_pattern_type.upper(), PatternType.UNKNOWN)
     if pattern == PatternType.UNKNOWN:
-        parser.error(f"Unknown resource-pattern-type: {asked.resource_pattern_type}")
-    asked.pattern = pattern
-    for principal in (*asked.allow_principal, *asked.deny_principal, *asked.principal):
+        parser.error(f"Unknown resource-pattern-type: {args.resource_pattern_type}")
+    args.pattern = pattern
+    for principal in (*args.allow_principal, *args.deny_principal, *args.principal):
         kind, colon, _ = principal.strip().partition(":")
         if not kind or not colon:
             parser.error(f"expected a string in format principalType:principalName but got {principal}")
-    roles = asked.producer or asked.consumer
-    denies = asked.deny_principal or asked.deny_host
-    if asked.list and (roles or denies or asked.allow_principal or asked.allow_host):
-        parser.error("--list goes without --producer, --consumer, and principals and hosts that are allowed or denied")
-    if roles and (asked.operation or denies):
-        parser.error("--producer and --consumer go without --operation, --deny-principal and --deny-host")
-    if asked.principal and not asked.list:
+    roles = args.producer or args.consumer
+    denies = args.deny_principal or args.deny_host
+    if args.list and (roles or denies or args.allow_principal or args.allow_host):
+        parser.error("--list cannot be combined with --producer, --consumer, or allowed or denied principals and hosts")
+    if roles and (args.operation or denies):
+        parser.error("--producer and --consumer cannot be combined with --operation, --deny-principal or --deny-host")
+    if args.principal and not args.list:
         parser.error("The --principal option is only available if --list is set")
-    if asked.producer and not asked.topic:
+    if args.producer and not args.topic:
         parser.error("With --producer you must specify a --topic")
-    if asked.idempotent and not asked.producer:
+    if args.idempotent and not args.producer:
         parser.error("The --idempotent option is only available if --producer is set")
-    others = not asked.producer and (asked.cluster or asked.transactional_id)
-    if asked.consumer and (not asked.topic or not asked.group or others):
+    others = not args.producer and (args.cluster or args.transactional_id)
+    if args.consumer and (not args.topic or not args.group or others):
         parser.error("With --consumer you must specify a --topic and a --group, no --cluster and no --transactional-id")
-    asked.patterns = _patterns(asked)
-    if not asked.list:
-        _check_entries(parser, asked)
+    args.patterns = _patterns(args)
+    if not args.list:
+        _check_entries(parser, args)
 
 
-def _check_entries(parser: Parser, asked: argparse.Namespace) -> None:
-    if asked.add and asked.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
-        name = asked.resource_pattern_type
+def _check_entries(parser: Parser, args: argparse.Namespace) -> None:
+    if args.add and args.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
+        name = args.resource_pattern_type
         parser.error(f"A '--resource-pattern-type' value of '{name}' is not valid when adding acls.")
-    if not asked.patterns:
+    if not args.patterns:
         parser.error(
             "You must provide at least one resource: --topic, --cluster, --group, --transactional-id or another"
         )
     names = {name.lower(): op for name, op in OPERATIONS.items()}
-    operations = [names.get(text.strip().lower()) for text in asked.operation or ["All"]]
+    operations = [names.get(text.strip().lower()) for text in args.operation or ["All"]]
     if None in operations:
-        wrong = asked.operation[operations.index(None)]
-        parser.error(f"Unknown operation {wrong}; it is one of {', '.join(OPERATIONS)}")
-    asked.wanted = _wanted(asked, [op for op in operations if op is not None])
-    for (kind, _, _), entries in asked.wanted.items():
+        wrong = args.operation[operations.index(None)]
+        parser.error(f"Unknown operation {wrong}: expected one of {', '.join(OPERATIONS)}")
+    args.wanted = _wanted(args, [op for op in operations if op is not None])
+    for (kind, _, _), entries in args.wanted.items():
         supported = (*SUPPORTED[kind], Op.ALL)
         if any(entry[2] not in supported for entry in entries):
             listed = ", ".join(name for name, op in OPERATIONS.items() if op in supported)
             parser.error(f"ResourceType {kind.name} only supports operations {listed}")
-        if asked.add and not entries:
+        if args.add and not entries:
             parser.error("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
 
 
-def _patterns(asked: argparse.Namespace) -> list[Pattern]:
-    """The resources that are named."""
+def _patterns(args: argparse.Namespace) -> list[Pattern]:
+    """Returns the resource patterns of the flags."""
     found: dict[Pattern, None] = {}
     for flag, kind in RESOURCE_FLAGS.items():
-        found |= dict.fromkeys((kind, name.strip(), asked.pattern) for name in getattr(asked, flag))
-    if asked.pattern == PatternType.LITERAL and (asked.cluster or asked.idempotent):
+        found |= dict.fromkeys((kind, name.strip(), args.pattern) for name in getattr(args, flag))
+    if args.pattern == PatternType.LITERAL and (args.cluster or args.idempotent):
         found[CLUSTER] = None
     return sorted(found)
 
 
-def _wanted(asked: argparse.Namespace, operations: Sequence[AclOperation]) -> Wanted:
-    """The entries of each resource: those that are said, or what a producer or consumer needs."""
-    if not (asked.producer or asked.consumer):
-        return {pattern: _entries(asked, operations) for pattern in asked.patterns}
+def _wanted(args: argparse.Namespace, operations: Sequence[AclOperation]) -> Wanted:
+    """Returns the entries for each resource: of --operation, or those that a producer or consumer needs."""
+    if not (args.producer or args.consumer):
+        return {pattern: _entries(args, operations) for pattern in args.patterns}
     needed: dict[Pattern, list[AclOperation]] = {}
-    for pattern in asked.patterns:
+    for pattern in args.patterns:
         kind = pattern[0]
         ops = needed.setdefault(pattern, [])
-        if asked.producer and kind in (Kind.TOPIC, Kind.TRANSACTIONAL_ID):
+        if args.producer and kind in (Kind.TOPIC, Kind.TRANSACTIONAL_ID):
             ops += [Op.WRITE, Op.DESCRIBE, *([Op.CREATE] if kind == Kind.TOPIC else [])]
-        if asked.producer and asked.idempotent and kind == Kind.CLUSTER:
+        if args.producer and args.idempotent and kind == Kind.CLUSTER:
             ops.append(Op.IDEMPOTENT_WRITE)
-        if asked.consumer and kind in (Kind.TOPIC, Kind.GROUP):
+        if args.consumer and kind in (Kind.TOPIC, Kind.GROUP):
             ops += [Op.READ, *([Op.DESCRIBE] if kind == Kind.TOPIC else [])]
-    return {pattern: _entries(asked, ops) for pattern, ops in needed.items() if ops}
+    return {pattern: _entries(args, ops) for pattern, ops in needed.items() if ops}
 
 
-def _entries(asked: argparse.Namespace, operations: Iterable[AclOperation]) -> list[Entry]:
+def _entries(args: argparse.Namespace, operations: Iterable[AclOperation]) -> list[Entry]:
     found: dict[Entry, None] = {}
     for permission, principals, hosts in (
-        (PermissionType.ALLOW, asked.allow_principal, asked.allow_host),
-        (PermissionType.DENY, asked.deny_principal, asked.deny_host),
+        (PermissionType.ALLOW, args.allow_principal, args.allow_host),
+        (PermissionType.DENY, args.deny_principal, args.deny_host),
     ):
         found |= dict.fromkeys(
             (principal.strip(), host.strip(), operation, permission)
@@ -181,15 +185,15 @@ def _entries(asked: argparse.Namespace, operations: Iterable[AclOperation]) -> l
     return sorted(found)
 
 
-# What is done
+# Actions
 
 
-async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    filters = [AclFilter(kind, name, pattern) for kind, name, pattern in asked.patterns] or [AclFilter()]
+async def _list(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    filters = [AclFilter(kind, name, pattern) for kind, name, pattern in args.patterns] or [AclFilter()]
     found: dict[AclBinding, None] = {}
     for one in filters:
         found |= dict.fromkeys(await admin.describe_acls(one))
-    principals = list(dict.fromkeys(principal.strip() for principal in asked.principal))
+    principals = list(dict.fromkeys(principal.strip() for principal in args.principal))
     bindings = sorted(found)
     lines: list[str] = []
     if principals:
@@ -202,11 +206,11 @@ async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
     out.show({"acls": [_document(one) for one in bindings]}, lines)
 
 
-async def _add(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+async def _add(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     added: list[AclBinding] = []
     existing: list[AclBinding] = []
     lines: list[str] = []
-    for pattern, entries in asked.wanted.items():
+    for pattern, entries in args.wanted.items():
         known = set(await admin.describe_acls(AclFilter(*pattern)))
         bindings = [AclBinding(*pattern, *entry) for entry in entries]
         existing += [one for one in bindings if one in known]
@@ -219,24 +223,24 @@ async def _add(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
     out.show({"added": [_document(one) for one in added], "existing": [_document(one) for one in existing]}, lines)
 
 
-async def _remove(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
+async def _remove(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     removed: list[AclBinding] = []
-    for pattern, entries in asked.wanted.items():
+    for pattern, entries in args.wanted.items():
         filters = [AclFilter(*pattern, *entry) for entry in entries] or [AclFilter(*pattern)]
         for gone in checked(await admin.delete_acls(filters)).values():
             removed += gone
     out.show({"removed": [_document(one) for one in dict.fromkeys(removed)]}, [])
 
 
-def _confirm(asked: argparse.Namespace, out: Out) -> None:
-    """Asks for each resource, and leaves those out that are not to be touched."""
-    for pattern, entries in list(asked.wanted.items()):
+def _confirm(args: argparse.Namespace, out: Out) -> None:
+    """Prompts for each resource, and drops those that the user does not confirm."""
+    for pattern, entries in list(args.wanted.items()):
         if not _confirmed(pattern, [AclBinding(*pattern, *entry) for entry in entries], out):
-            del asked.wanted[pattern]
+            del args.wanted[pattern]
 
 
 def _confirmed(pattern: Pattern, bindings: Sequence[AclBinding], out: Out) -> bool:
-    """Asks; no answer is no. With --json the question is not part of the document."""
+    """Prompts on stdout, with --json on stderr; anything but "y" means no."""
     whom = f"resource filter `{pattern_text(pattern)}`? (y/n)"
     if bindings:
         question = f"Are you sure you want to remove ACLs: \n {_rows(bindings)}\n from {whom}"
@@ -250,17 +254,17 @@ def _confirmed(pattern: Pattern, bindings: Sequence[AclBinding], out: Out) -> bo
     return sys.stdin.readline().strip().lower() == "y"
 
 
-# How it is told
+# Output
 
 
 def pattern_text(pattern: Pattern) -> str:
-    """A resource in Kafka's words."""
+    """Returns a resource pattern in the format of Kafka's tool."""
     kind, name, how = pattern
     return f"ResourcePattern(resourceType={kind.name}, name={name}, patternType={how.name})"
 
 
 def binding_text(one: AclBinding) -> str:
-    """An entry with its resource in Kafka's words."""
+    """Returns an entry with its resource pattern in the format of Kafka's tool."""
     return f"(pattern={pattern_text(one[:3])}, entry={_entry_text(one)})"
 
 

@@ -1,8 +1,8 @@
-"""What the commands over `ottla.client.Admin` share: flags, one run with an admin, text or JSON, failures in one line.
+"""Shared by the commands that use `ottla.client.Admin`: flags, the run with an admin, text or JSON output, errors.
 
-Owns no command. Text is laid out as Kafka's tools print it, for scripts read it; `--json` prints one document, whose
-shape each command documents. Exit codes: 0; FAILED where the cluster could not be asked or refused, also in part; 2 for
-a mistake in the flags.
+Owns no command. Text output has the layout of Kafka's tools, which scripts parse; `--json` prints one document, whose
+fields each command documents. Exit codes: 0; FAILED if the cluster is unreachable or refused a part of the request; 2
+for wrong arguments.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Write = Callable[[str], object]
 
 
 class CannotDo(Exception):
-    """Why the command failed: one line, in Kafka's words where it has some."""
+    """The command failed; the text is one line, that of Kafka's tool if it has one."""
 
 
 class Out:
-    """Where a command tells what it found. `code` is its exit code so far."""
+    """The output of a command, and its exit code so far."""
 
     def __init__(self, program: str, write: Write, as_json: bool) -> None:
         self.program = program
@@ -42,7 +42,7 @@ class Out:
         self.code = 0
 
     def show(self, document: Mapping[str, Any], text: Iterable[str]) -> None:
-        """All that the command found: the document with `--json`, else the text, which has its own line ends."""
+        """Writes the result: the document with `--json`, otherwise the parts of the text, which have line ends."""
         if self.as_json:
             self.write(json.dumps(document, indent=2) + "\n")
             return
@@ -50,69 +50,74 @@ class Out:
             self.write(part)
 
     def note(self, text: str) -> None:
-        """A line beside the output, on stderr."""
+        """Writes a line to stderr."""
         print(text, file=sys.stderr)
 
     def fail(self, text: str) -> None:
-        """A line on stderr; the command goes on, and has failed."""
+        """Writes a line to stderr and sets the exit code to FAILED; the command continues."""
         complain(self.program, text)
         self.code = FAILED
 
 
 def admin_parser(program: str, description: str) -> Parser:
-    """A parser with the flags that all have. Values that begin with a dash, as `--time -1`, are values."""
+    """Returns a parser with the flags of all commands."""
     parser = Parser(prog=program, description=description, allow_abbrev=False)
     add_bootstrap(parser, default=BOOTSTRAP, help=f"default: {BOOTSTRAP}")
-    parser.add_argument("--command-config", type=Path, metavar="FILE", help="read, and checked for what is not served")
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="a properties file; only security.protocol=PLAINTEXT is supported",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 
 def add_actions(parser: Parser, actions: Mapping[str, str]) -> None:
-    """A flag for each thing that the command does, with its help; one of them is said."""
+    """Adds a flag for each action: name -> help text."""
     for action, text in actions.items():
         parser.add_argument(f"--{action}", action="store_true", help=text)
 
 
-def check_action(parser: Parser, asked: argparse.Namespace, actions: Iterable[str]) -> None:
-    """Ends the command unless one action is said."""
+def check_action(parser: Parser, args: argparse.Namespace, actions: Iterable[str]) -> None:
+    """Exits with a usage error unless exactly one action is given."""
     names = list(actions)
-    if sum(getattr(asked, name.replace("-", "_")) for name in names) != 1:
+    if sum(getattr(args, name.replace("-", "_")) for name in names) != 1:
         listed = ", ".join(f"--{name}" for name in names[:-1])
         parser.error(f"exactly one action is needed: {listed} or --{names[-1]}")
 
 
 def parsed(parser: Parser, arguments: Sequence[str], check: Callable[[Parser, argparse.Namespace], None]) -> Any:
-    """The flags, checked. Ends the command at a mistake."""
-    asked = parser.parse_args(list(arguments))
-    check(parser, asked)
-    check_command_config(parser, asked.command_config)
-    return asked
+    """Returns the checked arguments. Exits with a usage error for wrong ones."""
+    args = parser.parse_args(list(arguments))
+    check(parser, args)
+    check_command_config(parser, args.command_config)
+    return args
 
 
 def run_admin(
     program: str,
-    asked: argparse.Namespace,
+    args: argparse.Namespace,
     act: Callable[[Admin, Any, Out], Awaitable[None]],
     *,
     timeout_ms: int = TIMEOUT_MS,
     failed: Callable[[Out, str], None] = Out.fail,
     before: Callable[[Any, Out], None] | None = None,
 ) -> int:
-    """Runs the command with a started admin; its exit code. `failed` tells why it could not be done.
+    """Runs `act` with a started admin client and returns the exit code. `failed` reports an error of the command.
 
-    `before` asks the user: outside of the event loop, where Ctrl-C ends that.
+    `before` may prompt the user. It runs outside of the event loop, so that Ctrl-C interrupts it.
     """
 
     async def connected(out: Out) -> None:
         client_id = program.replace(" ", "-")
-        async with Admin(asked.bootstrap_server, client_id=client_id, default_api_timeout_ms=timeout_ms) as admin:
-            await act(admin, asked, out)
+        async with Admin(args.bootstrap_server, client_id=client_id, default_api_timeout_ms=timeout_ms) as admin:
+            await act(admin, args, out)
 
     def run(write: Write) -> int:
-        out = Out(program, write, asked.json)
+        out = Out(program, write, args.json)
         if before is not None:
-            before(asked, out)
+            before(args, out)
         try:
             asyncio.run(connected(out))
         except (ClientError, CannotDo) as error:
@@ -123,18 +128,18 @@ def run_admin(
 
 
 def message(error: Exception) -> str:
-    """What went wrong, without the number of the code before it where there are words: a name alone says only where."""
-    told = error.message if isinstance(error, KafkaError) else None
-    return told if told and " " in told else str(error)
+    """Returns the text of an error: the broker's message if it is a sentence, otherwise with the error code."""
+    text = error.message if isinstance(error, KafkaError) else None
+    return text if text and " " in text else str(error)
 
 
 def text_of(error: Exception | None) -> str | None:
-    """An error as JSON has it: null for none."""
+    """Returns the text of an error for JSON, or None without one."""
     return None if error is None else message(error)
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """Names with commas between, each also a regular expression. Raises CannotDo."""
+    """Compiles a comma-separated list of names or regular expressions. Raises CannotDo."""
     try:
         return re.compile(text.replace(",", "|"))
     except (re.error, OverflowError, RecursionError):
@@ -142,11 +147,11 @@ def pattern_of(text: str) -> re.Pattern[str]:
 
 
 def padded(cells: Sequence[object], widths: Sequence[int]) -> str:
-    """Cells with a blank between them, each at least so wide; one without a width is as it is."""
+    """Joins cells with spaces, each padded to its width; cells beyond `widths` are not padded."""
     found = [str(cell).ljust(width) for cell, width in zip(cells, widths, strict=False)]
     return " ".join([*found, *(str(cell) for cell in cells[len(widths) :])])
 
 
 def width(least: int, cells: Iterable[object]) -> int:
-    """How wide a column is: as its widest cell, and no less than `least`."""
+    """Returns the width of a column: that of its widest cell, at least `least`."""
     return max([least, *(len(str(cell)) for cell in cells)])

@@ -1,7 +1,7 @@
-"""`kafka-broker-api-versions.sh` of the image: what each broker of a cluster serves, as Kafka's tool prints it.
+"""`kafka-broker-api-versions.sh` of the image: the API versions of each broker, as Kafka's tool prints them.
 
-Owns the layout, that of Kafka 4: what the tool of the newest release knows, "usable" of a broker by it, and what it
-misses there.
+Owns the layout, which is that of Kafka 4: the versions that the broker serves, and whether the tool of the newest
+release can use them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..command_line import printing
 
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
-# Kafka's tool knows these, too, of which brokers tell no client, or only some: between coordinators, and telemetry.
+# Versions of Kafka's tool for APIs that brokers do not advertise to clients: share coordinators, and telemetry.
 NOT_ADVERTISED = {
     27: Versions(1, 2),
     71: Versions(0, 0),
@@ -36,12 +36,12 @@ NOT_ADVERTISED = {
 
 
 def known_versions() -> dict[int, Versions]:
-    """What Kafka's tool of the newest release knows, by API key."""
+    """Returns the versions of Kafka's tool of the newest release, by API key."""
     return {**NOT_ADVERTISED, **profile(NEWEST).apis}
 
 
 def versions_text(versions: Mapping[int, Versions], names: Mapping[int, str], own: Mapping[int, Versions]) -> str:
-    """The APIs of a broker by number, one a line in brackets; `own` are the versions that this side knows."""
+    """Returns a line for each API of a broker, in parentheses; `own` are the versions of the tool."""
     lines: list[str] = []
     for key in sorted({*versions, *own}):
         label = f"{names[key]}({key})" if key in names else f"UNKNOWN({key})"
@@ -62,7 +62,7 @@ def versions_text(versions: Mapping[int, Versions], names: Mapping[int, str], ow
 
 
 def node_text(node: Node) -> str:
-    """A node in Kafka's words; a broker that serves clients is never fenced."""
+    """Returns a node in the format of Kafka's tool. A broker that serves clients is never fenced."""
     return f"{node.host}:{node.port} (id: {node.node_id} rack: {node.rack or 'null'} isFenced: false)"
 
 
@@ -83,10 +83,15 @@ async def _print_all(bootstrap: str, write: Callable[[str], object]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The tool: 0, or 1 with one line on stderr where no broker answers."""
-    parser = Parser(prog=PROGRAM, description="What the brokers of a cluster serve.", allow_abbrev=False)
+    """Runs the tool; returns 0, or 1 with one line on stderr if no broker responds."""
+    parser = Parser(prog=PROGRAM, description="Print the API versions of the brokers of a cluster.", allow_abbrev=False)
     add_bootstrap(parser, required=True)
-    parser.add_argument("--command-config", type=Path, metavar="FILE", help="read, and checked for what is not served")
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="a properties file; only security.protocol=PLAINTEXT is supported",
+    )
     parsed = parser.parse_args(None if arguments is None else list(arguments))
     check_command_config(parser, parsed.command_config)
 
@@ -101,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check_command_config(parser: Parser, file: Path | None) -> None:
-    """Ends the command when the properties of `--command-config` ask for what the tools cannot do."""
+    """Exits with a usage error if the file of `--command-config` requires more than PLAINTEXT."""
     from ...broker.errors import ConfigError
 
     if file is None:

@@ -1,6 +1,6 @@
-"""`ottla configs` of users, clients and addresses: their quotas, and the SCRAM credentials of users.
+"""`ottla configs` for users, clients and IPs: their quotas, and the SCRAM credentials of users.
 
-Owns which configs go with which of them, and how they are printed. A password is hashed before it is sent.
+Owns the configs that each entity type has, and their output. A password is hashed before it is sent.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate", "request_percent
 IP_QUOTAS = frozenset({"connection_creation_rate"})
 MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,10}),)?password=(.*)")
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # as Java reads a double, and finite
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # the syntax of a finite double in Java
 DEFAULT_ITERATIONS, LEAST_ITERATIONS = 4096, 4096
 Entity = dict[str, str | None]
-"""Names by `USERS`, `CLIENTS` and `IPS`; None is the default."""
+"""Entity names by `USERS`, `CLIENTS` and `IPS`; None is the default entity."""
 Changes = Mapping[str, str | None]
-"""Values by config; None deletes."""
+"""Values by config name; None deletes a config."""
 
 
 def check_changes(entity: Entity, changes: Changes) -> list[ScramUpsertion | ScramDeletion]:
-    """The credentials among the changes: all of them or none. Raises CannotDo for what does not go with the entity."""
+    """Returns the credential changes; none for quotas. Raises CannotDo for a config that the entity does not have."""
     scram = [key for key in changes if key in MECHANISMS]
     if IPS in entity or CLIENTS in entity:
         known, what = (IP_QUOTAS, "connection quota") if IPS in entity else (QUOTAS, "quota")
         unknown = [key for key in changes if key not in known]
         if unknown:
             kind = IPS if IPS in entity else CLIENTS
-            raise CannotDo(f"Only {what} configs go with '{kind}'. Unexpected config names: {','.join(unknown)}")
+            raise CannotDo(
+                f"Only {what} configs are possible for '{kind}'. Unexpected config names: {','.join(unknown)}"
+            )
     else:
         unknown = [key for key in changes if key not in QUOTAS and key not in MECHANISMS]
         if unknown:
             what = "Only quota and SCRAM credential configs"
-            raise CannotDo(f"{what} go with '{USERS}'. Unexpected config names: {','.join(unknown)}")
+            raise CannotDo(f"{what} are possible for '{USERS}'. Unexpected config names: {','.join(unknown)}")
         if scram and len(scram) < len(changes):
             raise CannotDo(f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}'.")
     if not scram:
@@ -75,12 +77,12 @@ def _quota(key: str, value: str | None) -> float | None:
 
 
 def _credential(user: str, name: str, value: str | None) -> ScramUpsertion | ScramDeletion:
-    """`[iterations=N,]password=...`; the value is not repeated in what is said of it."""
+    """Parses `[iterations=N,]password=...`. Raises CannotDo; its text does not contain the password."""
     if value is None:
         return ScramDeletion(user, MECHANISMS[name])
     match = CREDENTIAL.fullmatch(value)
     if match is None:
-        raise CannotDo(f"Invalid credential property {name}: it is [iterations=N,password=SECRET]")
+        raise CannotDo(f"Invalid credential property {name}: expected [iterations=N,password=SECRET]")
     iterations = DEFAULT_ITERATIONS if match[1] in (None, "-1") else int(match[1])
     if iterations < LEAST_ITERATIONS:
         raise CannotDo(f"Iterations {iterations} is less than the minimum {LEAST_ITERATIONS} required for {name}")
@@ -88,14 +90,14 @@ def _credential(user: str, name: str, value: str | None) -> ScramUpsertion | Scr
 
 
 def quotas_of(entity: Entity) -> QuotaEntity:
-    """An entity as quotas name it."""
+    """Returns the quota entity of an entity."""
     return quota_entity({QUOTA_TYPES[kind]: name for kind, name in entity.items()})
 
 
 async def alter(
     admin: Admin, entity: Entity, changes: Changes, scram: Sequence[ScramUpsertion | ScramDeletion]
 ) -> None:
-    """Sets and removes quotas, or credentials if there are some. Raises CannotDo and ClientError."""
+    """Alters credentials if `scram` has some, otherwise quotas. Raises CannotDo and ClientError."""
     if scram:
         checked(await admin.alter_user_scram_credentials(scram))
         return
@@ -110,7 +112,7 @@ async def alter(
 
 
 async def describe(admin: Admin, kinds: Sequence[str], entity: Entity, out: Out) -> None:
-    """Prints the quotas of entities of some kinds, and the credentials of users where only users are asked for."""
+    """Prints the quotas of entities of these types; for users alone also their credentials."""
     wanted = {QUOTA_TYPES[kind]: entity.get(kind, ANY_NAME) for kind in kinds}
     quotas = await admin.describe_client_quotas(wanted, strict=True)
     stored: dict[str, tuple[ScramCredential, ...] | ClientError] = {}
@@ -118,10 +120,10 @@ async def describe(admin: Admin, kinds: Sequence[str], entity: Entity, out: Out)
         names = [name for name in entity.values() if name is not None]
         try:
             stored = await admin.describe_user_scram_credentials(names or None)
-        except UnsupportedVersion:  # quotas are from 2.6, credentials from 2.7 on
+        except UnsupportedVersion:  # Kafka 2.6 has the quota API, 2.7 the one for credentials
             stored = {}
-    stored = {user: told for user, told in stored.items() if not _is_without(told)}
-    told = {
+    stored = {user: result for user, result in stored.items() if not _is_without(result)}
+    document = {
         "quotas": [{"entity": dict(whom), "quotas": limits} for whom, limits in quotas.items()],
         "scram": [
             {
@@ -134,13 +136,13 @@ async def describe(admin: Admin, kinds: Sequence[str], entity: Entity, out: Out)
     }
     for user, one in stored.items():
         if isinstance(one, ClientError):
-            out.fail(f"SCRAM credentials of user '{user}' are not known: {message(one)}")
-    out.show(told, _lines(quotas, stored))
+            out.fail(f"SCRAM credentials of user '{user}' cannot be described: {message(one)}")
+    out.show(document, _lines(quotas, stored))
 
 
-def _is_without(told: tuple[ScramCredential, ...] | ClientError) -> bool:
-    """Whether a user has no credentials; that is no error."""
-    return isinstance(told, KafkaError) and told.code == ErrorCode.RESOURCE_NOT_FOUND
+def _is_without(result: tuple[ScramCredential, ...] | ClientError) -> bool:
+    """Returns whether a user has no credentials, which is not an error of the command."""
+    return isinstance(result, KafkaError) and result.code == ErrorCode.RESOURCE_NOT_FOUND
 
 
 def _stored(info: ScramCredential) -> dict[str, str | int]:
@@ -158,14 +160,16 @@ def _lines(
         )
         values = ", ".join(f"{key}={java_double(limits[key])}" for key in sorted(limits))
         yield f"Quota configs for {who} are {values}\n"
-    for user, told in stored.items():
-        if not isinstance(told, ClientError):
-            known = ", ".join(f"{info.mechanism.name.replace('_', '-')}=iterations={info.iterations}" for info in told)
+    for user, result in stored.items():
+        if not isinstance(result, ClientError):
+            known = ", ".join(
+                f"{info.mechanism.name.replace('_', '-')}=iterations={info.iterations}" for info in result
+            )
             yield f"SCRAM credential configs for user-principal '{user}' are {known}\n"
 
 
 def java_double(value: float) -> str:
-    """A number as Java prints a double: `1024.0`, `1.0E7`."""
+    """Formats a number as Java prints a double: `1024.0`, `1.0E7`."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     if not math.isfinite(value):

@@ -1,10 +1,10 @@
-"""`ottla configs`: configs, quotas and SCRAM credentials shown and changed, in the words of kafka-configs.
+"""`ottla configs`: describes and alters configs, quotas and SCRAM credentials, with the flags of kafka-configs.
 
-Owns the flags and the layout of that tool; users, clients and addresses are `config_quotas.py`'s. `--json` prints
+Owns the flags and the layout of that tool; users, clients and IPs are in `config_quotas.py`. `--json` prints
 `{"configs": [{entity_type, entity_name, configs}]}`: of each config `name, value, source, sensitive, read_only`,
-`synonyms` (`name, value, source`), and `documentation` where there is some; `entity_name` is null for the default. Of
-users, clients and addresses it is `{"quotas": [{entity, quotas}], "scram": [{user, credentials, error}]}`. After
---alter it is `{"altered": {entity_type, entity_name, set, deleted}}`; `set` are names alone, for values may be secret.
+`synonyms` (`name, value, source`), and `documentation` if there is any; `entity_name` is null for the default. For
+users, clients and IPs it is `{"quotas": [{entity, quotas}], "scram": [{user, credentials, error}]}`. After --alter it
+is `{"altered": {entity_type, entity_name, set, deleted}}`; `set` has names only, since values may be secret.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .config_quotas import CLIENTS, IPS, USERS, Changes, Entity
 from .groups import consumer_groups
 
 PROGRAM = "ottla configs"
-ACTIONS = {"describe": "print configs", "alter": "change configs"}
+ACTIONS = {"describe": "print configs", "alter": "set or delete configs"}
 TOPICS, BROKERS, LOGGERS, METRICS, GROUPS = "topics", "brokers", "broker-loggers", "client-metrics", "groups"
 KINDS = (TOPICS, CLIENTS, USERS, BROKERS, IPS, METRICS, GROUPS, LOGGERS)
 WITH_DEFAULT = (USERS, CLIENTS, BROKERS, IPS)
@@ -47,7 +47,7 @@ RESOURCES = {
     METRICS: ResourceType.CLIENT_METRICS,
     GROUPS: ResourceType.GROUP,
 }
-# Where a value stands that was set for such an entity; of loggers all are shown.
+# The source of a value set for an entity of each type; all values of loggers are shown.
 DYNAMIC = {
     TOPICS: ConfigSource.DYNAMIC_TOPIC,
     METRICS: ConfigSource.CLIENT_METRICS,
@@ -69,32 +69,36 @@ KEY = re.compile(r"[a-zA-Z0-9._-]*")
 
 
 def configs(arguments: Sequence[str]) -> int:
-    """`ottla configs`: the exit code."""
-    parser = admin_parser(PROGRAM, "Show and change configs, quotas and SCRAM credentials.")
+    """`ottla configs`: runs the command and returns the exit code."""
+    parser = admin_parser(PROGRAM, "Describe and alter configs, quotas and SCRAM credentials.")
     add_actions(parser, ACTIONS)
-    parser.add_argument("--all", action="store_true", help="with --describe: not only what was set")
+    parser.add_argument("--all", action="store_true", help="with --describe: also values that were not set")
     parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE", help=", ".join(KINDS))
     parser.add_argument("--entity-name", action="append", dest="names", default=[], metavar="NAME")
-    parser.add_argument("--entity-default", action="append_const", dest="names", const="", help="in place of a name")
+    parser.add_argument(
+        "--entity-default", action="append_const", dest="names", const="", help="the default entity, in place of a name"
+    )
     for kind in KINDS:
         flag, long = kind if kind == METRICS else kind[:-1], f"--entity-type {kind}"
         parser.add_argument(f"--{flag}", dest=f"of_{kind}", metavar="NAME", help=f"{long} --entity-name NAME")
         if kind in WITH_DEFAULT:
             parser.add_argument(f"--{flag}-defaults", action="store_true", help=f"{long} --entity-default")
-    parser.add_argument("--add-config", metavar="K=V,...", help="square brackets keep commas: k=[v1,v2]")
-    parser.add_argument("--add-config-file", type=Path, metavar="FILE", help="a properties file")
-    parser.add_argument("--delete-config", metavar="K,...")
-    parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)  # Kafka's tool has it and asks nothing
-    asked = parsed(parser, arguments, _check)
-    return run_admin(PROGRAM, asked, _alter if asked.alter else _describe)
+    parser.add_argument(
+        "--add-config", metavar="K=V,...", help="configs to set; a value with commas in square brackets: k=[v1,v2]"
+    )
+    parser.add_argument("--add-config-file", type=Path, metavar="FILE", help="configs to set, from a properties file")
+    parser.add_argument("--delete-config", metavar="K,...", help="configs to delete")
+    parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)  # a flag of Kafka's tool without effect
+    args = parsed(parser, arguments, _check)
+    return run_admin(PROGRAM, args, _alter if args.alter else _describe)
 
 
-def _check(parser: Parser, asked: argparse.Namespace) -> None:
-    check_action(parser, asked, ACTIONS)
-    short = {kind: getattr(asked, f"of_{kind}") for kind in KINDS}
-    defaults = [kind for kind in WITH_DEFAULT if getattr(asked, f"{kind[:-1]}_defaults")]
-    kinds = [*asked.entity_type, *(kind for kind, name in short.items() if name is not None), *defaults]
-    names = [*asked.names, *(name for name in short.values() if name is not None), *("" for _ in defaults)]
+def _check(parser: Parser, args: argparse.Namespace) -> None:
+    check_action(parser, args, ACTIONS)
+    short = {kind: getattr(args, f"of_{kind}") for kind in KINDS}
+    defaults = [kind for kind in WITH_DEFAULT if getattr(args, f"{kind[:-1]}_defaults")]
+    kinds = [*args.entity_type, *(kind for kind, name in short.items() if name is not None), *defaults]
+    names = [*args.names, *(name for name in short.values() if name is not None), *("" for _ in defaults)]
     if len(set(kinds)) != len(kinds):
         twice = ",".join(dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1))
         parser.error(f"Duplicate entity type(s) specified: {twice}")
@@ -105,13 +109,13 @@ def _check(parser: Parser, asked: argparse.Namespace) -> None:
         parser.error("At least one entity type must be specified")
     if len(kinds) > 1 and set(kinds) != {USERS, CLIENTS}:
         parser.error("Only 'users' and 'clients' entity types may be specified together")
-    if (asked.entity_type or asked.names) and len(kinds) > len(asked.entity_type):
+    if (args.entity_type or args.names) and len(kinds) > len(args.entity_type):
         parser.error("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
     if len(names) > len(kinds):
         parser.error("More entity names specified than entity types")
-    asked.kinds, asked.names = kinds, names
+    args.kinds, args.names = kinds, names
     _check_names(parser, kinds, names)
-    (_check_alter if asked.alter else _check_describe)(parser, asked)
+    (_check_alter if args.alter else _check_describe)(parser, args)
 
 
 def _check_names(parser: Parser, kinds: Sequence[str], names: Sequence[str]) -> None:
@@ -130,46 +134,46 @@ def _is_host(name: str) -> bool:
     return True
 
 
-def _check_describe(parser: Parser, asked: argparse.Namespace) -> None:
-    if asked.add_config is not None or asked.add_config_file is not None or asked.delete_config is not None:
-        parser.error("--add-config, --add-config-file and --delete-config go with --alter")
-    kind = asked.kinds[0]
-    if kind not in WITH_DEFAULT and "" in asked.names:
-        parser.error(f"--entity-default must not be specified with --describe of {','.join(asked.kinds)}")
-    if kind == LOGGERS and not asked.names:
+def _check_describe(parser: Parser, args: argparse.Namespace) -> None:
+    if args.add_config is not None or args.add_config_file is not None or args.delete_config is not None:
+        parser.error("--add-config, --add-config-file and --delete-config need --alter")
+    kind = args.kinds[0]
+    if kind not in WITH_DEFAULT and "" in args.names:
+        parser.error(f"--entity-default must not be specified with --describe of {','.join(args.kinds)}")
+    if kind == LOGGERS and not args.names:
         parser.error(f"An entity name must be specified with --describe of {kind}")
 
 
-def _check_alter(parser: Parser, asked: argparse.Namespace) -> None:
-    if asked.all:
-        parser.error("--all goes with --describe")
-    if len(asked.names) != len(asked.kinds):
+def _check_alter(parser: Parser, args: argparse.Namespace) -> None:
+    if args.all:
+        parser.error("--all needs --describe")
+    if len(args.names) != len(args.kinds):
         parser.error("An entity name must be specified for every entity type")
-    if "" in asked.names and asked.kinds[0] not in WITH_DEFAULT:
-        parser.error(f"An entity name must be specified with --alter of {','.join(asked.kinds)}")
-    if asked.add_config is not None and asked.add_config_file is not None:
+    if "" in args.names and args.kinds[0] not in WITH_DEFAULT:
+        parser.error(f"An entity name must be specified with --alter of {','.join(args.kinds)}")
+    if args.add_config is not None and args.add_config_file is not None:
         parser.error("Only one of --add-config or --add-config-file must be specified")
-    if asked.add_config is None and asked.add_config_file is None and asked.delete_config is None:
+    if args.add_config is None and args.add_config_file is None and args.delete_config is None:
         parser.error("--alter needs --add-config, --add-config-file or --delete-config")
     try:
-        added = read_properties_file(asked.add_config_file) if asked.add_config_file else added_of(asked.add_config)
+        added = read_properties_file(args.add_config_file) if args.add_config_file else added_of(args.add_config)
     except (CannotDo, ConfigError) as error:
         parser.error(str(error))
     wrong = next((key for key in added if not KEY.fullmatch(key)), None)
     if wrong is not None:
         parser.error(f"Invalid character found for config key: {wrong}")
-    deleted = [key.strip() for key in (asked.delete_config or "").split(",") if key.strip()]
-    asked.changes = {**dict.fromkeys(deleted), **added}
-    asked.entity = dict(zip(asked.kinds, (name or None for name in asked.names), strict=True))
-    if asked.kinds[0] in (USERS, CLIENTS, IPS):
+    deleted = [key.strip() for key in (args.delete_config or "").split(",") if key.strip()]
+    args.changes = {**dict.fromkeys(deleted), **added}
+    args.entity = dict(zip(args.kinds, (name or None for name in args.names), strict=True))
+    if args.kinds[0] in (USERS, CLIENTS, IPS):
         try:
-            asked.scram = config_quotas.check_changes(asked.entity, asked.changes)
+            args.scram = config_quotas.check_changes(args.entity, args.changes)
         except CannotDo as error:
             parser.error(str(error))
 
 
 def added_of(text: str | None) -> dict[str, str]:
-    """`k1=v1,k2=[v2,v3]`. Raises CannotDo."""
+    """Parses `k1=v1,k2=[v2,v3]`. Raises CannotDo."""
     found: dict[str, str] = {}
     for pair in re.split("," + OUTSIDE_BRACKETS, text) if text is not None else ():
         parts = re.split(r"\s*=\s*" + OUTSIDE_BRACKETS, pair)
@@ -182,14 +186,14 @@ def added_of(text: str | None) -> dict[str, str]:
     return found
 
 
-# Changed
+# Alter
 
 
-async def _alter(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    kind, name = asked.kinds[0], asked.names[0]
-    changes: Changes = asked.changes
+async def _alter(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    kind, name = args.kinds[0], args.names[0]
+    changes: Changes = args.changes
     if kind in (USERS, CLIENTS, IPS):
-        await config_quotas.alter(admin, asked.entity, changes, asked.scram)
+        await config_quotas.alter(admin, args.entity, changes, args.scram)
     else:
         if kind == LOGGERS:
             known = await _entries(admin, kind, name)
@@ -202,47 +206,47 @@ async def _alter(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
         }
         resource = ConfigResource(RESOURCES[kind], name)
         checked(await admin.alter_configs({resource: wanted}))
-    told = {
+    document = {
         "entity_type": kind,
         "entity_name": name or None,
         "set": [key for key, value in changes.items() if value is not None],
         "deleted": [key for key, value in changes.items() if value is None],
     }
     what = f"config for {kind[:-1]} {name}" if name else f"default config for {kind} in the cluster"
-    out.show({"altered": told}, [f"Completed updating {what}.\n"])
+    out.show({"altered": document}, [f"Completed updating {what}.\n"])
 
 
-# Described
+# Describe
 
 
-async def _describe(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    kind = asked.kinds[0]
+async def _describe(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    kind = args.kinds[0]
     if kind in (USERS, CLIENTS, IPS):
-        names: list[str | None] = [name or None for name in asked.names]
-        entity: Entity = dict(zip(asked.kinds, names, strict=False))
-        await config_quotas.describe(admin, asked.kinds, entity, out)
+        names: list[str | None] = [name or None for name in args.names]
+        entity: Entity = dict(zip(args.kinds, names, strict=False))
+        await config_quotas.describe(admin, args.kinds, entity, out)
         return
-    told: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     lines: list[str] = []
-    for name in asked.names or await _names(admin, kind):
-        if name and asked.names and name not in await _names(admin, kind):
+    for name in args.names or await _names(admin, kind):
+        if name and args.names and name not in await _names(admin, kind):
             lines.append(f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config.\n")
             continue
         entries = await _entries(admin, kind, name)
         source = DYNAMIC.get(kind)
         if kind == BROKERS:
             source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
-        some = [e for _, e in sorted(entries.items()) if asked.all or source is None or e.source == source]
-        head = f"{'All' if asked.all else 'Dynamic'} configs for {kind[:-1]} {name} are:"
+        some = [e for _, e in sorted(entries.items()) if args.all or source is None or e.source == source]
+        head = f"{'All' if args.all else 'Dynamic'} configs for {kind[:-1]} {name} are:"
         lines.append((head if name else f"Default configs for {kind} in the cluster are:") + "\n")
         lines += [_line(entry) for entry in some]
         described = [_entry(entry) for entry in some]
-        told.append({"entity_type": kind, "entity_name": name or None, "configs": described})
-    out.show({"configs": told}, lines)
+        documents.append({"entity_type": kind, "entity_name": name or None, "configs": described})
+    out.show({"configs": documents}, lines)
 
 
 async def _names(admin: Admin, kind: str) -> list[str]:
-    """All entities of a type; of brokers the default, too."""
+    """Returns the names of all entities of a type; for brokers also the default."""
     if kind == TOPICS:
         return list(await admin.list_topics(include_internal=True))
     if kind in (BROKERS, LOGGERS):
@@ -274,7 +278,7 @@ def _value(value: str | None) -> str:
 
 
 def _entry(entry: ConfigEntry) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": entry.name,
         "value": entry.value,
         "source": SOURCES[entry.source],
@@ -282,4 +286,4 @@ def _entry(entry: ConfigEntry) -> dict[str, Any]:
         "read_only": entry.is_read_only,
         "synonyms": [{"name": s.name, "value": s.value, "source": SOURCES[s.source]} for s in entry.synonyms],
     }
-    return told | ({"documentation": entry.documentation} if entry.documentation else {})
+    return document | ({"documentation": entry.documentation} if entry.documentation else {})

@@ -1,7 +1,7 @@
-"""`ottla groups --reset-offsets`: sets the offsets of groups without members.
+"""`ottla groups --reset-offsets`: sets the committed offsets of groups without members.
 
-Owns the flags of the scenarios (KIP-122), the notations of times and durations, and the file of a plan. The scenarios
-are those of `broker/groups/resets.py`.
+Owns the flags of the scenarios (KIP-122), the formats of times and durations, and the CSV file of a reset plan. The
+scenarios are implemented in `broker/groups/resets.py`.
 """
 
 from __future__ import annotations
@@ -37,65 +37,67 @@ UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
 
 def reset_flags(parser: Parser) -> None:
-    """The flags of a reset beside those that other actions have, too."""
-    parser.add_argument("--dry-run", action="store_true", help="with --reset-offsets: the default")
-    parser.add_argument("--execute", action="store_true", help="with --reset-offsets: set them")
+    """Adds the flags that only a reset has."""
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --reset-offsets: only print the new offsets (the default)"
+    )
+    parser.add_argument("--execute", action="store_true", help="with --reset-offsets: set the new offsets")
     parser.add_argument("--to-offset", type=int, metavar="X")
-    parser.add_argument("--shift-by", type=int, metavar="N", help="from the committed offset, also back")
-    parser.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:MM:SS.sss", help="UTC unless it tells its zone")
-    parser.add_argument("--by-duration", metavar="PnDTnHnMnS", help="before now")
+    parser.add_argument("--shift-by", type=int, metavar="N", help="relative to the committed offset; may be negative")
+    parser.add_argument("--to-datetime", metavar="YYYY-MM-DDTHH:MM:SS.sss", help="UTC without a time zone")
+    parser.add_argument("--by-duration", metavar="PnDTnHnMnS", help="duration before now")
     for flag in ("to-earliest", "to-latest", "to-current"):
         parser.add_argument(f"--{flag}", action="store_true")
 
 
-def check_reset(parser: Parser, asked: argparse.Namespace) -> None:
-    """Ends the command where flags of a reset do not go together."""
-    said = [flag for flag in SCENARIOS if getattr(asked, flag.replace("-", "_")) not in (None, False)]
-    if not asked.reset_offsets:
-        if said or asked.execute or asked.dry_run or asked.export or asked.all_topics:
-            parser.error("flags of a reset go with --reset-offsets")
+def check_reset(parser: Parser, args: argparse.Namespace) -> None:
+    """Exits with a usage error for flags of a reset that cannot be combined."""
+    given = [flag for flag in SCENARIOS if getattr(args, flag.replace("-", "_")) not in (None, False)]
+    if not args.reset_offsets:
+        if given or args.execute or args.dry_run or args.export or args.all_topics:
+            parser.error("the flags of a reset need --reset-offsets")
         return
-    if asked.dry_run and asked.execute:
-        parser.error("--reset-offsets takes one of --execute and --dry-run")
-    if len(said) != 1:
-        parser.error(f"--reset-offsets takes one of {', '.join(f'--{flag}' for flag in SCENARIOS)}")
-    if asked.from_file is None and bool(asked.topic) is asked.all_topics:
-        parser.error("--reset-offsets takes one of --all-topics and --topic")
+    if args.dry_run and args.execute:
+        parser.error("--execute and --dry-run cannot be combined")
+    if len(given) != 1:
+        parser.error(f"--reset-offsets needs one of {', '.join(f'--{flag}' for flag in SCENARIOS)}")
+    if args.from_file is None and bool(args.topic) is args.all_topics:
+        parser.error("--reset-offsets needs either --all-topics or --topic")
     try:
-        if asked.to_datetime is not None:
-            asked.timestamp = moment_of(asked.to_datetime)
-        elif asked.by_duration is not None:
-            asked.timestamp = max(0, wall_ms() - duration_of(asked.by_duration))
-        elif asked.from_file is not None:
-            asked.plan = plan_of(asked.from_file, asked.group if not asked.all_groups else [])
+        if args.to_datetime is not None:
+            args.timestamp = moment_of(args.to_datetime)
+        elif args.by_duration is not None:
+            args.timestamp = max(0, wall_ms() - duration_of(args.by_duration))
+        elif args.from_file is not None:
+            args.plan = plan_of(args.from_file, args.group if not args.all_groups else [])
     except CannotDo as error:
         parser.error(str(error))
 
 
 def moment_of(text: str) -> int:
-    """An ISO 8601 date with its time as epoch milliseconds. Raises CannotDo."""
+    """Parses an ISO 8601 date and time to epoch milliseconds. Raises CannotDo."""
     try:
         found = datetime.fromisoformat(text) if "T" in text else None
     except ValueError:
         found = None
     if found is None:
-        raise CannotDo(f"{text!r} is no time such as 2026-11-22T08:00:00.000")
+        raise CannotDo(f"{text!r} is not a time such as 2026-11-22T08:00:00.000")
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return round((found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
 
 
 def duration_of(text: str) -> int:
-    """An ISO 8601 duration of days and less in milliseconds. Raises CannotDo."""
+    """Parses an ISO 8601 duration of days, hours, minutes and seconds to milliseconds. Raises CannotDo."""
     match = DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:]):
-        raise CannotDo(f"{text!r} is no duration such as P1DT12H or PT30M")
+        raise CannotDo(f"{text!r} is not a duration such as P1DT12H or PT30M")
     parts = zip(match.groups()[1:], UNITS_MS, strict=True)
     total = sum((Decimal(part) * unit for part, unit in parts if part), Decimal(0))
     return int(-total if match[1] == "-" else total)
 
 
 def plan_of(file: Path, groups: Sequence[str]) -> Plan:
-    """The offsets in a file; its lines may leave the group out where there is one. Raises CannotDo."""
+    """Reads the offsets of a CSV file; lines may omit the group if `groups` has one. Raises CannotDo."""
     try:
         with file.open("rb") as source:
             text = source.read(FILE_BYTES_MAX).decode()
@@ -103,7 +105,7 @@ def plan_of(file: Path, groups: Sequence[str]) -> Plan:
     except OSError as error:
         raise CannotDo(f"cannot read {file}: {error.strerror}") from None
     except ValueError:
-        raise CannotDo(f"cannot read {file}: it is no text") from None
+        raise CannotDo(f"cannot read {file}: not UTF-8") from None
     except csv.Error as error:
         raise CannotDo(f"cannot read {file}: {error}") from None
     found: Plan = {}
@@ -121,7 +123,7 @@ def plan_of(file: Path, groups: Sequence[str]) -> Plan:
 
 
 async def partitions_of(admin: Admin, texts: Iterable[str]) -> list[tuple[str, list[int] | ClientError]]:
-    """The partitions of `--topic`: those said, as `t:0,1`, or all of it. Raises CannotDo."""
+    """Returns the partitions of each `--topic`: those of `t:0,1`, or all of `t`. Raises CannotDo."""
     given: list[tuple[str, list[int] | ClientError]] = []
     whole: list[str] = []
     for text in texts:
@@ -133,15 +135,15 @@ async def partitions_of(admin: Admin, texts: Iterable[str]) -> list[tuple[str, l
             raise CannotDo(f"Invalid topic arg '{text}', expected topic name and partitions")
         given.append((topic, [int(part) for part in numbers.split(",")]))
     described = await admin.describe_topics(whole)
-    for topic, told in described.items():
-        given.append((topic, told if isinstance(told, ClientError) else [p.index for p in told.partitions]))
+    for topic, result in described.items():
+        given.append((topic, result if isinstance(result, ClientError) else [p.index for p in result.partitions]))
     return given
 
 
-async def reset_offsets(admin: Admin, asked: argparse.Namespace, names: Sequence[str], out: Out) -> None:
-    """Sets, or with a dry run shows, the offsets of groups."""
-    if not (asked.execute or asked.dry_run) and not out.as_json:
-        out.note("WARN: nothing is changed without --execute; say --dry-run where that is meant")
+async def reset_offsets(admin: Admin, args: argparse.Namespace, names: Sequence[str], out: Out) -> None:
+    """Sets the offsets of groups; without --execute only prints them."""
+    if not (args.execute or args.dry_run) and not out.as_json:
+        out.note("WARN: dry run, no offset is changed: use --execute to change them, --dry-run to silence this warning")
     described = await admin.describe_groups(names)
     plan: Plan = {}
     for name in names:
@@ -155,22 +157,22 @@ async def reset_offsets(admin: Admin, asked: argparse.Namespace, names: Sequence
             except resets.CannotReset as error:
                 out.fail(str(error))
                 continue
-        if asked.from_file is not None and name not in asked.plan:
+        if args.from_file is not None and name not in args.plan:
             out.fail(f"No reset plan for group {name} found")
             continue
-        plan[name] = dict(sorted((await _offsets_of(admin, asked, name, out)).items()))
-        if asked.execute:
+        plan[name] = dict(sorted((await _offsets_of(admin, args, name, out)).items()))
+        if args.execute:
             checked(await admin.alter_group_offsets(name, plan[name]))
-    told = [
+    documents = [
         {
             "group": name,
-            "executed": asked.execute,
+            "executed": args.execute,
             "offsets": [{"topic": t, "partition": p, "offset": offset} for (t, p), offset in offsets.items()],
         }
         for name, offsets in plan.items()
     ]
-    text = _exported(plan, len(asked.group) == 1 and not asked.all_groups) if asked.export else _table(plan)
-    out.show({"groups": told}, [text])
+    text = _exported(plan, len(args.group) == 1 and not args.all_groups) if args.export else _table(plan)
+    out.show({"groups": documents}, [text])
 
 
 def _table(plan: Mapping[str, Offsets]) -> str:
@@ -209,55 +211,55 @@ class _Lookup:
 
     async def _found(self, wanted: Iterable[Partition], time: int) -> Offsets:
         found = checked(await self._admin.list_offsets(dict.fromkeys(wanted, time)))
-        return {where: told.offset for where, told in found.items()}
+        return {where: result.offset for where, result in found.items()}
 
 
-async def _offsets_of(admin: Admin, asked: argparse.Namespace, group: str, out: Out) -> Offsets:
-    """What one group is to have. Raises CannotDo and ClientError."""
+async def _offsets_of(admin: Admin, args: argparse.Namespace, group: str, out: Out) -> Offsets:
+    """Returns the new offsets of a group. Raises CannotDo and ClientError."""
     lookup = _Lookup(admin)
-    if asked.from_file is not None:
-        return _noted(await resets.in_range(await _existing(admin, asked.plan[group]), lookup), asked, out)
-    reset = _scenario(asked)
-    needs_committed = asked.all_topics or reset.to in (resets.SHIFT, resets.CURRENT)
+    if args.from_file is not None:
+        return _noted(await resets.in_range(await _existing(admin, args.plan[group]), lookup), args, out)
+    reset = _scenario(args)
+    needs_committed = args.all_topics or reset.to in (resets.SHIFT, resets.CURRENT)
     known = checked(await admin.list_group_offsets(group)) if needs_committed else {}
-    committed = {where: told.offset for where, told in known.items() if told is not None}
-    if asked.all_topics:
+    committed = {where: found.offset for where, found in known.items() if found is not None}
+    if args.all_topics:
         wanted = list(committed)
     else:
-        wanted = _places(await partitions_of(admin, asked.topic))
+        wanted = _places(await partitions_of(admin, args.topic))
         await _existing(admin, dict.fromkeys(wanted, 0))
     try:
-        return _noted(await resets.planned(reset, wanted, committed, lookup), asked, out)
+        return _noted(await resets.planned(reset, wanted, committed, lookup), args, out)
     except resets.CannotReset as error:
         raise CannotDo(str(error)) from None
 
 
-def _scenario(asked: argparse.Namespace) -> resets.Reset:
-    if asked.to_offset is not None:
-        return resets.Reset(resets.OFFSET, asked.to_offset)
-    if asked.shift_by is not None:
-        return resets.Reset(resets.SHIFT, asked.shift_by)
+def _scenario(args: argparse.Namespace) -> resets.Reset:
+    if args.to_offset is not None:
+        return resets.Reset(resets.OFFSET, args.to_offset)
+    if args.shift_by is not None:
+        return resets.Reset(resets.SHIFT, args.shift_by)
     for name in (resets.EARLIEST, resets.LATEST, resets.CURRENT):
-        if getattr(asked, f"to_{name}"):
+        if getattr(args, f"to_{name}"):
             return resets.Reset(name)
-    return resets.Reset(resets.TIME, asked.timestamp)
+    return resets.Reset(resets.TIME, args.timestamp)
 
 
-def _noted(plan: resets.Plan, asked: argparse.Namespace, out: Out) -> Offsets:
-    """The offsets of a plan; prints what differs from what was asked for."""
+def _noted(plan: resets.Plan, args: argparse.Namespace, out: Out) -> Offsets:
+    """Returns the offsets of a plan; prints a warning for each one that was adjusted."""
     for topic, partition in plan.without_records:
         text = f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset."
-        if out.as_json or asked.export:
+        if out.as_json or args.export:
             out.note(text.strip())
         else:
             out.write(text + "\n")
     for (topic, partition), (offset, start, end) in plan.out_of_range.items():
-        out.note(f"WARN: {topic}-{partition} has offsets {start} to {end}: {offset} is out of range")
+        out.note(f"WARN: {topic}-{partition}: offset {offset} is out of range, adjusted to the range {start} to {end}")
     return plan.offsets
 
 
 def _places(found: Iterable[tuple[str, list[int] | ClientError]]) -> list[Partition]:
-    """Each partition once. Raises CannotDo for a topic that could not be described."""
+    """Returns the partitions without duplicates. Raises CannotDo for a topic that could not be described."""
     places: dict[Partition, None] = {}
     for topic, numbers in found:
         if isinstance(numbers, ClientError):
@@ -267,14 +269,14 @@ def _places(found: Iterable[tuple[str, list[int] | ClientError]]) -> list[Partit
 
 
 async def _existing(admin: Admin, offsets: Offsets) -> Offsets:
-    """The same. Raises CannotDo for partitions that do not exist."""
+    """Returns `offsets`. Raises CannotDo for partitions that do not exist."""
     described = await admin.describe_topics({topic for topic, _ in offsets})
     missing: list[str] = []
     for topic, partition in offsets:
-        told = described[topic]
-        if isinstance(told, ClientError):
-            raise CannotDo(f"topic {topic}: {message(told)}")
-        if partition not in {p.index for p in told.partitions}:
+        found = described[topic]
+        if isinstance(found, ClientError):
+            raise CannotDo(f"topic {topic}: {message(found)}")
+        if partition not in {p.index for p in found.partitions}:
             missing.append(f'"{topic}-{partition}"')
     if missing:
         raise CannotDo(f"The partitions {', '.join(missing)} do not exist")

@@ -1,11 +1,11 @@
-"""`ottla groups`: consumer groups listed, described, deleted and reset, in the words of kafka-consumer-groups.
+"""`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups.
 
-Owns the flags and the layout of that tool; what a reset comes to is `group_resets.py`'s. `--json` prints
+Owns the flags and the layout of that tool; resets are in `group_resets.py`. `--json` prints
 `{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, state,
 coordinator` (`id, host, port`), `assignor`, `members` (`member_id, instance_id, client_id, host, partitions`) and
-`offsets` (`topic, partition, leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`), whatever
-else is said; with --delete `group, error`; with --delete-offsets `group, error, offsets` (`topic, partition, error`);
-with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). What is not known is null.
+`offsets` (`topic, partition, leader_epoch, current_offset, log_end_offset, lag, member_id, client_id, host`), with
+any flags; with --delete `group, error`; with --delete-offsets `group, error, offsets` (`topic, partition, error`);
+with --reset-offsets `group, executed, offsets` (`topic, partition, offset`). Unknown values are null.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ ACTIONS = {
 STATES = ("Stable", "Reconciling", "CompletingRebalance", "Dead", "Assigning", "PreparingRebalance", "Empty")
 TYPES = ("Classic", "Consumer")
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
-PROTOCOLS = frozenset({"", "consumer"})  # of groups of consumers; Connect's, for one, is another
+PROTOCOLS = frozenset({"", "consumer"})  # of consumer groups; Kafka Connect, for example, has another
 NONE = "-"
 COLUMN, WIDE = 15, 20
 DEFAULT_TIMEOUT_MS = 5000
 
 
 class Row(NamedTuple):
-    """A partition of a group as it is described: read by a member, or by none."""
+    """A partition of a described group; `member` is None if it is not assigned."""
 
     topic: str
     partition: int
@@ -72,65 +72,75 @@ class Row(NamedTuple):
 
     @property
     def epoch(self) -> int | None:
-        """The leader's at the commit, if it was told."""
+        """The leader epoch of the commit, or None."""
         return None if self.committed is None or self.committed.leader_epoch < 0 else self.committed.leader_epoch
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are left to read."""
+        """The log end offset minus the committed offset, or None."""
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
 def groups(arguments: Sequence[str]) -> int:
-    """`ottla groups`: the exit code."""
+    """`ottla groups`: runs the command and returns the exit code."""
     parser = admin_parser(PROGRAM, "List, describe, delete and reset consumer groups.")
     add_actions(parser, ACTIONS)
-    parser.add_argument("--group", action="append", default=[], metavar="G", help="may be said several times")
+    parser.add_argument("--group", action="append", default=[], metavar="G", help="may repeat")
     parser.add_argument("--all-groups", action="store_true")
-    parser.add_argument("--topic", action="append", default=[], metavar="T[:N,...]", help="may be said several times")
-    parser.add_argument("--all-topics", action="store_true", help="with --reset-offsets: all with a committed offset")
+    parser.add_argument("--topic", action="append", default=[], metavar="T[:N,...]", help="may repeat")
+    parser.add_argument(
+        "--all-topics", action="store_true", help="with --reset-offsets: all partitions with a committed offset"
+    )
     parser.add_argument("--members", action="store_true", help="with --describe")
     parser.add_argument("--offsets", action="store_true", help="with --describe: the default")
     parser.add_argument("--verbose", action="store_true", help="with --describe: more columns")
-    parser.add_argument("--state", nargs="?", const="", metavar="S,...", help="with --describe; with --list of these")
-    parser.add_argument("--type", nargs="?", const="", metavar="T,...", help="with --list: print types, or of these")
+    parser.add_argument(
+        "--state",
+        nargs="?",
+        const="",
+        metavar="S,...",
+        help="with --describe; with --list: print states, or only groups in these",
+    )
+    parser.add_argument(
+        "--type", nargs="?", const="", metavar="T,...", help="with --list: print types, or only groups of these"
+    )
     timeout = number("time in ms", INT32_MAX)
     parser.add_argument("--timeout", type=timeout, metavar="MS", default=DEFAULT_TIMEOUT_MS)
-    parser.add_argument("--export", action="store_true", help="with --reset-offsets: print as --from-file reads it")
+    parser.add_argument("--export", action="store_true", help="with --reset-offsets: print the format of --from-file")
     parser.add_argument("--from-file", type=Path, metavar="CSV", help="lines of [group,]topic,partition,offset")
     reset_flags(parser)
-    asked = parsed(parser, arguments, _check)
-    return run_admin(PROGRAM, asked, _act, timeout_ms=asked.timeout)
+    args = parsed(parser, arguments, _check)
+    return run_admin(PROGRAM, args, _act, timeout_ms=args.timeout)
 
 
-def _check(parser: Parser, asked: argparse.Namespace) -> None:
-    check_action(parser, asked, ACTIONS)
-    if (asked.describe or asked.delete or asked.reset_offsets) and not (asked.group or asked.all_groups):
-        parser.error("--group or --all-groups is needed")
-    if not asked.describe and (asked.members or asked.offsets or asked.verbose):
-        parser.error("--members, --offsets and --verbose go with --describe")
-    if not (asked.describe or asked.list) and asked.state is not None:
-        parser.error("--state goes with --describe or --list")
-    if asked.type is not None and not asked.list:
-        parser.error("--type goes with --list")
-    if asked.describe and asked.members + asked.offsets + (asked.state is not None) > 1:
-        parser.error("--describe takes one of --members, --offsets and --state at most")
-    if asked.describe and asked.state:
-        parser.error("--describe takes --state without a value")
-    if asked.list:
-        asked.states = _chosen(parser, asked.state, STATES, "state")
-        asked.types = _chosen(parser, asked.type, TYPES, "type")
-    if asked.delete and asked.topic:
-        parser.error("--delete deletes whole groups; --delete-offsets takes --topic")
-    if asked.delete_offsets and (len(asked.group) != 1 or not asked.topic):
-        parser.error("--delete-offsets needs one --group, and --topic")
-    if asked.topic and not (asked.reset_offsets or asked.delete_offsets):
-        parser.error("--topic goes with --reset-offsets or --delete-offsets")
-    check_reset(parser, asked)
+def _check(parser: Parser, args: argparse.Namespace) -> None:
+    check_action(parser, args, ACTIONS)
+    if (args.describe or args.delete or args.reset_offsets) and not (args.group or args.all_groups):
+        parser.error("expected --group or --all-groups")
+    if not args.describe and (args.members or args.offsets or args.verbose):
+        parser.error("--members, --offsets and --verbose need --describe")
+    if not (args.describe or args.list) and args.state is not None:
+        parser.error("--state needs --describe or --list")
+    if args.type is not None and not args.list:
+        parser.error("--type needs --list")
+    if args.describe and args.members + args.offsets + (args.state is not None) > 1:
+        parser.error("--members, --offsets and --state cannot be combined")
+    if args.describe and args.state:
+        parser.error("--state has no value with --describe")
+    if args.list:
+        args.states = _chosen(parser, args.state, STATES, "state")
+        args.types = _chosen(parser, args.type, TYPES, "type")
+    if args.delete and args.topic:
+        parser.error("--delete cannot be combined with --topic: it deletes whole groups (--delete-offsets has --topic)")
+    if args.delete_offsets and (len(args.group) != 1 or not args.topic):
+        parser.error("--delete-offsets needs one --group and at least one --topic")
+    if args.topic and not (args.reset_offsets or args.delete_offsets):
+        parser.error("--topic needs --reset-offsets or --delete-offsets")
+    check_reset(parser, args)
 
 
 def _chosen(parser: Parser, text: str | None, known: Sequence[str], what: str) -> list[str]:
-    """The names in `--state` and `--type` as Kafka writes them; none is all."""
+    """Returns the names of `--state` or `--type` in Kafka's case; an empty list means all."""
     names = {name.lower(): name for name in known}
     chosen = [part.strip().lower() for part in text.split(",")] if text else []
     if not set(chosen) <= names.keys():
@@ -138,32 +148,32 @@ def _chosen(parser: Parser, text: str | None, known: Sequence[str], what: str) -
     return [names[part] for part in chosen]
 
 
-async def _act(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    if asked.list:
-        await _list(admin, asked, out)
-    elif asked.delete_offsets:
-        await _delete_offsets(admin, asked, out)
+async def _act(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    if args.list:
+        await _list(admin, args, out)
+    elif args.delete_offsets:
+        await _delete_offsets(admin, args, out)
     else:
-        names = list(dict.fromkeys(asked.group))
-        if asked.all_groups:
+        names = list(dict.fromkeys(args.group))
+        if args.all_groups:
             names = [one.group for one in await consumer_groups(admin)]
-        if asked.describe:
-            await _describe(admin, asked, names, out)
-        elif asked.delete:
+        if args.describe:
+            await _describe(admin, args, names, out)
+        elif args.delete:
             await _delete(admin, names, out)
         else:
-            await reset_offsets(admin, asked, names, out)
+            await reset_offsets(admin, args, names, out)
 
 
 async def consumer_groups(admin: Admin, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-    """The groups of consumers, by name. Raises ClientError."""
+    """Returns the consumer groups, sorted by name. Raises ClientError."""
     listed = await admin.list_groups(states=states, types=[kind.lower() for kind in types])
     return [one for one in listed if one.protocol_type in PROTOCOLS]
 
 
-async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    listed = await consumer_groups(admin, asked.states, asked.types)
-    told = [
+async def _list(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    listed = await consumer_groups(admin, args.states, args.types)
+    documents = [
         {
             "group": one.group,
             "type": one.type or None,
@@ -172,46 +182,46 @@ async def _list(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
         }
         for one in listed
     ]
-    if asked.state is None and asked.type is None:
-        out.show({"groups": told}, (f"{one.group}\n" for one in listed))
+    if args.state is None and args.type is None:
+        out.show({"groups": documents}, (f"{one.group}\n" for one in listed))
         return
     rows = [("GROUP", "TYPE", "STATE")]
     rows += [(one.group, one.type.capitalize() or "Unknown", one.state or "Unknown") for one in listed]
     wide = width(COLUMN, (one.group for one in listed)) + 10
-    columns = [0] + [1] * (asked.type is not None) + [2] * (asked.state is not None)
+    columns = [0] + [1] * (args.type is not None) + [2] * (args.state is not None)
     lines = (padded([row[column] for column in columns], [wide, WIDE, WIDE]) + "\n" for row in rows)
-    out.show({"groups": told}, lines)
+    out.show({"groups": documents}, lines)
 
 
-# Described
+# Describe
 
 
-async def _describe(admin: Admin, asked: argparse.Namespace, names: Sequence[str], out: Out) -> None:
+async def _describe(admin: Admin, args: argparse.Namespace, names: Sequence[str], out: Out) -> None:
     described = checked(await admin.describe_groups(names))
     nodes = {node.node_id: node for node in (await admin.describe_cluster()).nodes}
-    told: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for name in sorted(described):
         group = described[name]
         node = nodes.get(group.coordinator)
         address = (node.host, node.port) if node is not None else (NONE, -1)
         rows: list[Row] = []
-        if out.as_json or not (asked.members or asked.state is not None):
+        if out.as_json or not (args.members or args.state is not None):
             rows = await _rows(admin, group)
         if not out.as_json:
             _note_state(group, out)
-        if asked.members:
-            lines += _member_lines(group, asked.verbose)
-        elif asked.state is not None:
-            lines += _state_lines(group, f"{address[0]}:{address[1]}  ({group.coordinator})", asked.verbose)
+        if args.members:
+            lines += _member_lines(group, args.verbose)
+        elif args.state is not None:
+            lines += _state_lines(group, f"{address[0]}:{address[1]}  ({group.coordinator})", args.verbose)
         elif rows:
-            lines += _offset_lines(name, rows, asked.verbose)
-        told.append(_document(group, address, rows))
-    out.show({"groups": told}, lines)
+            lines += _offset_lines(name, rows, args.verbose)
+        documents.append(_document(group, address, rows))
+    out.show({"groups": documents}, lines)
 
 
 async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
-    """Partitions with a member, those of the one with most first, then what else has a committed offset."""
+    """Returns assigned partitions, by members with most of them first, then others with a committed offset."""
     committed = checked(await admin.list_group_offsets(group.group))
     members = sorted((m for m in group.members if m.partitions), key=lambda m: -len(m.partitions))
     places = [(where, member) for member in members for where in sorted(member.partitions)]
@@ -281,7 +291,7 @@ def _member_lines(group: GroupDescription, verbose: bool) -> Iterator[str]:
 
 
 def _assignment(partitions: Iterable[Partition]) -> str:
-    """`t:0,1;u:0`, or a dash."""
+    """Returns a text such as `t:0,1;u:0`, or a dash for no partitions."""
     found: dict[str, list[str]] = {}
     for topic, partition in sorted(partitions):
         found.setdefault(topic, []).append(str(partition))
@@ -333,7 +343,7 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
     }
 
 
-# Deleted
+# Delete
 
 
 async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
@@ -351,9 +361,9 @@ async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
     out.show({"groups": [{"group": name, "error": text_of(error)} for name, error in done.items()]}, lines)
 
 
-async def _delete_offsets(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    (group,) = asked.group
-    found = await partitions_of(admin, asked.topic)
+async def _delete_offsets(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    (group,) = args.group
+    found = await partitions_of(admin, args.topic)
     results: dict[tuple[str, int | None], ClientError | None] = {}
     wanted: list[Partition] = []
     for topic, outcome in found:

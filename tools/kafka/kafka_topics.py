@@ -1,7 +1,7 @@
-"""`kafka-topics.sh` of the image: `ottla topics` by the name and with the exit codes of Kafka's tool.
+"""`kafka-topics.sh` of the image: `ottla topics` with the name and the exit codes of Kafka's tool.
 
-Exit codes are Kafka's: 1 for every failure. What the cluster refuses is told on stdout, as Kafka's tool does, mistakes
-in flags on stderr.
+The exit code is 1 for every failure. As in Kafka's tool, errors of the cluster are printed on stdout, and errors of the
+arguments on stderr.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ PROGRAM = "kafka-topics"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The tool: its exit code."""
+    """Runs the tool and returns its exit code."""
     parser = topics_parser(PROGRAM)
     parser.set_defaults(bootstrap_server=None)
     try:
-        asked = parsed(parser, sys.argv[1:] if arguments is None else arguments, check)
-        if not asked.bootstrap_server:
+        args = parsed(parser, sys.argv[1:] if arguments is None else arguments, check)
+        if not args.bootstrap_server:
             parser.error("--bootstrap-server must be specified")
     except SystemExit as end:
         return FAILED if end.code else 0
     try:
-        return run_admin(PROGRAM, asked, act, failed=_failed)
+        return run_admin(PROGRAM, args, act, failed=_failed)
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -1,9 +1,9 @@
-"""`ottla producers`: what partitions know of their producers, from a data directory or from a broker.
+"""`ottla producers`: lists the producer state of partitions, from a data directory or from a broker.
 
-Owns the command and its printing. A directory is read without a lock and nothing is written, so a broker may run on it:
-what that appends meanwhile is not seen. Of each partition the newest good snapshot is taken and the headers behind it,
-or all headers where there is none. A broker is asked by DescribeProducers, which Kafka has from 2.8 on. Exit code 0; 1,
-with one line on stderr, if a log is damaged; 2 for a mistake.
+Owns the command and its output. A directory is read without a lock and nothing is written, so a broker may run on it;
+batches appended meanwhile are not read. The state of a partition comes from its newest valid snapshot and the batch
+headers after it, or from all headers without a snapshot. A broker returns the state by DescribeProducers (Kafka 2.8 and
+later). Exit code 0; 1 with one line on stderr if a log is damaged; 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD = ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "LAST SEQUENCE", "LAST OFF
 
 
 class State(NamedTuple):
-    """One producer in one partition; -1 for what is not known. A broker does not tell the last offset."""
+    """The state of a producer in a partition; unknown numbers are -1, as the last offset if it comes from a broker."""
 
     topic: str
     partition: int
@@ -43,34 +43,34 @@ class State(NamedTuple):
 
 
 def producers(arguments: Sequence[str]) -> int:
-    """`ottla producers`: the exit code."""
+    """`ottla producers`: prints the states and returns the exit code."""
     parser = Parser(
         prog="ottla producers",
-        description="What partitions know of their idempotent producers.",
+        description="List the state of idempotent producers in partitions.",
         usage="%(prog)s [-h] (DIR | --bootstrap-server ADDRESS) [--topic T] [--partition P] [--json]",
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
-    add_bootstrap(parser, metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
-    parser.add_argument("--topic", metavar="T", help="of this topic alone")
-    parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX), help="of this partition alone")
+    add_bootstrap(parser, metavar="ADDRESS", help="query the cluster of this broker instead")
+    parser.add_argument("--topic", metavar="T", help="only this topic")
+    parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX), help="only this partition")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     if (parsed.directory is None) is (parsed.bootstrap_server is None):
-        parser.error("either DIR or --bootstrap-server ADDRESS is needed")
+        parser.error("expected either DIR or --bootstrap-server ADDRESS")
     print_it = _print_json if parsed.json else _print_text
     if parsed.bootstrap_server is not None:
-        from .producers_of_broker import Cannot, ask
+        from .producers_of_broker import Cannot, fetch_producers
 
         try:
-            told = [
-                _told(of.topic, of.partition, one)
-                for of in ask(parsed.bootstrap_server, parsed.topic, parsed.partition)
+            fetched = [
+                _of_broker(of.topic, of.partition, one)
+                for of in fetch_producers(parsed.bootstrap_server, parsed.topic, parsed.partition)
                 for one in of.producers
             ]
         except Cannot as error:
             return complain(parser.prog, error)
-        return printing(parser.prog, lambda write: print_it(told, write))
+        return printing(parser.prog, lambda write: print_it(fetched, write))
     try:
         found = find(parsed.directory, parsed.topic, parsed.partition)
     except StorageError as error:
@@ -78,27 +78,27 @@ def producers(arguments: Sequence[str]) -> int:
     code = printing(parser.prog, lambda write: print_it(_states(found), write))
     damage = next((files.damage for files in found if files.damage is not None), None)
     if damage is not None and not code:
-        complain(parser.prog, f"not read to its end: {damage}")
+        complain(parser.prog, f"log read up to the damage only: {damage}")
         return FOUND_DAMAGE
     return code
 
 
-def _told(topic: str, partition: int, told: ProducerState) -> State:
+def _of_broker(topic: str, partition: int, state: ProducerState) -> State:
     return State(
         topic,
         partition,
-        told.producer_id,
-        told.producer_epoch,
-        told.last_sequence,
+        state.producer_id,
+        state.producer_epoch,
+        state.last_sequence,
         -1,
-        told.last_timestamp_ms,
-        told.coordinator_epoch,
-        told.current_transaction_start_offset,
+        state.last_timestamp_ms,
+        state.coordinator_epoch,
+        state.current_transaction_start_offset,
     )
 
 
 def _states(found: Sequence[PartitionFiles]) -> Iterator[State]:
-    """Every producer of every partition, one partition after the other."""
+    """Yields the producers of each partition, reading one partition after the other."""
     for files in found:
         known, _ = files.producers(ProducerRules())
         for producer_id, producer in sorted(known.items()):

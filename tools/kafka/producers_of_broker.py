@@ -1,6 +1,6 @@
-"""The states of producers as a broker tells them, by DescribeProducers: `ottla producers --bootstrap`.
+"""Producer state from a broker, by DescribeProducers: `ottla producers --bootstrap-server`.
 
-Owns what is asked for, and why it cannot be told. Apart from the command: reading a directory imports no client.
+Owns the requests and their errors. A module of its own, so that reading a data directory does not import the client.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from ...protocol.errors import ErrorCode
 
 
 class Cannot(Exception):
-    """Why nothing can be told, for people."""
+    """The producer state cannot be fetched; the text is one line."""
 
 
 class OfPartition(NamedTuple):
-    """What the leader of a partition knows of its producers."""
+    """The producer state of a partition, from its leader."""
 
     topic: str
     partition: int
     producers: tuple[ProducerState, ...]
 
 
-def ask(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
-    """The partitions of a cluster, or those asked for, by topic and number. Raises Cannot."""
+def fetch_producers(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
+    """Fetches the producer state of all matching partitions, sorted by topic and number. Raises Cannot."""
     try:
-        return asyncio.run(_ask(bootstrap, topic, partition))
+        return asyncio.run(_fetch(bootstrap, topic, partition))
     except UnsupportedVersion:
-        raise Cannot(f"the broker at {bootstrap} has no DescribeProducers: Kafka has it from 2.8 on") from None
+        raise Cannot(f"the broker at {bootstrap} has no DescribeProducers API: expected Kafka 2.8 or later") from None
     except ClientError as error:
         raise Cannot(str(error)) from None
 
 
-async def _ask(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
+async def _fetch(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
     async with Admin(bootstrap) as admin:
-        told = await admin.describe_producers(await partitions_of(admin, bootstrap, topic, partition))
-    for (name, index), outcome in told.items():
+        results = await admin.describe_producers(await partitions_of(admin, bootstrap, topic, partition))
+    for (name, index), outcome in results.items():
         if isinstance(outcome, KafkaError):
             raise Cannot(f"{name}-{index}: {outcome}")
-    return [OfPartition(name, index, producers) for (name, index), producers in sorted(checked(told).items())]
+    return [OfPartition(name, index, producers) for (name, index), producers in sorted(checked(results).items())]
 
 
 async def partitions_of(
     admin: Admin, bootstrap: str, topic: str | None, partition: int | None
 ) -> list[tuple[str, int]]:
-    """The partitions of a cluster that are asked for; all of them have a leader. Raises Cannot, ClientError."""
+    """Fetches the matching partitions, which all have a leader. Raises Cannot or ClientError."""
     names = await admin.list_topics(include_internal=True) if topic is None else [topic]
     described = await admin.describe_topics(names)
     if topic is not None:
@@ -60,7 +60,7 @@ async def partitions_of(
 
 
 def _partitions(topics: Iterable[TopicDescription], topic: str | None, partition: int | None) -> list[tuple[str, int]]:
-    """What is asked for; all of it has to have a leader now."""
+    """Returns the matching partitions. Raises Cannot if there is none, or one without a leader."""
     found = [(known.name, one) for known in topics for one in known.partitions if partition in (None, one.index)]
     if not found and partition is not None:
         raise Cannot(f"{topic} has no partition {partition}" if topic else f"no topic has a partition {partition}")

@@ -1,8 +1,8 @@
-"""`ottla records`: records deleted up to offsets, and offsets looked up, as kafka-delete-records and kafka-get-offsets.
+"""`ottla records`: deletes records and looks up offsets, as kafka-delete-records and kafka-get-offsets do.
 
-Owns its flags, the file of offsets and the patterns of partitions. `--json` prints
+Owns the flags, the JSON file of offsets and the patterns of partitions. `--json` prints
 `{"deleted": [{topic, partition, log_start_offset, error}]}` or `{"offsets": [{topic, partition, offset, error}]}`;
-`offset` is null where no record is of that time or later, as is what an error left unknown.
+`offset` is null if no record has that timestamp or a later one, and after an error.
 """
 
 from __future__ import annotations
@@ -58,60 +58,62 @@ Takes = Callable[[str, int], bool]
 
 
 def records(arguments: Sequence[str]) -> int:
-    """`ottla records`: the exit code."""
-    parser = admin_parser(PROGRAM, "Delete records before offsets, and look offsets up.")
+    """`ottla records`: runs the command and returns the exit code."""
+    parser = admin_parser(PROGRAM, "Delete records before offsets, and look up offsets.")
     add_actions(parser, ACTIONS)
-    parser.add_argument("--topic", metavar="T", help="with --offsets a regular expression")
+    parser.add_argument("--topic", metavar="T", help="a name; with --offsets a regular expression")
     parser.add_argument("--partition", type=int, metavar="N", help="with --delete")
     parser.add_argument(
-        "--before-offset", type=int, metavar="X", help="with --delete: what lies before it goes; -1 is all"
+        "--before-offset", type=int, metavar="X", help="with --delete: first offset to keep; -1 deletes all"
     )
     parser.add_argument("--offset-json-file", type=Path, metavar="FILE", help="with --delete: offsets of partitions")
     parser.add_argument(
         "--time", metavar="WHEN", default="latest", help=f"a timestamp in ms, or -1 to -5, or {', '.join(TIMES)}"
     )
-    parser.add_argument("--topic-partitions", metavar="RULES", help="as topic1:1,topic2:0-3,topic3,topic4:5-,:-3")
-    parser.add_argument("--partitions", metavar="N,...", help="of each topic these alone")
+    parser.add_argument("--topic-partitions", metavar="RULES", help="such as topic1:1,topic2:0-3,topic3,topic4:5-,:-3")
+    parser.add_argument("--partitions", metavar="N,...", help="only these partitions of each topic")
     parser.add_argument("--exclude-internal-topics", action="store_true")
-    asked = parsed(parser, arguments, _check)
-    return run_admin(PROGRAM, asked, _delete if asked.delete else _offsets)
+    args = parsed(parser, arguments, _check)
+    return run_admin(PROGRAM, args, _delete if args.delete else _offsets)
 
 
-def _check(parser: Parser, asked: argparse.Namespace) -> None:
-    check_action(parser, asked, ACTIONS)
-    plain = asked.partition is not None or asked.before_offset is not None
-    if asked.offsets:
-        if plain or asked.offset_json_file:
-            parser.error("--partition, --before-offset and --offset-json-file go with --delete")
-        if asked.topic_partitions is not None and (asked.topic is not None or asked.partitions is not None):
+def _check(parser: Parser, args: argparse.Namespace) -> None:
+    check_action(parser, args, ACTIONS)
+    plain = args.partition is not None or args.before_offset is not None
+    if args.offsets:
+        if plain or args.offset_json_file:
+            parser.error("--partition, --before-offset and --offset-json-file need --delete")
+        if args.topic_partitions is not None and (args.topic is not None or args.partitions is not None):
             parser.error("--topic-partitions cannot be used with --topic or --partitions")
         try:
-            asked.time_spec, asked.takes = time_of(asked.time), _filter_of(asked)
+            args.time_spec, args.takes = time_of(args.time), _filter_of(args)
         except CannotDo as error:
             parser.error(str(error))
         return
-    if asked.topic_partitions is not None or asked.partitions is not None:
-        parser.error("--topic-partitions and --partitions go with --offsets")
-    if (asked.offset_json_file is not None) is (asked.topic is not None or plain):
-        parser.error("--delete takes --offset-json-file, or --topic, --partition and --before-offset")
-    if asked.offset_json_file is None:
-        if asked.topic is None or asked.partition is None or asked.before_offset is None:
-            parser.error("--topic, --partition and --before-offset go together")
-        if not 0 <= asked.partition <= INT32_MAX or not HIGH_WATERMARK <= asked.before_offset <= INT64_MAX:
-            parser.error("a partition is a number from 0 on, an offset one from -1 on")
-        asked.before = {(asked.topic, asked.partition): asked.before_offset}
+    if args.topic_partitions is not None or args.partitions is not None:
+        parser.error("--topic-partitions and --partitions need --offsets")
+    if (args.offset_json_file is not None) is (args.topic is not None or plain):
+        parser.error("--delete needs either --offset-json-file, or --topic, --partition and --before-offset")
+    if args.offset_json_file is None:
+        if args.topic is None or args.partition is None or args.before_offset is None:
+            parser.error("--delete needs --topic, --partition and --before-offset together")
+        if not 0 <= args.partition <= INT32_MAX or not HIGH_WATERMARK <= args.before_offset <= INT64_MAX:
+            parser.error(
+                f"--partition {args.partition} --before-offset {args.before_offset}: expected at least 0 and -1"
+            )
+        args.before = {(args.topic, args.partition): args.before_offset}
         return
     try:
-        asked.before = offsets_of(asked.offset_json_file)
+        args.before = offsets_of(args.offset_json_file)
     except CannotDo as error:
         parser.error(str(error))
 
 
-# Records deleted
+# Delete
 
 
 def offsets_of(file: Path) -> dict[Partition, int]:
-    """`{"partitions": [{"topic", "partition", "offset"}], "version": 1}` of a file. Raises CannotDo."""
+    """Reads a file of `{"partitions": [{"topic", "partition", "offset"}], "version": 1}`. Raises CannotDo."""
     try:
         with file.open("rb") as source:
             data = source.read(FILE_BYTES_MAX)
@@ -147,30 +149,30 @@ def _entry(one: Any) -> tuple[str, int, int]:
         or not 0 <= partition <= INT32_MAX
         or not INT64_MIN <= offset <= INT64_MAX
     ):
-        raise CannotDo(f"Each of the partitions has a topic, a partition and an offset, not {json.dumps(one)}")
+        raise CannotDo(f"Expected an object with topic, partition and offset in partitions, not {json.dumps(one)}")
     return topic, partition, offset
 
 
-async def _delete(admin: Admin, asked: Any, out: Out) -> None:
-    done = dict(sorted((await admin.delete_records(asked.before)).items()))
+async def _delete(admin: Admin, args: Any, out: Out) -> None:
+    done = dict(sorted((await admin.delete_records(args.before)).items()))
     lines = ["Executing records delete operation\n", "Records delete operation completed:\n"]
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for (topic, partition), result in done.items():
         wrong = result if isinstance(result, ClientError) else None
         start = None if isinstance(result, ClientError) else result
-        said = f"low_watermark: {start}" if wrong is None else f"error: {message(wrong)}"
-        lines.append(f"partition: {topic}-{partition}\t{said}\n")
-        told.append({"topic": topic, "partition": partition, "log_start_offset": start, "error": text_of(wrong)})
+        status = f"low_watermark: {start}" if wrong is None else f"error: {message(wrong)}"
+        lines.append(f"partition: {topic}-{partition}\t{status}\n")
+        rows.append({"topic": topic, "partition": partition, "log_start_offset": start, "error": text_of(wrong)})
         if wrong is not None:
             out.fail(f"records of {topic}-{partition} were not deleted: {message(wrong)}")
-    out.show({"deleted": told}, lines)
+    out.show({"deleted": rows}, lines)
 
 
 # Offsets
 
 
 def time_of(text: str) -> int:
-    """`--time` as ListOffsets has it. Raises CannotDo."""
+    """Parses `--time` to the timestamp of ListOffsets. Raises CannotDo."""
     if text in TIMES:
         return TIMES[text]
     if re.fullmatch(r"-[1-5]|[0-9]{1,19}", text) and int(text) <= INT64_MAX:
@@ -179,23 +181,23 @@ def time_of(text: str) -> int:
     raise CannotDo(f"Malformed time argument {text}. Please use {names}, or a specified long format timestamp")
 
 
-def _filter_of(asked: argparse.Namespace) -> Takes:
-    """Which partitions are asked for. Raises CannotDo."""
-    if asked.topic_partitions is not None:
-        rules = [_rule(text) for text in asked.topic_partitions.split(",")]
+def _filter_of(args: argparse.Namespace) -> Takes:
+    """Returns the filter of partitions. Raises CannotDo."""
+    if args.topic_partitions is not None:
+        rules = [_rule(text) for text in args.topic_partitions.split(",")]
         return lambda topic, partition: any(takes(topic, partition) for takes in rules)
-    pattern = pattern_of(asked.topic or ".*")
-    numbers = [part for part in (asked.partitions or "").split(",") if part]
+    pattern = pattern_of(args.topic or ".*")
+    numbers = [part for part in (args.partitions or "").split(",") if part]
     if not all(re.fullmatch(r"[0-9]{1,10}", part) for part in numbers):
         raise CannotDo(
-            f"--partitions expects a comma separated list of numeric partition ids, but received: {asked.partitions}"
+            f"--partitions expects a comma separated list of numeric partition ids, but received: {args.partitions}"
         )
     wanted = {int(part) for part in numbers}
     return lambda topic, partition: bool(pattern.fullmatch(topic)) and (not wanted or partition in wanted)
 
 
 def _rule(text: str) -> Takes:
-    """One of `--topic-partitions`: a pattern of topics, and one partition, or those from and before a number."""
+    """Parses a rule of `--topic-partitions`: a topic pattern with a partition or a range of them. Raises CannotDo."""
     match = RULE.fullmatch(text)
     if match is None:
         raise CannotDo(f"Invalid rule specification: {text}")
@@ -204,15 +206,15 @@ def _rule(text: str) -> Takes:
     return lambda topic, partition: bool(pattern.fullmatch(topic)) and least <= partition < most
 
 
-async def _offsets(admin: Admin, asked: Any, out: Out) -> None:
-    listed = await admin.list_topics(include_internal=not asked.exclude_internal_topics)
+async def _offsets(admin: Admin, args: Any, out: Out) -> None:
+    listed = await admin.list_topics(include_internal=not args.exclude_internal_topics)
     described = checked(await admin.describe_topics(listed))
     wanted = [(name, p.index) for name, topic in described.items() for p in topic.partitions]
-    wanted = [where for where in wanted if asked.takes(*where)]
+    wanted = [where for where in wanted if args.takes(*where)]
     if not wanted:
         raise CannotDo("Could not match any topic-partitions with the specified filters")
-    wanted.sort(key=lambda where: f"{where[0]}-{where[1]}")  # as text, which is Kafka's order
-    time: int = asked.time_spec
+    wanted.sort(key=lambda where: f"{where[0]}-{where[1]}")  # sorted as text, like Kafka's tool
+    time: int = args.time_spec
     found = await admin.list_offsets(dict.fromkeys(wanted, time))
     rows: list[dict[str, Any]] = []
     lines: list[str] = []

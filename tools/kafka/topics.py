@@ -1,8 +1,9 @@
-"""`ottla topics`: topics made, listed, described, grown and deleted, in the words of Kafka's kafka-topics.
+"""`ottla topics`: creates, lists, describes, alters and deletes topics, with the flags and output of kafka-topics.
 
-Owns the flags and the layout of that tool, line by line those of Kafka 4; `kafka_topics.py` is the same by its name and
-exit codes. `--json` prints `{"topics": [{name, id, internal}]}` with --list; with --describe each has `configs` (those
-that were set), and `partitions` (`partition, leader, leader_epoch, replicas, isr, offline_replicas`), too; or
+Owns the flags and the layout of that tool, as in Kafka 4; `kafka_topics.py` is the same command with the tool's name
+and exit codes. `--json` prints `{"topics": [{name, id, internal}]}` with --list. With --describe each topic also has
+`configs` (those that were set) and `partitions` (`partition, leader, leader_epoch, replicas, isr, offline_replicas`).
+The other actions print
 `{"created": [name]}`, `{"altered": [name]}`, `{"deleted": [name]}`.
 """
 
@@ -49,8 +50,8 @@ PROGRAM = "ottla topics"
 ACTIONS = {
     "list": "print the names of topics",
     "describe": "print topics with their partitions",
-    "create": "make a topic",
-    "alter": "give a topic more partitions",
+    "create": "create a topic",
+    "alter": "add partitions to a topic",
     "delete": "delete topics",
 }
 UNSUPPORTED = ("--delete-config", "--zookeeper")
@@ -69,10 +70,10 @@ class _Unsupported(argparse.Action):
 
 
 def topics_parser(program: str = PROGRAM) -> Parser:
-    """The flags of Kafka's tool, those that are not supported as well."""
-    parser = admin_parser(program, "Make, list, describe, grow and delete topics.")
+    """Returns the argument parser with the flags of Kafka's tool, also the unsupported ones."""
+    parser = admin_parser(program, "Create, list, describe, alter and delete topics.")
     add_actions(parser, ACTIONS)
-    parser.add_argument("--topic", metavar="NAME", help="also a regular expression, except with --create")
+    parser.add_argument("--topic", metavar="NAME", help="a name, or a regular expression except with --create")
     parser.add_argument("--topic-id", metavar="ID", help="with --describe")
     parser.add_argument("--partitions", type=int, metavar="N")
     parser.add_argument("--replication-factor", type=int, metavar="N")
@@ -81,7 +82,7 @@ def topics_parser(program: str = PROGRAM) -> Parser:
     for flag in ("if-exists", "if-not-exists", "exclude-internal"):
         parser.add_argument(f"--{flag}", action="store_true")
     for flag in ("topics-with-overrides", *(name.replace("_", "-") for name in FILTERS)):
-        parser.add_argument(f"--{flag}", action="store_true", help="with --describe: these only")
+        parser.add_argument(f"--{flag}", action="store_true", help="with --describe: only such topics or partitions")
     parser.add_argument("--partition-size-limit-per-response", type=int, help=argparse.SUPPRESS)
     for flag in UNSUPPORTED:
         parser.add_argument(flag, action=_Unsupported, nargs="?", help=argparse.SUPPRESS)
@@ -89,78 +90,78 @@ def topics_parser(program: str = PROGRAM) -> Parser:
 
 
 def topics(arguments: Sequence[str]) -> int:
-    """`ottla topics`: the exit code."""
+    """`ottla topics`: runs the command and returns the exit code."""
     return run_admin(PROGRAM, parsed(topics_parser(), arguments, check), act)
 
 
-def check(parser: Parser, asked: argparse.Namespace) -> None:
-    """Ends the command where flags do not go together."""
-    check_action(parser, asked, ACTIONS)
-    if asked.topic is None and (asked.create or asked.delete or asked.alter):
-        parser.error("--topic is needed")
-    if asked.alter and asked.partitions is None:
-        parser.error("--alter needs --partitions; the configs of a topic cannot be changed here")
-    if asked.config and not asked.create:
-        parser.error("--config goes with --create only")
-    if asked.replica_assignment and (asked.partitions or asked.replication_factor) and asked.create:
-        parser.error("--replica-assignment goes without --partitions and --replication-factor")
+def check(parser: Parser, args: argparse.Namespace) -> None:
+    """Exits with a usage error for flags that cannot be combined."""
+    check_action(parser, args, ACTIONS)
+    if args.topic is None and (args.create or args.delete or args.alter):
+        parser.error("--create, --alter and --delete need --topic")
+    if args.alter and args.partitions is None:
+        parser.error("--alter needs --partitions (`ottla configs` changes the configs of a topic)")
+    if args.config and not args.create:
+        parser.error("--config needs --create")
+    if args.replica_assignment and (args.partitions or args.replication_factor) and args.create:
+        parser.error("--replica-assignment cannot be combined with --partitions or --replication-factor")
 
 
-async def act(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    """Does what is asked. Raises CannotDo and ClientError."""
-    if asked.create:
-        await _create(admin, asked, out)
-    elif asked.list:
-        listed = await admin.list_topics(include_internal=not asked.exclude_internal)
-        names = _matching(listed, asked)
-        told = [
+async def act(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    """Runs the action of the flags. Raises CannotDo and ClientError."""
+    if args.create:
+        await _create(admin, args, out)
+    elif args.list:
+        listed = await admin.list_topics(include_internal=not args.exclude_internal)
+        names = _matching(listed, args)
+        documents = [
             {"name": name, "id": encode_id(listed[name].id), "internal": listed[name].is_internal} for name in names
         ]
-        out.show({"topics": told}, ["\n".join(names) + "\n"])
-    elif asked.describe:
-        await _describe(admin, asked, out)
-    elif asked.alter:
-        names = await _existing(admin, asked)
-        given = assignment_of(asked.replica_assignment)
+        out.show({"topics": documents}, ["\n".join(names) + "\n"])
+    elif args.describe:
+        await _describe(admin, args, out)
+    elif args.alter:
+        names = await _existing(admin, args)
+        given = assignment_of(args.replica_assignment)
         counts = {d.name: len(d.partitions) for d in checked(await admin.describe_topics(names)).values()}
         wanted: dict[str, int | NewPartitions] = {
-            name: NewPartitions(asked.partitions, [given[i] for i in sorted(given)[counts[name] :]])
+            name: NewPartitions(args.partitions, [given[i] for i in sorted(given)[counts[name] :]])
             if given
-            else asked.partitions
+            else args.partitions
             for name in names
         }
         checked(await admin.create_partitions(wanted))
         out.show({"altered": names}, [])
     else:
-        names = await _existing(admin, asked)
+        names = await _existing(admin, args)
         checked(await admin.delete_topics(names))
         out.show({"deleted": names}, [])
 
 
-async def _create(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    if ("." in asked.topic or "_" in asked.topic) and not out.as_json:
+async def _create(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    if ("." in args.topic or "_" in args.topic) and not out.as_json:
         out.write(COLLIDING + "\n")
-    if asked.partitions is not None and asked.partitions < 1:
+    if args.partitions is not None and args.partitions < 1:
         raise CannotDo("The partitions must be greater than 0")
-    if asked.replication_factor is not None and not 1 <= asked.replication_factor <= INT16_MAX:
+    if args.replication_factor is not None and not 1 <= args.replication_factor <= INT16_MAX:
         raise CannotDo("The replication factor must be between 1 and 32767 inclusive")
     topic = NewTopic(
-        asked.topic,
-        -1 if asked.partitions is None else asked.partitions,
-        -1 if asked.replication_factor is None else asked.replication_factor,
-        configs=configs_of(asked.config),
-        assignments=assignment_of(asked.replica_assignment),
+        args.topic,
+        -1 if args.partitions is None else args.partitions,
+        -1 if args.replication_factor is None else args.replication_factor,
+        configs=configs_of(args.config),
+        assignments=assignment_of(args.replica_assignment),
     )
-    made = (await admin.create_topics([topic]))[asked.topic]
-    if isinstance(made, KafkaError) and made.code == ErrorCode.TOPIC_ALREADY_EXISTS and asked.if_not_exists:
+    made = (await admin.create_topics([topic]))[args.topic]
+    if isinstance(made, KafkaError) and made.code == ErrorCode.TOPIC_ALREADY_EXISTS and args.if_not_exists:
         out.show({"created": []}, [])
         return
-    checked({asked.topic: made})
-    out.show({"created": [asked.topic]}, [f"Created topic {asked.topic}.\n"])
+    checked({args.topic: made})
+    out.show({"created": [args.topic]}, [f"Created topic {args.topic}.\n"])
 
 
 def configs_of(texts: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE` of `--config`. Raises CannotDo."""
+    """Parses the `NAME=VALUE` of each `--config`. Raises CannotDo."""
     found: dict[str, str] = {}
     for text in texts:
         parts = [part.strip() for part in text.split("=")]
@@ -173,7 +174,7 @@ def configs_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def assignment_of(text: str | None) -> dict[int, list[int]]:
-    """`1:2,2:1` as node ids by partition. Raises CannotDo."""
+    """Parses `1:2,2:1` to node ids by partition. Raises CannotDo."""
     found: dict[int, list[int]] = {}
     for index, part in enumerate((text or "").split(",") if text else ()):
         ids = part.split(":")
@@ -188,31 +189,31 @@ def assignment_of(text: str | None) -> dict[int, list[int]]:
     return found
 
 
-def _matching(names: Iterable[str], asked: argparse.Namespace) -> list[str]:
-    """The names that `--topic` matches, all without it; sorted. Raises CannotDo."""
+def _matching(names: Iterable[str], args: argparse.Namespace) -> list[str]:
+    """Returns the sorted names that `--topic` matches, or all without it. Raises CannotDo."""
     names = sorted(names)
-    if asked.topic is None:
+    if args.topic is None:
         return names
-    pattern = pattern_of(asked.topic.replace('"', ""))
+    pattern = pattern_of(args.topic.replace('"', ""))
     return [name for name in names if pattern.fullmatch(name)]
 
 
-async def _existing(admin: Admin, asked: argparse.Namespace) -> list[str]:
-    """The same; none is an error unless `--if-exists` was said."""
-    names = _matching(await admin.list_topics(include_internal=not asked.exclude_internal), asked)
-    if asked.topic and not names and not asked.if_exists:
-        raise CannotDo(f"Topic '{asked.topic}' does not exist as expected")
+async def _existing(admin: Admin, args: argparse.Namespace) -> list[str]:
+    """Returns the matching topics of the cluster. Raises CannotDo for none without `--if-exists`."""
+    names = _matching(await admin.list_topics(include_internal=not args.exclude_internal), args)
+    if args.topic and not names and not args.if_exists:
+        raise CannotDo(f"Topic '{args.topic}' does not exist as expected")
     return names
 
 
-async def _describe(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
-    if asked.topic_id is not None:
-        listed = await admin.list_topics(include_internal=not asked.exclude_internal)
-        names = [name for name, told in listed.items() if encode_id(told.id) == asked.topic_id]
-        if not names and not asked.if_exists:
-            raise CannotDo(f"TopicId '{asked.topic_id}' does not exist as expected")
+async def _describe(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    if args.topic_id is not None:
+        listed = await admin.list_topics(include_internal=not args.exclude_internal)
+        names = [name for name, listing in listed.items() if encode_id(listing.id) == args.topic_id]
+        if not names and not args.if_exists:
+            raise CannotDo(f"TopicId '{args.topic_id}' does not exist as expected")
     else:
-        names = await _existing(admin, asked)
+        names = await _existing(admin, args)
     if not names:
         out.show({"topics": []}, [])
         return
@@ -222,26 +223,26 @@ async def _describe(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
     results = await admin.describe_configs(resources)
     if not any(isinstance(result, UnsupportedVersion) for result in results.values()):  # Kafka has the API since 0.11
         configs = checked(results)
-    tells_elr = not out.as_json and await _tells_elr(admin, out.program)
+    has_elr = not out.as_json and await _has_elr(admin, out.program)
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for resource in resources:
         topic = described[resource.name]
-        some = shown(topic, configs[resource], asked)
+        some = shown(topic, configs[resource], args)
         if some is not None:
             documents.append(document(topic, configs[resource], some))
-        lines += description(topic, configs[resource], asked, tells_elr)
+        lines += description(topic, configs[resource], args, has_elr)
     out.show({"topics": documents}, (line + "\n" for line in lines))
 
 
-async def _tells_elr(admin: Admin, client_id: str) -> bool:
-    """Whether the broker knows eligible leader replicas (KIP-966): it has DescribeTopicPartitions then."""
+async def _has_elr(admin: Admin, client_id: str) -> bool:
+    """Returns whether the broker has eligible leader replicas (KIP-966): if it serves DescribeTopicPartitions."""
     node = (await admin.describe_cluster()).nodes[0]
     connection = await connect(node.host, node.port, client_id=client_id, request_timeout_s=TIMEOUT_MS / 1000)
-    told = ApiKey.DESCRIBE_TOPIC_PARTITIONS in connection.versions
+    found = ApiKey.DESCRIBE_TOPIC_PARTITIONS in connection.versions
     connection.close()
     await connection.wait_closed()
-    return told
+    return found
 
 
 def _overridden(configs: Mapping[str, ConfigEntry]) -> list[ConfigEntry]:
@@ -249,22 +250,22 @@ def _overridden(configs: Mapping[str, ConfigEntry]) -> list[ConfigEntry]:
 
 
 def shown(
-    topic: TopicDescription, configs: Mapping[str, ConfigEntry], asked: argparse.Namespace
+    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace
 ) -> list[PartitionDescription] | None:
-    """The partitions that are asked for; None where the whole topic is not."""
-    if asked.topics_with_overrides and not _overridden(configs):
+    """Returns the partitions that match the flags; None if the topic does not match."""
+    if args.topics_with_overrides and not _overridden(configs):
         return None
-    if not any(getattr(asked, name) for name in FILTERS):
+    if not any(getattr(args, name) for name in FILTERS):
         return list(topic.partitions)
     entry = configs.get(MIN_ISR)
     least = int(entry.value) if entry is not None and entry.value else 1
     found = [
         p
         for p in topic.partitions
-        if (asked.under_replicated_partitions and len(p.isr) < len(p.replicas))
-        or (asked.unavailable_partitions and p.leader == NO_NODE)
-        or (asked.under_min_isr_partitions and (p.leader == NO_NODE or len(p.isr) < least))
-        or (asked.at_min_isr_partitions and len(p.isr) == least)
+        if (args.under_replicated_partitions and len(p.isr) < len(p.replicas))
+        or (args.unavailable_partitions and p.leader == NO_NODE)
+        or (args.under_min_isr_partitions and (p.leader == NO_NODE or len(p.isr) < least))
+        or (args.at_min_isr_partitions and len(p.isr) == least)
     ]
     return found or None
 
@@ -272,7 +273,7 @@ def shown(
 def document(
     topic: TopicDescription, configs: Mapping[str, ConfigEntry], partitions: Sequence[PartitionDescription]
 ) -> dict[str, Any]:
-    """A topic as JSON has it."""
+    """Returns the JSON of a topic."""
     return {
         "name": topic.name,
         "id": encode_id(topic.id),
@@ -293,14 +294,14 @@ def document(
 
 
 def description(
-    topic: TopicDescription, configs: Mapping[str, ConfigEntry], asked: argparse.Namespace, tells_elr: bool
+    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace, has_elr: bool
 ) -> list[str]:
-    """The lines of one topic: its own, and one for each partition."""
-    partitions = shown(topic, configs, asked)
+    """Returns the lines of a topic: one of its own, and one for each partition."""
+    partitions = shown(topic, configs, args)
     if partitions is None:
         return []
     lines: list[str] = []
-    if not any(getattr(asked, name) for name in FILTERS):
+    if not any(getattr(args, name) for name in FILTERS):
         factor = len(topic.partitions[0].replicas) if topic.partitions else 0
         parts = [f"Topic: {topic.name}"]
         if topic.id != ZERO_UUID:
@@ -308,14 +309,14 @@ def description(
         parts += [f"PartitionCount: {len(topic.partitions)}", f"ReplicationFactor: {factor}"]
         parts.append("Configs: " + ",".join(f"{entry.name}={entry.value}" for entry in _overridden(configs)))
         lines.append("\t".join(parts))
-    if not asked.topics_with_overrides:
-        lines += [_partition_line(topic.name, partition, tells_elr) for partition in partitions]
+    if not args.topics_with_overrides:
+        lines += [_partition_line(topic.name, partition, has_elr) for partition in partitions]
     return lines
 
 
-def _partition_line(name: str, partition: PartitionDescription, tells_elr: bool) -> str:
+def _partition_line(name: str, partition: PartitionDescription, has_elr: bool) -> str:
     leader = "none" if partition.leader == NO_NODE else partition.leader
-    elr = "" if tells_elr else "N/A"
+    elr = "" if has_elr else "N/A"
     return (
         f"\tTopic: {name}\tPartition: {partition.index}\tLeader: {leader}"
         f"\tReplicas: {','.join(map(str, partition.replicas))}\tIsr: {','.join(map(str, partition.isr))}"

@@ -1,8 +1,8 @@
-"""`ottla replay`: a recording played against a broker, and where the answers differ.
+"""`ottla replay`: sends the requests of a recording to a broker and reports different responses.
 
-Owns the flags and the exit code. Exit code 0 where no answer differs without an explanation, 1 where one does, 2 with
-one line on stderr for a recording that cannot be read, a broker that is not there, or wrong usage. No kin of `ottla
-pipeline replay`, which sends the records of a log again.
+Owns the flags and the exit code: 0 if every difference has an explanation, 1 if one has none, 2 with one line on stderr
+for an unreadable recording, an unreachable broker or wrong arguments. Not related to `ottla pipeline replay`, which
+sends the records of a log again.
 """
 
 from __future__ import annotations
@@ -27,87 +27,89 @@ PATIENCE_MAX = 3600.0
 
 
 def replay(arguments: Sequence[str]) -> int:
-    """`ottla replay`: the exit code."""
+    """`ottla replay`: plays the recording and returns the exit code."""
     parser = Parser(
         prog="ottla replay",
-        description="Plays the requests of a recording against a broker, and shows where the answers differ.",
+        description="Send the requests of a recording to a broker, and report different responses.",
         allow_abbrev=False,
     )
-    parser.add_argument("recording", metavar="FILE", help="made by --record: JSON lines or pcapng, by its ending")
-    add_bootstrap(parser, type=address, required=True, help="the broker to play to")
+    parser.add_argument("recording", metavar="FILE", help="a recording made by --record: FILE.jsonl or FILE.pcapng")
+    add_bootstrap(parser, type=address, required=True, help="the broker to send the requests to")
     add_play_flags(parser)
     add_flags(parser)
-    asked = parser.parse_args(list(arguments))
+    args = parser.parse_args(list(arguments))
     return compared(
         parser.prog,
-        asked,
-        lambda: run_replay(asked.recording, asked.bootstrap_server, play_options(asked), releases(asked)),
+        args,
+        lambda: run_replay(args.recording, args.bootstrap_server, play_options(args), releases(args)),
     )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of whatever compares."""
+    """Adds the flags of the comparison."""
     parser.add_argument(
         "--release",
         nargs=2,
         metavar=("X", "Y"),
-        help="the releases of both sides, from whose table differences are foretold (default: as they tell)",
+        help="the releases of both sides, which explain differences (default: detected)",
     )
-    parser.add_argument("--all", action="store_true", help="print also the differences that are explained")
+    parser.add_argument("--all", action="store_true", help="also print explained differences")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def add_play_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of whatever plays."""
+    """Adds the flags of the playback."""
     parser.add_argument(
-        "--translate", action="store_true", help="send a request in the nearest version where its own is not served"
+        "--translate", action="store_true", help="send a request in the nearest served version if its own is not served"
     )
-    parser.add_argument("--timing", action="store_true", help="keep the recorded pauses; else as fast as order allows")
+    parser.add_argument(
+        "--timing", action="store_true", help="keep the recorded pauses (default: as fast as the order allows)"
+    )
     parser.add_argument(
         "--patience",
         type=_seconds,
         metavar="SECONDS",
         default=PATIENCE_SECONDS,
-        help=f"how long an answer is waited for (default {PATIENCE_SECONDS:g})",
+        help=f"timeout of a response (default: {PATIENCE_SECONDS:g})",
     )
 
 
-def play_options(asked: argparse.Namespace) -> PlayOptions:
-    """How it is played."""
-    return PlayOptions(patience_s=asked.patience, keep_timing=asked.timing, translate=asked.translate)
+def play_options(args: argparse.Namespace) -> PlayOptions:
+    """Returns the options of the playback."""
+    return PlayOptions(patience_s=args.patience, keep_timing=args.timing, translate=args.translate)
 
 
-def releases(asked: argparse.Namespace) -> tuple[str, str] | None:
-    """Both sides' releases, as far as they are said."""
-    return (asked.release[0], asked.release[1]) if asked.release else None
+def releases(args: argparse.Namespace) -> tuple[str, str] | None:
+    """Returns the releases of --release, or None."""
+    return (args.release[0], args.release[1]) if args.release else None
 
 
-def compared(program: str, asked: argparse.Namespace, run: Callable[[], Coroutine[Any, Any, Result]]) -> int:
-    """Runs, and prints what was found; the exit code."""
+def compared(program: str, args: argparse.Namespace, run: Callable[[], Coroutine[Any, Any, Result]]) -> int:
+    """Runs a comparison, prints the result and returns the exit code."""
     try:
         result = asyncio.run(run())
     except CannotRun as error:
         return complain(program, error)
     found = result.comparison
-    code = printing(program, lambda out: _printed(out, result, asked))
+    code = printing(program, lambda out: _printed(out, result, args))
     return code or (0 if found.is_same else DIFFERENT)
 
 
-def _printed(out: Callable[[str], object], result: Result, asked: argparse.Namespace) -> int:
-    write(out, result.comparison, result.sides, result.notes, as_json=asked.json, everything=asked.all)
+def _printed(out: Callable[[str], object], result: Result, args: argparse.Namespace) -> int:
+    write(out, result.comparison, result.sides, result.notes, as_json=args.json, everything=args.all)
     return 0
 
 
 def is_address(text: str) -> bool:
-    """Whether a word is HOST:PORT rather than a file."""
+    """Returns whether an argument is HOST:PORT and not a file."""
     host, _, port = text.rpartition(":")
     return bool(host) and "/" not in text and port.isascii() and port.isdigit() and len(port) < 6
 
 
 def address(text: str) -> Address:
-    """HOST:PORT; a host of IPv6 has brackets around it."""
+    """Parses HOST:PORT; an IPv6 address is in brackets. Raises ArgumentTypeError."""
     if not is_address(text) or not 0 < int(text.rpartition(":")[2]) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
     host, _, port = text.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
@@ -118,5 +120,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = math.nan
     if not 0 < found <= PATIENCE_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to {PATIENCE_MAX:g}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to {PATIENCE_MAX:g}")
     return found

@@ -1,8 +1,8 @@
-"""Two recordings of the same requests beside each other: where the answers differ, and why.
+"""The comparison of two recordings of the same requests: the differences between responses, with their reasons.
 
-Owns the verdicts. A difference is foretold by the table of releases, follows from an earlier one of the same topic,
-group, transaction or producer, depends on the moment (what was asked while it changed), is about what was there before
-the recording was played, or has no explanation.
+Owns the reasons. A difference is expected between the two releases, follows from an earlier one of the same topic,
+group, transaction or producer, depends on timing (a concurrent request changed the same thing), concerns something that
+existed before the recording was played, or is unexplained.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ...broker.releases.profiles import api_names
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.fetch import FetchRequest
-from .expected_differences import Foretelling
+from .expected_differences import ExpectedDifferences
 from .fetched_records import Fetched, Unread
-from .learned_names import TELL_NAMES, error_codes, learn, learn_names
+from .learned_names import WITH_TOPIC_NAMES, error_codes, learn, learn_names
 from .name_mapping import Ids, Place
 from .requests import NOT_READY
-from .subjects import LISTING, changes, of_answer, subjects
+from .subjects import LISTING, changes, of_response, subjects
 from .value_comparison import ABSENT, Difference, Sides, differences
 from .versions import one_shape
 
 PASSING = frozenset(
     {*NOT_READY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_ID}
 )
-LOOKS_MAX = 5_000  # differences of which it is asked what else went on then: each looks at all that changed something
-FINDINGS_MAX = 10_000  # what is found beyond is only counted
-# Where two clients do the same at the same time, one of them comes first: what shows that, by API.
+LOOKS_MAX = 5_000  # differences checked for concurrent changes; each check goes through all changes
+FINDINGS_MAX = 10_000  # further findings are only counted
+# The fields that depend on which of two concurrent requests came first, by API.
 _RACES: dict[int, str] = {ApiKey.PRODUCE: r"\.base_offset$", ApiKey.JOIN_GROUP: r"^\.(leader$|members\[)"}
-_MARKERS_NS = 500_000_000  # markers may be written after EndTxn was answered
+_MARKERS_NS = 500_000_000  # markers may be written after the response to EndTxn
 _SEE_MARKERS = frozenset(
     {
         ApiKey.FETCH,
@@ -48,31 +48,30 @@ _SEE_MARKERS = frozenset(
     }
 )
 _NAMES = ("name", "group_id", "transactional_id", "topic")
-_ENDINGS = {Ending.RESPONDED: "responded", Ending.CLOSED: "closed", Ending.SILENT: "no answer due"}
+_ENDINGS = {Ending.RESPONDED: "responded", Ending.CLOSED: "closed", Ending.SILENT: "no response due"}
 
 
 class Why(StrEnum):
-    """Why two answers differ."""
+    """The reason of a difference. The values are part of the JSON output."""
 
     UNEXPLAINED = "unexplained"
-    FORETOLD = "foretold"
+    EXPECTED = "foretold"
     FOLLOWS = "follows"
     MOMENT = "moment"
     BEFORE = "before"
 
 
 class Pair(NamedTuple):
-    """One request and what became of it on both sides; `right` is None where it was not sent there."""
+    """The exchanges of one request on both sides; `right` is None if it was not sent there."""
 
     left: Exchange
     right: Exchange | None
     not_sent: str = ""
-    is_foretold: bool = False
+    is_expected: bool = False
 
 
 class Finding(NamedTuple):
-    """One difference. `number` is the left's exchange, the first of `times` with the very same; `reason` is what
-    foretells it, or what it follows from."""
+    """A difference. `number` is the left's exchange, the first of `times` exchanges with the same difference."""
 
     number: int
     connection: int
@@ -89,7 +88,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Comparison:
-    """All that was found. `counts` are of findings, also of those that are not kept."""
+    """The result of a comparison. `counts` also include findings above FINDINGS_MAX."""
 
     exchanges: int = 0
     compared: int = 0
@@ -97,12 +96,12 @@ class Comparison:
     counts: Counter[Why] = field(default_factory=Counter[Why])
     not_sent: Counter[str] = field(default_factory=Counter[str])
     translatable: int = 0
-    """Of those that were not sent, how many `--translate` tries to send in another version."""
+    """The number of requests not sent that `--translate` would try to send in another version."""
     not_compared: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def is_same(self) -> bool:
-        """Whether everything that differs is explained."""
+        """Whether there is no unexplained difference."""
         return not self.counts[Why.UNEXPLAINED]
 
 
@@ -111,12 +110,15 @@ def compare(
     *,
     nodes: Mapping[int, int] | None = None,
     texts: Mapping[str, str] | None = None,
-    foretelling: Foretelling | None = None,
+    expected: ExpectedDifferences | None = None,
     same_times: bool = True,
 ) -> Comparison:
-    """Compares all pairs, in their order. `texts` are the left's addresses and what they are on the right. Without
-    `same_times` the requests of both are not the very same, but those of two sessions."""
-    return _Comparing(pairs, nodes or {}, texts or {}, foretelling, same_times).run()
+    """Compares all pairs in their order.
+
+    `texts` maps addresses of the left to those of the right. `same_times` is False for two recordings of different
+    sessions, whose record timestamps differ.
+    """
+    return _Comparing(pairs, nodes or {}, texts or {}, expected, same_times).run()
 
 
 class _Comparing:
@@ -125,18 +127,18 @@ class _Comparing:
         pairs: Sequence[Pair],
         nodes: Mapping[int, int],
         texts: Mapping[str, str],
-        foretelling: Foretelling | None,
+        expected: ExpectedDifferences | None,
         same_times: bool,
     ) -> None:
         self._pairs = pairs
         self._texts = dict(texts)
-        self._foretelling = foretelling
+        self._expected = expected
         self._ids = Ids(nodes)
         self._fetched = Fetched(self._ids, same_times=same_times)
         self._topics: dict[bytes, str] = {}
-        self._sources: dict[str, int] = {}  # subject -> the exchange from which differences of it follow
+        self._sources: dict[str, int] = {}  # subject -> the exchange that caused its later differences
         self._looks = LOOKS_MAX
-        self._names: set[str] | None = None  # of all that the left is asked for, or tells of
+        self._names: set[str] | None = None  # all names in requests and responses of the left
         self._changes: list[tuple[int, int, Exchange, frozenset[str]]] | None = None
         self._translated = {
             pair.left.number: pair.right.api_version
@@ -147,10 +149,10 @@ class _Comparing:
         self._found = Comparison()
 
     def run(self) -> Comparison:
-        """Everything."""
+        """Compares all pairs and returns the result."""
         for pair in self._pairs:
             self._learn(pair)
-        self._ids.shifts.clear()  # these may change on the way
+        self._ids.shifts.clear()  # they may change during the recording, so they are learned again
         self._topics = self._ids.topic_names | {
             right: self._ids.topic_names[left]
             for left, right in self._ids.topic_ids.items()
@@ -168,7 +170,7 @@ class _Comparing:
 
     def _learn(self, pair: Pair) -> None:
         left, right = pair.left, pair.right
-        if left.api_key in TELL_NAMES and left.response is not None:
+        if left.api_key in WITH_TOPIC_NAMES and left.response is not None:
             learn_names(self._ids, response_value(left))
         if right is None or left.response is None or right.response is None:
             return
@@ -182,17 +184,17 @@ class _Comparing:
         request = request_value(left)
         if right is None:
             self._found.not_sent[pair.not_sent] += 1
-            if pair.is_foretold:
-                by_table = self._foretelling is not None and self._foretelling.unserved(left.api_key, left.api_version)
+            if pair.is_expected:
+                by_table = self._expected is not None and self._expected.unserved(left.api_key, left.api_version)
                 reason = f"versions of {self._api(left)}" if by_table else "ApiVersions"
-                self._note(left, Difference("", "sent", f"not sent: {pair.not_sent}"), Why.FORETOLD, reason)
+                self._note(left, Difference("", "sent", f"not sent: {pair.not_sent}"), Why.EXPECTED, reason)
                 self._taint(left, request)
             return
         found = self._endings(left, right)
         if found is None:
             if left.ending is not Ending.RESPONDED:
                 return
-            found = self._answers(left, right, request)
+            found = self._responses(left, right, request)
             if found is None:
                 return
         self._found.compared += 1
@@ -203,28 +205,28 @@ class _Comparing:
             self._taint(left, request)
 
     def _endings(self, left: Exchange, right: Exchange) -> list[Difference] | None:
-        """How both ended, where that says it all; None where there are two answers to compare, or nothing to say."""
+        """Returns a difference in the endings; None if both ended alike or the recording does not show the end."""
         if left.ending is Ending.PENDING or (left.ending is Ending.CLOSED and is_clients_end(left.reason)):
-            self._found.not_compared["the recording does not see the end"] += 1
+            self._found.not_compared["the recording has no end of the request"] += 1
             return None
         if left.ending is right.ending:
             return None
-        told = [_ENDINGS.get(one.ending, one.reason or str(one.ending)) for one in (left, right)]
+        endings = [_ENDINGS.get(one.ending, one.reason or str(one.ending)) for one in (left, right)]
         for index, one in enumerate((left, right)):
             if one.ending is Ending.CLOSED and one.reason:
-                told[index] += f": {one.reason}"
+                endings[index] += f": {one.reason}"
             elif one.response is not None and (value := response_value(one)) is not None:
                 codes = {ErrorCode(code).name for code in error_codes(value) if code and code in _NAMED_CODES}
-                told[index] += f": {', '.join(sorted(codes))}" if codes else ""
-        return [Difference("", *told)]
+                endings[index] += f": {', '.join(sorted(codes))}" if codes else ""
+        return [Difference("", *endings)]
 
-    def _answers(self, left: Exchange, right: Exchange, request: Any) -> list[Difference] | None:
-        """The differences of two answers; None where they cannot be compared."""
+    def _responses(self, left: Exchange, right: Exchange, request: Any) -> list[Difference] | None:
+        """Returns the differences between two responses; None if they cannot be compared."""
         if left.response is None or right.response is None:
-            self._found.not_compared["an answer was not kept"] += 1
+            self._found.not_compared["a response was not recorded"] += 1
             return None
         is_same = left.response[4:] == right.response[4:] and left.api_version == right.api_version
-        if is_same and not isinstance(request, FetchRequest):  # of those each record is taken in
+        if is_same and not isinstance(request, FetchRequest):  # the records of each Fetch must be registered
             return []
         one, other = response_value(left), response_value(right)
         if one is None or other is None or request is None:
@@ -242,7 +244,7 @@ class _Comparing:
         return [one for one in found if not self._is_shifted(one)]
 
     def _is_shifted(self, difference: Difference) -> bool:
-        """Whether an offset is the same on both sides although there were other records before: 0, mostly."""
+        """Returns whether an offset differs only by the records that the right had before."""
         return any(
             shift and isinstance(difference.left, int) and difference.left - shift == difference.right
             for shift in set(self._ids.shifts.values())
@@ -252,23 +254,23 @@ class _Comparing:
 
     def _judge(self, left: Exchange, request: Any, one: Difference) -> tuple[Why, str]:
         about = self._about(left, request)
-        foretelling = self._foretelling
-        if foretelling is not None and (name := foretelling.why(left.api_key, left.api_version, one)):
-            return Why.FORETOLD, name
+        expected = self._expected
+        if expected is not None and (name := expected.why(left.api_key, left.api_version, one)):
+            return Why.EXPECTED, name
         if one.path.endswith("error_code") and one.left in PASSING and one.right == ErrorCode.NONE:
-            return Why.MOMENT, "the recorded broker was not ready yet"
+            return Why.MOMENT, "the recorded broker was not ready"
         if (source := self._source(left, about, one)) is not None:
             return Why.FOLLOWS, f"#{source}"
-        if foretelling is not None and (name := foretelling.perhaps(left.api_key, left.api_version, one)):
-            return Why.FORETOLD, name
+        if expected is not None and (name := expected.perhaps(left.api_key, left.api_version, one)):
+            return Why.EXPECTED, name
         if left.fault:
             return Why.FOLLOWS, f"the fault {left.fault}"
         if re.search(_RACES.get(left.api_key, ""), one.path) and self._overlaps(left, request, about):
-            return Why.MOMENT, "it was asked while that changed"
+            return Why.MOMENT, "a concurrent request changed it"
         if one.left == ABSENT and left.api_key in LISTING and self._is_unknown(one.right):
             return Why.BEFORE, ""
         if left.number in self._translated:
-            return Why.FORETOLD, f"sent as v{self._translated[left.number]}"
+            return Why.EXPECTED, f"sent as v{self._translated[left.number]}"
         return Why.UNEXPLAINED, ""
 
     def _about(self, left: Exchange, request: Any) -> frozenset[str]:
@@ -276,11 +278,11 @@ class _Comparing:
             return frozenset()
         about = subjects(request, self._ids)
         if left.api_key in (ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN) and left.response is not None:
-            about |= of_answer(response_value(left))
+            about |= of_response(response_value(left))
         return about
 
     def _source(self, left: Exchange, about: Iterable[str], one: Difference) -> int | None:
-        """The exchange that a difference follows from: one about the same, else one whose name is in the difference."""
+        """Returns the exchange that caused a difference: by a common subject, or by a name in the difference."""
         numbers = [self._sources[name] for name in about if name in self._sources]
         if not numbers:
             text = f"{one.path} {one.left} {one.right}"
@@ -288,13 +290,13 @@ class _Comparing:
         return min((number for number in numbers if number < left.number), default=None)
 
     def _taint(self, left: Exchange, request: Any) -> None:
-        """From here on differences about the same follow from this one."""
+        """Marks the subjects of a request: later differences about them follow from it."""
         if request is not None and changes(request, left.api_key):
             for name in self._about(left, request):
                 self._sources.setdefault(name, left.number)
 
     def _overlaps(self, left: Exchange, request: Any, about: frozenset[str]) -> bool:
-        """Whether what was asked for changed meanwhile, by another connection, on the left."""
+        """Returns whether a request of another connection changed the same subjects meanwhile, on the left."""
         is_change = changes(request, left.api_key) if request is not None else True
         if (is_change and left.api_key not in _RACES) or self._looks == 0:
             return False
@@ -316,7 +318,7 @@ class _Comparing:
         )
 
     def _is_unknown(self, value: Any) -> bool:
-        """Whether a topic, group or transaction was never named on the left."""
+        """Returns whether a topic, group or transaction was never named on the left."""
         if self._names is None:
             self._names = {name.partition(" ")[2] for pair in self._pairs for name in self._all_subjects(pair.left)}
         names = [getattr(value, name) for name in _NAMES if name in getattr(value, "_fields", ())]
@@ -335,7 +337,7 @@ class _Comparing:
             return one.begun_ns, one.begun_ns + max(one.duration_ns, 0) + _MARKERS_NS, one, frozenset()
         return one.begun_ns, one.begun_ns + max(one.duration_ns, 0), one, subjects(request_value(one), self._ids)
 
-    # What is told
+    # Findings
 
     def _unread(self, left: Exchange, unread: Unread) -> None:
         where = f"{unread.first}-{unread.last}" if unread.last > unread.first else str(unread.first)
@@ -354,8 +356,8 @@ class _Comparing:
         self._found.counts[why] += 1
         if len(findings) < FINDINGS_MAX:
             self._known[key] = len(findings)
-            told = left.number, left.peer.number, left.api_key, self._api(left), left.api_version
-            findings.append(Finding(*told, one.path, one.left, one.right, why, reason))
+            place = left.number, left.peer.number, left.api_key, self._api(left), left.api_version
+            findings.append(Finding(*place, one.path, one.left, one.right, why, reason))
 
     @staticmethod
     def _api(one: Exchange) -> str:
@@ -370,19 +372,22 @@ def _is_named(name: str, text: str) -> bool:
 
 
 def is_other_state(difference: Difference, why: Why) -> bool:
-    """Whether what was asked for may be otherwise from then on: one did it and the other refused, or nobody knows."""
+    """Returns whether the brokers' states may differ now: one refused the request, or the reason is unknown."""
     refused = not difference.path or difference.path.endswith("error_code")
     return why is Why.UNEXPLAINED or (refused and why is not Why.MOMENT)
 
 
 def is_clients_end(reason: str) -> bool:
-    """Whether a connection went because its client did: then nothing was refused."""
+    """Returns whether the client closed the connection, so that the broker refused nothing."""
     return not reason or reason == "the client closed the connection" or reason.startswith("the connection broke")
 
 
 def matched(left: Sequence[Exchange], right: Sequence[Exchange]) -> tuple[list[Pair], list[str]]:
-    """The exchanges of two recordings of the same session: connection by connection in the order in which these were
-    opened, and on each in order, by API. Lines tell what only one of them has."""
+    """Pairs the exchanges of two recordings of the same session.
+
+    Connections are paired in the order in which they were opened, the exchanges of a connection in order by API.
+    Returns the pairs, and a line for each exchange or connection that only one recording has.
+    """
     notes: list[str] = []
     there = _by_connection(right)
     here = _by_connection(left)
@@ -411,14 +416,14 @@ def _by_connection(exchanges: Sequence[Exchange]) -> list[list[Exchange]]:
 
 
 def _best(ours: list[Exchange], there: list[list[Exchange]]) -> list[Exchange] | None:
-    """The first connection of the same client; the first that asks for the same APIs goes before."""
+    """Returns the first connection of the same client id, preferably one with the same APIs."""
     keys = {one.api_key for one in ours}
     same = [one for one in there if one[0].client_id == ours[0].client_id]
     return next((one for one in same if {other.api_key for other in one} == keys), next(iter(same), None))
 
 
 def _aligned(ours: list[Exchange], theirs: list[Exchange]) -> tuple[list[Pair], list[str]]:
-    """Both connections' exchanges with the same API, in order; how many of which are on one of them alone."""
+    """Pairs the exchanges of two connections by API, in order, and counts those on one connection only."""
     pairs: list[Pair] = []
     notes: list[str] = []
     there: dict[int, list[Exchange]] = {}

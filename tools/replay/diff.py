@@ -1,6 +1,6 @@
-"""`ottla diff`: two recordings beside each other, or two brokers under one recording.
+"""`ottla diff`: compares two recordings, or the responses of two brokers to one recording.
 
-Owns the flags. Exit codes as of `ottla replay`.
+Owns the flags. The exit codes are those of `ottla replay`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from .runner import Result, diff_files, diff_live
 
 
 def diff(arguments: Sequence[str]) -> int:
-    """`ottla diff`: the exit code."""
+    """`ottla diff`: prints the differences and returns the exit code."""
     parser = Parser(
         prog="ottla diff",
-        description="Where the answers of two recordings differ, or those of two brokers to one recording's requests.",
+        description="Compare the responses of two recordings, or of two brokers to the requests of one recording.",
         allow_abbrev=False,
     )
     parser.add_argument("left", metavar="A", help="a recording, or HOST:PORT of a broker")
-    parser.add_argument("right", metavar="B", help="the other: a recording as well, or a broker as well")
-    parser.add_argument("--recording", metavar="FILE", help="what is played to both brokers")
+    parser.add_argument("right", metavar="B", help="the other recording or broker; both must be of the same kind")
+    parser.add_argument("--recording", metavar="FILE", help="the recording to send to both brokers")
     add_play_flags(parser)
     add_flags(parser)
-    asked = parser.parse_args(list(arguments))
-    live = [is_address(text) for text in (asked.left, asked.right)]
+    args = parser.parse_args(list(arguments))
+    live = [is_address(text) for text in (args.left, args.right)]
     if live[0] != live[1]:
-        parser.error("a recording and a broker are compared by ottla replay FILE --bootstrap-server HOST:PORT")
-    if live[0] != (asked.recording is not None):
-        parser.error("two brokers need --recording FILE" if live[0] else "two recordings need no --recording")
-    return compared(parser.prog, asked, lambda: _run(parser, asked, live[0]))
+        parser.error("expected two recordings or two brokers: `ottla replay` compares a recording with a broker")
+    if live[0] != (args.recording is not None):
+        parser.error(
+            "two brokers need --recording FILE" if live[0] else "--recording cannot be combined with two recordings"
+        )
+    return compared(parser.prog, args, lambda: _run(parser, args, live[0]))
 
 
-async def _run(parser: Parser, asked: argparse.Namespace, is_live: bool) -> Result:
+async def _run(parser: Parser, args: argparse.Namespace, is_live: bool) -> Result:
     if not is_live:
-        return diff_files(asked.left, asked.right, releases(asked))
+        return diff_files(args.left, args.right, releases(args))
     try:
-        both = address(asked.left), address(asked.right)
+        both = address(args.left), address(args.right)
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
-    return await diff_live(asked.recording, both, play_options(asked), releases(asked))
+    return await diff_live(args.recording, both, play_options(args), releases(args))

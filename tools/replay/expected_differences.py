@@ -1,7 +1,7 @@
-"""Which differences of two releases were to be expected: those that the table of releases foretells.
+"""The differences between responses that are expected because the releases of both brokers differ.
 
-Owns what each behaviour of `releases/behaviour.py` shows in answers, the versions that releases advertise, and their
-configs. A behaviour that is the same in both releases explains nothing.
+Owns the mapping from each behaviour of `releases/behaviour.py` to the fields of responses that it changes, and the
+comparison of advertised versions and configs. A behaviour that is equal in both releases explains nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..release_table import behaviour_of
 from .value_comparison import ABSENT, Difference
 
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
-# What a broker answers for want of a topic, a leader or a coordinator: no release does that of its own.
+# Errors that depend on the state of a topic, leader or coordinator: no release returns them by a rule of its own.
 OF_STATE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -40,8 +40,11 @@ Holds = Callable[[Any, Any], bool]
 
 
 class Sign(NamedTuple):
-    """What a behaviour may show: in answers of these APIs (or any), where the path matches and `holds(left, right)`,
-    up to version `newest`. Without `holds` it is no error of OF_STATE."""
+    """A pattern of differences that a behaviour causes.
+
+    It matches differences in responses of `apis` (empty for all) up to version `newest`, if the path matches and
+    `holds(left, right)` is true. Without `holds` it matches all values except the errors of OF_STATE.
+    """
 
     apis: frozenset[int]
     path: str
@@ -49,7 +52,7 @@ class Sign(NamedTuple):
     newest: int = INT16_MAX
 
     def shows(self, api_key: int, version: int, difference: Difference) -> bool:
-        """Whether this may be such a difference."""
+        """Returns whether the pattern matches a difference."""
         if (self.apis and api_key not in self.apis) or version > self.newest:
             return False
         if not re.search(self.path, difference.path):
@@ -90,7 +93,7 @@ _TRANSACTIONS = _signs(
     ApiKey.DESCRIBE_PRODUCERS,
     path="error_code$|producer_(id|epoch)$|state$",
 )
-# APIs of coordinators.
+# APIs that coordinators serve.
 _COORDINATED = (
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
@@ -218,8 +221,8 @@ _CONFIG = re.compile(r"\.configs\[([^\]]+)\]")
 _API = re.compile(r"\.api_keys\[(\d+)\]")
 
 
-class Foretelling:
-    """What the table says of two releases."""
+class ExpectedDifferences:
+    """The differences between the release profiles of two brokers."""
 
     def __init__(self, left: Profile, right: Profile) -> None:
         self.left = left
@@ -230,12 +233,12 @@ class Foretelling:
 
     @cached_property
     def moved(self) -> list[str]:
-        """The behaviours in which they differ."""
+        """The names of the behaviours that differ."""
         one, other = behaviour_of(self.left), behaviour_of(self.right)
         return [name for name in one if one[name] != other[name]]
 
     def why(self, api_key: int, version: int, difference: Difference) -> str | None:
-        """What foretells a difference for certain: versions, a config, or the behaviour that has just these values."""
+        """Returns the certain reason of a difference, or None: versions, a config, or a behaviour with these values."""
         if api_key == ApiKey.API_VERSIONS:
             if api := _API.match(difference.path):
                 return self._versions(int(api[1]), difference)
@@ -249,7 +252,7 @@ class Foretelling:
         return self._behaviour(api_key, version, difference, for_certain=True)
 
     def perhaps(self, api_key: int, version: int, difference: Difference) -> str | None:
-        """The behaviour that may show so, if nothing else explains a difference."""
+        """Returns a behaviour that may be the reason of a difference without a better explanation, or None."""
         return self._behaviour(api_key, version, difference, for_certain=False)
 
     def _behaviour(self, api_key: int, version: int, difference: Difference, *, for_certain: bool) -> str | None:
@@ -260,27 +263,27 @@ class Foretelling:
         return None
 
     def unserved(self, api_key: int, version: int) -> bool:
-        """Whether the table says that the right does not serve what the left did."""
+        """Returns whether the left release serves a version and the right one does not."""
         return version not in self.right.served.get(api_key, ()) and version in self.left.served.get(api_key, ())
 
     def _versions(self, api_key: int, difference: Difference) -> str | None:
-        """The versions of an API, if both advertise what their releases do."""
+        """Returns "versions of ..." if both sides advertise the versions of their releases for an API, else None."""
         name = api_names().get(api_key, str(api_key))
         last = difference.path.rpartition(".")[2]
         for value, tables in ((difference.left, self._tables[0]), (difference.right, self._tables[1])):
-            if not any(_tells(value, last, table.get(api_key)) for table in tables):
+            if not any(_advertises(value, last, table.get(api_key)) for table in tables):
                 return None
         return f"versions of {name}"
 
     @cached_property
     def _tables(self) -> tuple[list[Mapping[int, Versions]], ...]:
-        """Of both releases, what a broker may advertise: as it is played here, and as Kafka does."""
+        """For each release the versions that a broker may advertise: by Ottla's profile, and by Apache Kafka."""
         both = self.left, self.right
         return tuple([apis_of(one).advertised, *([] if one.is_own else [one.apis_of_kafka])] for one in both)
 
     @cached_property
     def _configs(self) -> frozenset[str]:
-        """The configs that one of them lacks, or of which they tell otherwise."""
+        """The configs that only one release has, or whose facts differ."""
         found: set[str] = set()
         for scope in ("broker", "topic"):
             one, other = facts(scope, self.left.name), facts(scope, self.right.name)
@@ -288,7 +291,7 @@ class Foretelling:
         return frozenset(found)
 
 
-def _tells(value: Any, last: str, ends: Versions | None) -> bool:
+def _advertises(value: Any, last: str, ends: Versions | None) -> bool:
     if value == ABSENT or ends is None:
         return value == ABSENT and ends is None
     if last == "min_version":
@@ -299,7 +302,7 @@ def _tells(value: Any, last: str, ends: Versions | None) -> bool:
 
 
 def guessed_release(versions: Mapping[int, Versions]) -> Profile | None:
-    """The newest release that advertises exactly these versions, as Kafka does or as it is played here."""
+    """Returns the newest release whose advertised versions, in Kafka or in Ottla's profile, are exactly these."""
     for name in reversed(PROFILE_NAMES):
         played = profile(name)
         if versions == apis_of(played).advertised or (not played.is_own and _same(versions, played.apis_of_kafka)):

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227) of two brokers: which is which, at which epoch, and what each of them asks for.
+"""The mapping of fetch sessions (KIP-227) between two brokers.
 
-Owns what a request within a session of the left is on the right. Where the right gave no session, each request is made
-one without: for all partitions that the session had.
+Owns the translation of a Fetch request in a session of the left broker to one for the right broker. If the right broker
+did not create a session, the request becomes a full one for all partitions of the session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Session:
     partitions: dict[Topic, dict[int, Any]] = field(default_factory=dict[Topic, dict[int, Any]])
 
     def take(self, request: Any) -> None:
-        """Takes in what a request adds and leaves out."""
+        """Adds and removes the partitions of an incremental request."""
         for topic in request.topics:
             known = self.partitions.setdefault((topic.topic, bytes(topic.topic_id)), {})
             known.update((one.partition, one) for one in topic.partitions)
@@ -35,20 +35,22 @@ class _Session:
 
 
 class FetchSessions:
-    """The sessions of the left that are open, by node and id."""
+    """The open sessions of the left, by node and session id."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], _Session] = {}
 
     def sent(self, node_id: int, request: Any) -> Any:
-        """A Fetch request of the left, with the session that it has on the right. The names of topics are the left's:
-        this comes before ids are mapped."""
+        """Returns a Fetch request of the left with the session of the right.
+
+        Topic names and ids are the left's: this comes before ids are mapped.
+        """
         if request.session_id == NO_SESSION:
             return request
         found = self._open.get((node_id, request.session_id))
         if found is None:
             return request
-        if request.session_epoch <= 0:  # it ends, or is begun anew with all partitions
+        if request.session_epoch <= 0:  # the session is closed, or replaced by a new one with all partitions
             del self._open[node_id, request.session_id]
             epoch = request.session_epoch if found.right_id else min(request.session_epoch, FINAL_EPOCH)
             return _with(request, session_id=found.right_id, session_epoch=epoch)
@@ -64,8 +66,8 @@ class FetchSessions:
         ]
         return _with(request, session_id=NO_SESSION, session_epoch=FINAL_EPOCH, topics=topics, forgotten_topics_data=[])
 
-    def answered(self, node_id: int, request: Any, left: Any, right: Any) -> None:
-        """Takes in the answers of both to a request of the left that has all partitions: that is how sessions begin."""
+    def learn(self, node_id: int, request: Any, left: Any, right: Any) -> None:
+        """Learns a new session from both responses to a full request of the left."""
         if request.session_epoch == 0 and left.session_id:
             session = _Session(right.session_id)
             session.take(request)

@@ -1,8 +1,8 @@
-"""What consumers read on both sides: records matched by their offsets, however they were cut into answers.
+"""The comparison of fetched records: matched by offset, independent of their distribution over responses.
 
-Owns the comparing of Fetch answers. How many records one answer has depends on when it was asked for, so a record that
-only one side has read so far waits for the other's; what is left at the end was read on one side alone. The ends of
-logs that an answer tells beside its records depend on the moment, and only whether there are any is compared.
+The number of records in a Fetch response depends on timing. A record is therefore kept until the other side has read
+it, too; the rest was read on one side only. The high watermark, last stable offset and log start offset of a response
+also depend on timing: only their presence is compared.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .name_mapping import Ids, Place
 from .value_comparison import Difference
 
 BROKERS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state"})
-SHOWN = 3  # records that differ, of one partition in one answer
-UNREAD_MAX = 1_000_000  # records that wait for the other side's
+SHOWN = 3  # different records shown for each partition of a response
+UNREAD_MAX = 1_000_000  # records kept until the other side has read them
 _ENDS = ("high_watermark", "last_stable_offset", "log_start_offset")
 Stream = tuple[int, str, int]  # connection, topic, partition
 
 
 class Read(NamedTuple):
-    """A record as it was read: by which exchange, a digest of all of it, and the parts that show."""
+    """A record that one side has read: the exchange, a digest, and the parts if they are small."""
 
     number: int
     digest: bytes
@@ -33,7 +33,7 @@ class Read(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Records that only one side has read, in one answer of it."""
+    """A range of records that only one side has read, in one response."""
 
     number: int
     topic: str
@@ -44,10 +44,10 @@ class Unread(NamedTuple):
 
 
 class Fetched:
-    """All that was read so far."""
+    """The records read so far."""
 
     def __init__(self, ids: Ids, *, same_times: bool = True) -> None:
-        """Without `same_times` both sides were written to at other times, and times of records say nothing."""
+        """Without `same_times` the records of both sides were produced at different times: timestamps are ignored."""
         self._ids = ids
         self._same_times = same_times
         self._waiting: tuple[dict[Stream, dict[int, Read]], dict[Stream, dict[int, Read]]] = ({}, {})
@@ -56,7 +56,7 @@ class Fetched:
     def compare(
         self, connection: int, number: int, left: Any, right: Any, topics: Mapping[bytes, str]
     ) -> list[Difference]:
-        """The differences of two answers to one request; the left's ids are the right's already."""
+        """Returns the differences between two responses; the ids of `left` are mapped to the right's already."""
         if left.error_code != right.error_code:
             return [Difference(".error_code", left.error_code, right.error_code)]
         one, other = _partitions(left, topics), _partitions(right, topics)
@@ -87,8 +87,8 @@ class Fetched:
         stream = connection, place.topic, place.partition
         shift = self._ids.shift(place)
         shown = 0
-        for is_left, answer in ((True, left), (False, right)):
-            for offset, parts in () if answer is None else read_records(answer.records):
+        for is_left, response in ((True, left), (False, right)):
+            for offset, parts in () if response is None else read_records(response.records):
                 if not self._same_times:
                     parts.pop("timestamp", None)
                 differs = self._take(stream, number, offset + (shift if is_left else 0), parts, is_left)
@@ -100,7 +100,7 @@ class Fetched:
     def _take(
         self, stream: Stream, number: int, offset: int, parts: dict[str, Any], is_left: bool
     ) -> list[tuple[str, Any, Any]]:
-        """Takes in a record of one side; how it differs from the other's, if that was read before."""
+        """Registers a record of one side; returns the differences from the other side's, if that was read before."""
         digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
         mine, others = self._waiting[not is_left].setdefault(stream, {}), self._waiting[is_left].setdefault(stream, {})
         there = others.pop(offset, None)
@@ -120,7 +120,7 @@ class Fetched:
         ]
 
     def unread(self) -> Iterator[Unread]:
-        """What only one side has read, in runs."""
+        """Yields the ranges of records that only one side has read."""
         for is_left, streams in zip((True, False), self._waiting, strict=True):
             for (_, topic, partition), waiting in streams.items():
                 run: list[int] = []
@@ -134,9 +134,9 @@ class Fetched:
                     yield Unread(waiting[run[0]].number, topic, partition, run[0], run[-1], is_left)
 
 
-def _partitions(answer: Any, topics: Mapping[bytes, str]) -> dict[Place, Any]:
+def _partitions(response: Any, topics: Mapping[bytes, str]) -> dict[Place, Any]:
     found: dict[Place, Any] = {}
-    for topic in answer.responses:
+    for topic in response.responses:
         name = topic.topic
         if not name and topic.topic_id != ZERO_UUID:
             name = topics.get(bytes(topic.topic_id), bytes(topic.topic_id).hex())
@@ -146,31 +146,31 @@ def _partitions(answer: Any, topics: Mapping[bytes, str]) -> dict[Place, Any]:
 
 
 def read_records(records: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(offset, its parts) of each record of a set, with what its batch says of it. A damaged entry is one "record"."""
+    """Yields (offset, parts) of each record, with fields of its batch. A damaged batch is one "record"."""
     if not records:
         return
     try:
         for position, header in formats.headers(records):
-            told: dict[str, Any] = {"magic": header.magic, "codec": header.codec}
+            of_batch: dict[str, Any] = {"magic": header.magic, "codec": header.codec}
             if header.log_append_time:
-                told["timestamp_type"] = "LogAppendTime"
+                of_batch["timestamp_type"] = "LogAppendTime"
             if header.producer_id >= 0:
-                told |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
+                of_batch |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
             if header.is_transactional:
-                told["transactional"] = True
+                of_batch["transactional"] = True
             if not formats.crc_matches(records, position, header):
-                told["crc"] = "wrong"
+                of_batch["crc"] = "wrong"
             try:
                 for one in formats.records(records, position):
-                    yield one.offset, {**told, **_parts(one, header)}
+                    yield one.offset, {**of_batch, **_parts(one, header)}
             except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
-                yield header.base_offset, {**told, "damaged": str(error)}
+                yield header.base_offset, {**of_batch, "damaged": str(error)}
     except CorruptRecords as error:
         yield 0, {"damaged": str(error)}
 
 
 def _parts(one: Any, header: Any) -> dict[str, Any]:
-    if header.is_control:  # the kind is in the key; the rest is the coordinator's affair, and its time
+    if header.is_control:  # the type is in the key; the rest depends on the coordinator
         return {"control": bytes(one.key or b"")[:4]}
     parts: dict[str, Any] = {"key": one.key, "value": one.value}
     if one.headers:

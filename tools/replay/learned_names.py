@@ -1,6 +1,6 @@
-"""What a pair of answers to one request tells of how the left broker's names read on the right.
+"""Learns the mapping of ids between two brokers from pairs of responses to the same request.
 
-Owns which answers tell what. Nothing is learned of an answer that is an error, on either side.
+Owns the rules by API. Nothing is learned from an error response of either side.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Value, fields_of, spec
 from .name_mapping import Ids
 
-LATEST = -1  # the timestamp by which ListOffsets asks for the end of a log
+LATEST = -1  # the timestamp of ListOffsets for the log end offset
 Learner = Callable[[Ids, Any, Any, Any], None]
 
 
 def learn(ids: Ids, request: object, left: Any, right: Any) -> None:
-    """Takes in what both answered to `request`, which is the left's."""
+    """Learns from both responses to `request`, which is the left's."""
     found = _LEARNERS.get(spec(type(request)).api_key)
     if found is not None:
         found(ids, request, left, right)
 
 
-def learn_names(ids: Ids, answer: Any) -> None:
-    """Takes in the names of the left's topic ids, of whatever answer of the left tells both."""
-    for topic in getattr(answer, "topics", None) or ():
+def learn_names(ids: Ids, response: Any) -> None:
+    """Learns the names of the left's topic ids from a response that has both."""
+    for topic in getattr(response, "topics", None) or ():
         name, topic_id = getattr(topic, "name", None), bytes(getattr(topic, "topic_id", ZERO_UUID))
         if name and topic_id != ZERO_UUID:
             ids.topic_names[topic_id] = name
 
 
 def topics_without(ids: Ids, value: Any) -> Iterator[str]:
-    """The names of the topics whose ids are in a message of the left, and not known of the right."""
+    """Yields the names of topics whose ids are in a message of the left and not mapped to the right yet."""
     if is_list(value):
         for one in value:
             yield from topics_without(ids, one)
@@ -48,12 +48,12 @@ def topics_without(ids: Ids, value: Any) -> Iterator[str]:
                 yield from topics_without(ids, inner)
 
 
-def _ok(*answers: Any) -> bool:
-    return all(one.error_code == ErrorCode.NONE for one in answers)
+def _ok(*responses: Any) -> bool:
+    return all(one.error_code == ErrorCode.NONE for one in responses)
 
 
 def _pairs(left: list[Any] | None, right: list[Any] | None, *names: str) -> Iterator[tuple[Any, Any]]:
-    """The elements of two lists that have the same values in these fields."""
+    """Yields the pairs of elements with the same values in the fields `names`."""
     there = {tuple(getattr(one, name) for name in names): one for one in right or ()}
     for one in left or ():
         other = there.get(tuple(getattr(one, name) for name in names))
@@ -62,16 +62,16 @@ def _pairs(left: list[Any] | None, right: list[Any] | None, *names: str) -> Iter
 
 
 def _topics(ids: Ids, left: list[Any] | None, right: list[Any] | None, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """(name, left, right) of the topics that both tell of, by their names or, where there are none, their ids."""
+    """Yields (name, left, right) of the topics in both lists, matched by name or, without names, by id."""
     there: dict[Any, Any] = {}
     for one in right or ():
         there[getattr(one, name) or bytes(one.topic_id)] = one
     for one in left or ():
-        told = getattr(one, name)
+        topic = getattr(one, name)
         topic_id = bytes(getattr(one, "topic_id", ZERO_UUID))
-        other = there.get(told or ids.topic_ids.get(topic_id, topic_id))
+        other = there.get(topic or ids.topic_ids.get(topic_id, topic_id))
         if other is not None:
-            yield told or ids.topic_names.get(topic_id, topic_id.hex()), one, other
+            yield topic or ids.topic_names.get(topic_id, topic_id.hex()), one, other
 
 
 def _producer(ids: Ids, request: Any, left: Any, right: Any) -> None:
@@ -85,15 +85,15 @@ def _producer(ids: Ids, request: Any, left: Any, right: Any) -> None:
 
 
 def _join(ids: Ids, request: Any, left: Any, right: Any) -> None:
-    told = {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}
-    if left.error_code not in told or right.error_code not in told:
+    with_member_id = {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}
+    if left.error_code not in with_member_id or right.error_code not in with_member_id:
         return
     if left.member_id and right.member_id:
         ids.members[left.member_id] = right.member_id
     if not _ok(left, right):
         return
     ids.generations[request.group_id, left.generation_id] = right.generation_id
-    # The leader is told of all members: what they sent tells them apart, if they did not send the same.
+    # The leader's response lists all members: they are matched by their subscriptions, if these are unique.
     for one in left.members:
         same = [other for other in right.members if _sent(other) == _sent(one)]
         if (
@@ -109,7 +109,7 @@ def _sent(member: Any) -> tuple[Any, bytes]:
 
 
 def _topic(ids: Ids, name: str | None, left: Any, right: Any) -> None:
-    """The id of one topic."""
+    """Learns the id of a topic."""
     if left.topic_id != ZERO_UUID:
         if name:
             ids.topic_names[bytes(left.topic_id)] = name
@@ -138,7 +138,7 @@ def _described_topics(ids: Ids, request: Any, left: Any, right: Any) -> None:
 def _created(ids: Ids, request: Any, left: Any, right: Any) -> None:
     for name, one, other in _topics(ids, left.topics, right.topics, "name"):
         _topic(ids, name, one, other)
-        if _ok(one):  # its offsets begin anew
+        if _ok(one):  # a new topic: its offsets begin at 0
             _forget(ids, name)
 
 
@@ -165,14 +165,16 @@ def _produced(ids: Ids, request: Any, left: Any, right: Any) -> None:
 
 
 def _listed(ids: Ids, request: Any, left: Any, right: Any) -> None:
-    asked = {(topic.name, one.partition_index): one.timestamp for topic in request.topics for one in topic.partitions}
+    timestamps = {
+        (topic.name, one.partition_index): one.timestamp for topic in request.topics for one in topic.partitions
+    }
     for name, one, other in _topics(ids, left.topics, right.topics, "name"):
         for part, there in _pairs(one.partitions, other.partitions, "partition_index"):
             if not _ok(part, there):
                 continue
             if part.leader_epoch >= 0 and there.leader_epoch >= 0:
                 ids.leader_epochs[name, part.partition_index, part.leader_epoch] = there.leader_epoch
-            if asked.get((name, part.partition_index)) == LATEST and part.offset >= 0 and there.offset >= 0:
+            if timestamps.get((name, part.partition_index)) == LATEST and part.offset >= 0 and there.offset >= 0:
                 ids.shifts.setdefault((name, part.partition_index), there.offset - part.offset)
 
 
@@ -190,21 +192,21 @@ def _subscribed(ids: Ids, request: Any, left: Any, right: Any) -> None:
         ids.subscriptions[left.subscription_id] = right.subscription_id
 
 
-def error_codes(answer: Any) -> Iterator[int]:
-    """Every error code that an answer has, its parts' included."""
-    if is_list(answer):
-        for one in answer:
+def error_codes(response: Any) -> Iterator[int]:
+    """Yields every error code in a response, including nested ones."""
+    if is_list(response):
+        for one in response:
             yield from error_codes(one)
-    elif isinstance(answer, Value):
-        for name in fields_of(answer):
-            value = getattr(answer, name)
+    elif isinstance(response, Value):
+        for name in fields_of(response):
+            value = getattr(response, name)
             if name in ("error_code", "partition_error_code"):
                 yield value
             elif isinstance(value, Value | list):
                 yield from error_codes(value)
 
 
-TELL_NAMES = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
+WITH_TOPIC_NAMES = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 _LEARNERS: dict[int, Learner] = {
     0: _produced,
     2: _listed,

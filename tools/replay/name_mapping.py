@@ -1,8 +1,8 @@
-"""What one broker calls otherwise than another: learned from pairs of answers, applied to what is sent and compared.
+"""The mapping of ids between two brokers, learned from pairs of responses and applied to requests and comparisons.
 
-Owns which fields of Kafka's messages are a broker's own (ids, epochs, generations, places in a log) and what each of
-them is on the other side. Both directions begin alike: what was never told is taken to be the same. `learned_names.py`
-fills it; `fetch_sessions.py` has the fetch sessions, which are more than a name.
+Owns the fields of Kafka's messages whose values a broker chooses (ids, epochs, generations, offsets), and their values
+on the other side. An unknown value is mapped to itself. `learned_names.py` fills the mapping; fetch sessions have state
+and are in `fetch_sessions.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARTITION_FIELDS = ("partition_index", "partition", "index", "partition_id")
 
 
 class Place(NamedTuple):
-    """What a field is said of."""
+    """The group, topic and partition that a field refers to."""
 
     group: str = ""
     topic: str = ""
@@ -49,10 +49,10 @@ NOWHERE = Place()
 
 
 class Ids:
-    """What the left broker's names are on the right. Shapes: each dict goes from left to right.
+    """The mapping of ids: each dict maps values of the left to values of the right.
 
-    `shifts`: (topic, partition) -> how much higher offsets are on the right, where there were other records before.
-    `topic_names`: the name of each topic id of the left.
+    `shifts`: (topic, partition) -> difference of offsets, if the right had other records before.
+    `topic_names`: topic id of the left -> name.
     """
 
     def __init__(self, nodes: Mapping[int, int] | None = None) -> None:
@@ -68,11 +68,11 @@ class Ids:
         self.shifts: dict[tuple[str, int], int] = {}
         self.tokens: dict[Any, Any] = {}  # ids (text) and secrets (bytes) of delegation tokens
         self.newest_token: bytes | None = None  # the right's; recordings have no secrets
-        self.instances: dict[bytes, bytes] = {}  # clients, as telemetry knows them
+        self.instances: dict[bytes, bytes] = {}  # client instance ids of telemetry (KIP-714)
         self.subscriptions: dict[int, int] = {}
 
     def place_in(self, value: Value, place: Place) -> Place:
-        """The place that the fields of a part of a message are about."""
+        """Returns the place that the fields of `value` refer to; `place` is that of the enclosing value."""
         fields = fields_of(value)
         for name in TOPIC_FIELDS:
             if name in fields:
@@ -93,7 +93,7 @@ class Ids:
         return place._replace(group=group) if isinstance(group, str) else place
 
     def field(self, name: str, value: Any, owner: Value, place: Place) -> Any:
-        """What a field that holds `value` on the left holds on the right."""
+        """Returns the value of a field on the right for its value on the left."""
         found = _KINDS.get(name)
         if found is None or value is None:
             return value
@@ -102,7 +102,7 @@ class Ids:
         return found(self, value, name, owner, place)
 
     def epoch(self, producer_id: int, epoch: int) -> int:
-        """The producer epoch on the right; one that was never told lies as far above a known one as on the left."""
+        """Returns the producer epoch on the right; an unknown one has the same distance from the last known epoch."""
         known = self.epochs.get((producer_id, epoch))
         if known is not None or epoch < 0:
             return epoch if known is None else known
@@ -110,23 +110,23 @@ class Ids:
         return min(epoch - max(below) + self.epochs[producer_id, max(below)], INT16_MAX) if below else epoch
 
     def name_on_right(self, topic_id: bytes) -> str:
-        """The name of a topic of the right; "" where it was never told."""
+        """Returns the name of a topic of the right, or "" if unknown."""
         left = next((one for one, other in self.topic_ids.items() if other == topic_id), topic_id)
         return self.topic_names.get(left, "")
 
     def id_on_right(self, topic: str) -> bytes:
-        """The id of a topic of the right; zeros where it was never told."""
+        """Returns the id of a topic of the right, or zeros if unknown."""
         found = [
             self.topic_ids[one] for one, name in self.topic_names.items() if name == topic and one in self.topic_ids
         ]
         return found[-1] if found else ZERO_UUID
 
     def shift(self, place: Place) -> int:
-        """How much higher offsets of a partition are on the right."""
+        """Returns the difference of offsets between right and left."""
         return self.shifts.get((place.topic, place.partition), 0)
 
     def message(self, value: Any, place: Place = NOWHERE) -> Any:
-        """A message of the left as it would be on the right: a copy where anything differs."""
+        """Maps a message of the left to the right; returns a copy if any field changes."""
         if is_list(value):
             made = [self.message(one, place) for one in value]
             return value if all(one is other for one, other in zip(made, value, strict=True)) else made
@@ -144,7 +144,7 @@ class Ids:
         return type(value)(**found) if changed else value
 
     def records(self, records: Any) -> Any:
-        """A set of records with the producers that the right gave; whatever is no such set stays as it is."""
+        """Replaces the producer ids and epochs in record batches; other bytes are returned unchanged."""
         made: bytearray | None = None
         try:
             for position, header in formats.headers(records):
@@ -161,7 +161,7 @@ class Ids:
 
 
 def _rewrite(data: bytearray, position: int, header: batch.BatchHeader, producer_id: int, epoch: int) -> None:
-    """Another producer in a batch. A CRC that was wrong stays wrong."""
+    """Replaces the producer of a batch, and its CRC unless that was wrong before."""
     was_right = batch.crc_matches(data, position, header)
     data[position + PRODUCER_ID_AT : position + PRODUCER_EPOCH_AT] = producer_id.to_bytes(8, "big", signed=True)
     data[position + PRODUCER_EPOCH_AT : position + PRODUCER_EPOCH_AT + 2] = epoch.to_bytes(2, "big", signed=True)

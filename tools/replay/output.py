@@ -1,7 +1,7 @@
-"""What `ottla replay` and `ottla diff` print: text for people, or one JSON document.
+"""The output of `ottla replay` and `ottla diff`: text, or one JSON document.
 
-Owns the layout. Only what has no explanation is printed one by one; the rest is counted by its reason, or printed as
-well with `everything`.
+Owns the layout. Unexplained differences are printed one by one, the others are counted by reason, or printed as well
+with `everything`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ...protocol.schema import Value
 from .comparison import Comparison, Finding, Why
 from .value_comparison import is_bytes_like
 
-SHOWN_MAX = 200  # characters of one value
+SHOWN_MAX = 200  # characters of a value
 _TITLES = {
     Why.UNEXPLAINED: "without an explanation",
-    Why.FORETOLD: "foretold",
+    Why.EXPECTED: "expected between the releases",
     Why.FOLLOWS: "that follow from others",
-    Why.MOMENT: "that depend on the moment",
-    Why.BEFORE: "about what was there before",
+    Why.MOMENT: "that depend on timing",
+    Why.BEFORE: "about earlier topics, groups or transactions",
 }
 _VERSIONS = "versions of "
 _CODES = {int(code): code.name for code in ErrorCode}
 
 
 def text(found: Comparison, sides: tuple[str, str], notes: Sequence[str], *, everything: bool) -> Iterator[str]:
-    """The lines for people, line ends included."""
+    """Yields the lines of the text output, with line ends."""
     for note in notes:
         yield f"{note}\n"
     last = None
@@ -42,14 +42,15 @@ def text(found: Comparison, sides: tuple[str, str], notes: Sequence[str], *, eve
             yield f"#{one.number} {one.api} v{one.version}, connection {one.connection}\n"
             last = one.number
         values = f"{shown(one.path, one.left)} <> {shown(one.path, one.right)}"
-        yield f"    {one.path or '(the whole)'}: {values}{_times(one)}{_because(one)}\n"
+        yield f"    {one.path or '(whole response)'}: {values}{_times(one)}{_because(one)}\n"
     yield from _summary(found, sides)
 
 
 def _because(one: Finding) -> str:
     if one.why is Why.UNEXPLAINED:
         return ""
-    return f"  ({one.why.value}{': ' if one.reason else ''}{one.reason})"
+    label = "expected" if one.why is Why.EXPECTED else one.why.value
+    return f"  ({label}{': ' if one.reason else ''}{one.reason})"
 
 
 def _times(one: Finding) -> str:
@@ -61,7 +62,7 @@ def _summary(found: Comparison, sides: tuple[str, str]) -> Iterator[str]:
     for reason, count in found.not_sent.most_common():
         yield f"  {count} not sent: {reason}\n"
     if found.translatable:
-        yield f"  --translate would send {found.translatable} of them, each in the nearest version that is served\n"
+        yield f"  --translate would send {found.translatable} of them, each in the nearest served version\n"
     for reason, count in found.not_compared.most_common():
         yield f"  {count} not compared: {reason}\n"
     if not found.counts.total():
@@ -84,17 +85,20 @@ def _reasons(found: Comparison, why: Why) -> str:
 
 
 def shown(path: str, value: Any) -> str:
-    """A value for people; error codes with their names."""
+    """Formats a value; error codes have their names, long values are cut."""
     if path.endswith("error_code") and isinstance(value, int) and value in _CODES:
         return f"{value} {_CODES[value]}"
-    told = value if isinstance(value, str) else repr(bytes(value) if is_bytes_like(value) else value)
-    return told if len(told) <= SHOWN_MAX else f"{told[:SHOWN_MAX]}..."
+    text = value if isinstance(value, str) else repr(bytes(value) if is_bytes_like(value) else value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) -> dict[str, Any]:
-    """The same as JSON: `left`, `right`, `requests`, `compared`, `not_sent` and `not_compared` (reason -> how many),
-    `translatable` (how many of the requests not sent `--translate` would send), `counts` (why -> how many), `notes`,
-    and `differences` with number, connection, api, version, path, left, right, why, reason and times."""
+    """Returns the JSON document.
+
+    It has `left`, `right`, `requests`, `compared`, `not_sent` and `not_compared` (reason -> count), `translatable`
+    (count of requests that `--translate` would send), `counts` (why -> count), `notes`, and `differences` with number,
+    connection, api, version, path, left, right, why, reason and times.
+    """
     return {
         "left": sides[0],
         "right": sides[1],
@@ -142,7 +146,7 @@ def write(
     as_json: bool,
     everything: bool,
 ) -> None:
-    """Prints it all."""
+    """Writes the result as text or JSON."""
     if as_json:
         write_text(json.dumps(document(found, sides, notes), indent=2) + "\n")
         return

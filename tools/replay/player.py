@@ -1,7 +1,8 @@
-"""A recording played against a broker: when each request is sent, and how long its answer is waited for.
+"""The playback of a recording: the time at which each request is sent, and the timeout of its response.
 
-Owns the order. What had ended before a request began has ended before it is sent; what went on at the same time goes on
-at the same time, begun in the recorded order. Each recorded connection is one of its own. All waits are bounded.
+Owns the order. Exchanges that had ended before a request began have ended before it is sent; concurrent exchanges are
+concurrent again and begin in the recorded order. Each recorded connection becomes one connection. All waits are
+bounded.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from ...protocol.errors import ErrorCode
 from .learned_names import error_codes
 from .requests import NotSent, Outgoing, Sending, played_exchange
 from .subjects import READING
-from .target import Address, Closed, Connection, Target, Unreachable, look, topic_ids
+from .target import Address, Closed, Connection, Target, Unreachable, discover, topic_ids
 
 PATIENCE_SECONDS = 30.0
-LATE_MAX = 5  # answers that never came, after which none is waited for any longer than IMPATIENCE_SECONDS
+LATE_MAX = 5  # missing responses, after which the timeout is IMPATIENCE_SECONDS
 IMPATIENCE_SECONDS = 1.0
-STEP_SECONDS = 0.003  # between requests on two connections, where nothing else keeps them in order
-LEAST_SECONDS = 0.001  # the same, where one of the two changes something
+STEP_SECONDS = 0.003  # pause between requests on two connections without another ordering
+LEAST_SECONDS = 0.001  # shortest pause if one of the two changes something
 AGAIN_SECONDS = 0.05
 _MILLISECOND = 1_000_000  # in nanoseconds
-INCOMPLETE_SECONDS = 0.2  # for what passes by itself, where something was not sent that may have had to come first
-# What passes by itself, and how long it is asked again: a topic that not every broker knows yet, a coordinator that
-# loads its log or makes its topic first.
+INCOMPLETE_SECONDS = 0.2  # limit of retries if a request was not sent that this one may depend on
+# Transient errors, and the time for which the request is retried: a new topic that is not on all brokers yet, a
+# coordinator that loads its log or creates its topic.
 _SOON = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -46,30 +47,32 @@ _COORDINATORS = (
 )
 PASSING_SECONDS = {**dict.fromkeys(_SOON, 2.0), **dict.fromkeys(_COORDINATORS, 20.0)}
 _WAITS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-_WAITED_NS = 5 * _MILLISECOND  # a response of these that took as long was waiting for another request
-_NEVER_AGAIN = frozenset({ApiKey.FETCH})  # each one changes what the next one of its session means
+_WAITED_NS = 5 * _MILLISECOND  # a slower response of these APIs waited for another request
+_NEVER_AGAIN = frozenset({ApiKey.FETCH})  # each Fetch changes the state of its session
 
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """How a recording is played."""
+    """The options of a playback."""
 
     patience_s: float = PATIENCE_SECONDS
     keep_timing: bool = False
-    """Requests are sent when they were, counted from the first; else as fast as their order allows."""
+    """Whether requests are sent at their recorded times relative to the first; otherwise as fast as possible."""
     translate: bool = False
-    """A request in a version that is not served is sent in the nearest that is, where that can say the same."""
+    """Whether a request in a version that is not served is sent in the nearest served version with the same fields."""
 
 
 @dataclass
 class Step:
-    """One exchange of a recording, and what came of it. `played` is None where it was not sent; `foretold` if the
-    right told beforehand that it does not serve it."""
+    """An exchange of a recording and its playback.
+
+    `played` is None if it was not sent; `expected` is then True if the broker advertises that it does not serve it.
+    """
 
     exchange: Exchange
     played: Exchange | None = None
     not_sent: str = ""
-    foretold: bool = False
+    expected: bool = False
     translatable: bool = False
     tries: int = 0
     future: asyncio.Future[bytes] | None = field(default=None, repr=False)
@@ -77,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Playing:
-    """What came of a whole recording. `notes` are lines for the user."""
+    """The result of a playback. `notes` are lines for the user."""
 
     steps: Sequence[Step]
     target: Target
@@ -86,8 +89,8 @@ class Playing:
 
 
 async def play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions = PlayOptions()) -> Playing:
-    """Plays a recording, in its order. Raises Unreachable."""
-    target = await look(bootstrap, options.patience_s)
+    """Plays a recording in its order. Raises Unreachable."""
+    target = await discover(bootstrap, options.patience_s)
     player = _Player(exchanges, target, options)
     try:
         await player.run()
@@ -97,7 +100,7 @@ async def play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayO
 
 
 def node_map(recorded: Sequence[int], there: Sequence[int]) -> dict[int, int]:
-    """Which node stands for a recorded one: that of the same number, else one after the other."""
+    """Maps recorded nodes to nodes of the target: to the same id, otherwise to the remaining nodes in order."""
     left = [node for node in sorted(there) if node not in recorded]
     found: dict[int, int] = {}
     for node in sorted(set(recorded)):
@@ -109,9 +112,12 @@ def node_map(recorded: Sequence[int], there: Sequence[int]) -> dict[int, int]:
 
 
 def _end_ns(one: Exchange, *, is_coarse: bool) -> int:
-    """The time before which the exchange has ended. With times in whole milliseconds (`is_coarse`) it is up to one too
-    late for most: a request that began in the same millisecond came after it. A response that waited came because of
-    such a request: to wait for it before that is sent would be a deadlock."""
+    """Returns the time at which the exchange ended, for the order of playback.
+
+    With times in whole milliseconds (`is_coarse`) the end of most exchanges is moved one millisecond back: a request
+    that began in the same millisecond counts as later. A response that waited for such a request is moved forward:
+    waiting for it before that request is sent would be a deadlock.
+    """
     if not is_coarse:
         return one.begun_ns + one.duration_ns
     if one.api_key in _WAITS and one.duration_ns >= _WAITED_NS:
@@ -129,20 +135,20 @@ class _Player:
         self._sending = Sending(ordered, target, self.nodes, translate=options.translate)
         self._connections: dict[int, Connection] = {}
         self._last: dict[int, Step] = {}  # the newest request of each connection
-        self._left: dict[int, int] = {}  # requests to come on each connection
+        self._left: dict[int, int] = {}  # requests not played yet on each connection
         for one in ordered:
             self._left[one.peer.number] = self._left.get(one.peer.number, 0) + 1
         self._late = 0
-        self._given_up: set[tuple[int, int]] = set()  # (API, code) of what did not pass by itself
+        self._given_up: set[tuple[int, int]] = set()  # (API, code) of errors that did not pass
         self._before: Step | None = None
-        self._is_whole = True  # all was sent: what is not there may be there soon
-        self._asked: set[str] = set()  # topics whose ids were asked for
+        self._is_whole = True  # all requests were sent so far, so that missing things may appear soon
+        self._requested: set[str] = set()  # topics whose ids were requested
         self._begun_s = 0.0
 
     async def run(self) -> None:
-        """All steps, each at its time."""
+        """Plays all steps in their order."""
         events: list[tuple[int, int, int, Callable[[], object]]] = []
-        # Where only milliseconds are told, who ended within one is taken to have ended before who began in it.
+        # With times in milliseconds, an exchange counts as ended before a request of the same millisecond.
         is_coarse = not any(step.exchange.begun_ns % _MILLISECOND for step in self.steps)
         for number, step in enumerate(self.steps):
             one = step.exchange
@@ -157,16 +163,16 @@ class _Player:
                 due = self._begun_s + (at - events[0][0]) / 1e9 - asyncio.get_running_loop().time()
                 await asyncio.sleep(max(0.0, due))
             await act()  # type: ignore[misc]
-        for step in self.steps:  # what the recording does not see the end of
+        for step in self.steps:  # without an end in the recording
             if step.exchange.duration_ns < 0:
                 await self._end(step)
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         for connection in self._connections.values():
             await connection.close()
 
-    # Beginnings
+    # Requests
 
     async def _begin(self, step: Step) -> None:
         one = step.exchange
@@ -175,21 +181,21 @@ class _Player:
         try:
             if self._sending.unknown_members(one):
                 await self._wait_for_members()
-            if names := self._sending.unknown_topics(one) - self._asked:
-                self._asked |= names
+            if names := self._sending.unknown_topics(one) - self._requested:
+                self._requested |= names
                 for name, topic_id in (await topic_ids(self._target, sorted(names), self._patience())).items():
-                    self._sending.told_topic(name, topic_id)
+                    self._sending.learn_topic_id(name, topic_id)
             outgoing = self._sending.outgoing(one)
         except NotSent as reason:
-            step.not_sent, step.foretold, step.translatable = str(reason), reason.foretold, reason.translatable
-            self._is_whole = self._is_whole and not reason.foretold
+            step.not_sent, step.expected, step.translatable = str(reason), reason.expected, reason.translatable
+            self._is_whole = self._is_whole and not reason.expected
             return
         await self._keep_order(one)
         await self._send(step, outgoing)
         self._before = step
 
     async def _keep_order(self, one: Exchange) -> None:
-        """A broker may take up two connections in any order: a moment lies between what was begun one by one."""
+        """Pauses between requests on different connections, which a broker may process in any order."""
         before = self._before
         if before is None or before.exchange.peer.number == one.peer.number:
             return
@@ -199,7 +205,7 @@ class _Player:
             await asyncio.sleep(min(max(gap_s, 0.0 if both_read else LEAST_SECONDS), STEP_SECONDS))
 
     async def _wait_for_members(self) -> None:
-        """For the JoinGroups under way, which tell of members that are to be assigned something."""
+        """Waits for JoinGroups in flight: their responses have the member ids for the next assignments."""
         joins = [
             step
             for step in self._last.values()
@@ -223,7 +229,7 @@ class _Player:
         self._last[one.peer.number] = step
 
     async def _connection(self, one: Exchange) -> Connection:
-        """That of a recorded connection, made anew where it ended. Raises Unreachable."""
+        """Returns the connection for a recorded one, opened again if it was closed. Raises Unreachable."""
         number = one.peer.number
         found = self._connections.get(number)
         if found is None or found.is_closed:
@@ -231,27 +237,27 @@ class _Player:
             found = self._connections[number] = await Connection.open(self._target.address(node_id))
         return found
 
-    # Endings
+    # Responses
 
     async def _end(self, step: Step) -> None:
-        """Waits for the answer, as far as there is one to wait for, and takes in what it tells."""
+        """Waits for the response of a step, if one is due, and learns from it."""
         future, played = step.future, step.played
         if future is None or played is None:
             await self._close_if_done(step)
             return
         is_over = step.exchange.ending in (Ending.RESPONDED, Ending.SILENT)
         if not future.done():
-            # A client that went did not wait: neither is it waited for here.
+            # The recorded client closed the connection without waiting for the response.
             patience_s = self._patience() if is_over or step.exchange.reason else STEP_SECONDS
             with contextlib.suppress(TimeoutError, Closed):
                 await asyncio.wait_for(asyncio.shield(future), patience_s)
             if not future.done() and is_over:
                 self._late += 1
-                played.reason = f"no answer within {patience_s:g} s"
+                played.reason = f"no response within {patience_s:g} s"
         if played.ending is Ending.PENDING and future.done():
             await asyncio.sleep(0)  # its callback is next
         if step.played is played and played.ending is Ending.RESPONDED:
-            await self._ask_again(step)
+            await self._retry(step)
             assert step.played is not None
             self._sending.concluded(step.exchange, step.played)
         step.future = None
@@ -260,15 +266,15 @@ class _Player:
     def _patience(self) -> float:
         return self._options.patience_s if self._late < LATE_MAX else min(self._options.patience_s, IMPATIENCE_SECONDS)
 
-    async def _ask_again(self, step: Step) -> None:
-        """Asks again as long as the answer is one that passes by itself, as clients do."""
+    async def _retry(self, step: Step) -> None:
+        """Sends the request again while the response has a transient error, as clients do."""
         one = step.exchange
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         recorded = set(error_codes(response_value(one))) if one.response is not None else set[int]()
         while one.api_key not in _NEVER_AGAIN and step.played is not None:
             if one.api_key not in READING and self._last.get(one.peer.number) is not step:
-                return  # what came after it would have come before it
+                return  # a later request of the connection would overtake the retry
             codes = set(error_codes(response_value(step.played)))
             passing = {code for code in codes - recorded if code in PASSING_SECONDS}
             if lacks_topics(one, step.played):
@@ -300,24 +306,28 @@ class _Player:
             await connection.close()
 
     def notes(self) -> list[str]:
-        """What else there is to say, one line each."""
+        """Returns notes on the playback, one line each."""
         found = [
-            f"node {left} is played by node {right}" for left, right in sorted(self.nodes.items()) if left != right
+            f"requests to node {left} were sent to node {right}"
+            for left, right in sorted(self.nodes.items())
+            if left != right
         ]
         for (topic, partition), shift in sorted(self._sending.ids.shifts.items()):
             if shift:
                 more = "higher" if shift > 0 else "lower"
-                found.append(f"offsets of {topic}-{partition} are {abs(shift)} {more}: there were other records before")
-        found += [f"in the group {name} another member led" for name in sorted(self._sending.roles.moved)]
+                found.append(
+                    f"offsets of {topic}-{partition} are {abs(shift)} {more}: the partition had other records before"
+                )
+        found += [f"group {name} had another leader" for name in sorted(self._sending.roles.moved)]
         again = sum(step.tries > 1 for step in self.steps)
         if again:
             word = "request was" if again == 1 else "requests were"
-            found.append(f"{again} {word} sent again, until what passes by itself had passed")
+            found.append(f"{again} {word} retried after transient errors")
         return found
 
 
 def lacks_topics(recorded: Exchange, played: Exchange) -> bool:
-    """Whether Metadata tells fewer partitions than it did: not every broker knows yet of what a controller made."""
+    """Returns whether a Metadata response has fewer partitions than recorded: a new topic is not on all brokers yet."""
     if recorded.api_key != ApiKey.METADATA or recorded.response is None:
         return False
     left, right = response_value(recorded), response_value(played)
@@ -330,14 +340,14 @@ def lacks_topics(recorded: Exchange, played: Exchange) -> bool:
 
 
 def _take(step: Step, future: asyncio.Future[bytes], silent: bool) -> None:
-    """Notes what became of a request, when it did."""
+    """Stores the outcome of a request in its step."""
     played = step.played
     if played is None or future.cancelled():
         return
     played.duration_ns = perf_counter_ns() - played.begun_ns
     error = future.exception()
     if error is not None and played.reason:
-        return  # it was not waited for any more
+        return  # timed out before
     if error is not None:
         played.ending, played.reason = Ending.CLOSED, str(error)
     elif silent:

@@ -1,7 +1,7 @@
-"""What is sent for a recorded request, and what is learned of the answers to it.
+"""The translation of recorded requests for the target broker, and the learning from its responses.
 
-Owns the one way of a request from the recording to the wire: sessions, roles, ids, and the version. Where nothing is
-to be changed the recorded bytes are sent.
+Owns the steps from a recorded request to its frame: fetch sessions, group leaders, ids, and the version. A request
+without a change is sent with its recorded bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.schema import spec
 from .fetch_sessions import FetchSessions
-from .learned_names import TELL_NAMES, error_codes, learn, learn_names, topics_without
+from .learned_names import WITH_TOPIC_NAMES, error_codes, learn, learn_names, topics_without
 from .name_mapping import Ids
 from .roles import Roles
 from .target import Target
-from .versions import Untold, in_version, newest_shared
+from .versions import CannotTranslate, in_version, newest_shared
 
-# The recorded broker did nothing, and the client asked again: sent twice, it would be done twice.
+# The recorded broker did nothing and the client retried: if both requests were sent, both would take effect.
 NOT_READY = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -43,17 +43,20 @@ CHANGED_AGAIN = frozenset({ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.JOIN_
 
 
 class NotSent(Exception):
-    """Why a request is not played; one line. `foretold`: the versions that the broker serves say so. `translatable`:
-    another version of the API is served in which `--translate` tries to send it."""
+    """A request is not played; the text is one line.
 
-    def __init__(self, text: str, *, foretold: bool = False, translatable: bool = False) -> None:
+    `expected`: the reason is in the versions that the broker serves. `translatable`: with `--translate` the request is
+    tried in another version.
+    """
+
+    def __init__(self, text: str, *, expected: bool = False, translatable: bool = False) -> None:
         super().__init__(text)
-        self.foretold = foretold
+        self.expected = expected
         self.translatable = translatable
 
 
 class Outgoing(NamedTuple):
-    """A request as it is sent."""
+    """A request to send."""
 
     frame: bytes
     version: int
@@ -61,7 +64,7 @@ class Outgoing(NamedTuple):
 
 
 class Sending:
-    """The state of one playing: what is known of the ids, sessions and groups of both sides."""
+    """The state of one playback: the mappings of ids, fetch sessions and group leaders."""
 
     def __init__(
         self, exchanges: Sequence[Exchange], target: Target, nodes: dict[int, int], *, translate: bool
@@ -72,49 +75,49 @@ class Sending:
         self._sessions = FetchSessions()
         keys = {ApiKey.SYNC_GROUP}
         for one in exchanges:
-            if one.api_key in TELL_NAMES and one.response is not None:
+            if one.api_key in WITH_TOPIC_NAMES and one.response is not None:
                 learn_names(self.ids, response_value(one))
         self.roles = Roles(request_value(one) for one in exchanges if one.api_key in keys)
 
     def unknown_members(self, exchange: Exchange) -> bool:
-        """Whether a SyncGroup assigns to members of which the right has not told yet."""
+        """Returns whether a SyncGroup assigns partitions to members whose ids on the right are unknown."""
         if exchange.api_key != ApiKey.SYNC_GROUP:
             return False
         request = request_value(exchange)
         return request is not None and any(one.member_id not in self.ids.members for one in request.assignments)
 
     def unknown_topics(self, exchange: Exchange) -> frozenset[str]:
-        """The topics that a request names by ids of which the right has not told yet."""
+        """Returns the topics in a request whose ids on the right are unknown."""
         return frozenset(topics_without(self.ids, request_value(exchange)))
 
-    def told_topic(self, name: str, topic_id: bytes) -> None:
-        """Takes in what the right calls a topic."""
+    def learn_topic_id(self, name: str, topic_id: bytes) -> None:
+        """Learns the id of a topic on the right."""
         for left, known in self.ids.topic_names.items():
             if known == name and left not in self.ids.topic_ids:
                 self.ids.topic_ids[left] = topic_id
 
     def outgoing(self, exchange: Exchange) -> Outgoing:
-        """What is sent. Raises NotSent."""
+        """Returns the request to send. Raises NotSent."""
         if exchange.request is None:
-            raise NotSent("its bytes were not kept")
+            raise NotSent("its bytes were not recorded")
         if len(exchange.request) < 8:
             return Outgoing(exchange.request, exchange.api_version, False)
         version = self._version(exchange)
         request = request_value(exchange)
-        if request is None:  # bytes that are no request, or an API that is not known here: as they are
+        if request is None:  # malformed, or of an unknown API: the recorded bytes are sent
             return Outgoing(exchange.request, version, exchange.ending is Ending.SILENT)
         if exchange.api_key in CHANGED_AGAIN and exchange.ending is Ending.RESPONDED:
             codes = set(error_codes(response_value(exchange)))
             if codes and codes <= NOT_READY:
                 name = ErrorCode(min(codes)).name
-                raise NotSent(f"it was answered {name}, and asked again")
+                raise NotSent(f"the response was {name}, and the client retried")
         silent = isinstance(request, ProduceRequest) and request.acks == 0
         mapped: object = self._mapped(exchange, request)
         if version != exchange.api_version:
             try:
                 mapped = in_version(mapped, version, self.ids)
-            except Untold as error:
-                raise NotSent(str(error), foretold=True) from None
+            except CannotTranslate as error:
+                raise NotSent(str(error), expected=True) from None
         if mapped is request and version == exchange.api_version:
             return Outgoing(exchange.request, version, silent)
         client_id = None if exchange.client_id is None else exchange.client_id.encode()[:32767]
@@ -122,22 +125,22 @@ class Sending:
         try:
             return Outgoing(header + build(mapped, version), version, silent)
         except MalformedMessage as error:
-            raise NotSent(str(error), foretold=version != exchange.api_version) from None
+            raise NotSent(str(error), expected=version != exchange.api_version) from None
 
     def _version(self, exchange: Exchange) -> int:
-        """The version that is sent. Raises NotSent where there is none."""
+        """Returns the version to send. Raises NotSent if there is none."""
         key, version = exchange.api_key, exchange.api_version
-        asks_versions = key == ApiKey.API_VERSIONS and not self._translate  # it is answered in any (KIP-511)
-        if version in self.target.versions.get(key, ()) or (asks_versions and self.target.told_versions):
+        any_version = key == ApiKey.API_VERSIONS and not self._translate  # it has a response in any version (KIP-511)
+        if version in self.target.versions.get(key, ()) or (any_version and self.target.has_api_versions):
             return version
         name = api_names().get(key, f"API key {key}")
         ends = self.target.versions.get(key)
         if ends is None:
-            raise NotSent(f"{name} is not served", foretold=True)
+            raise NotSent(f"{name} is not served", expected=True)
         shared = newest_shared(key, ends, version)
         if shared is None or not self._translate:
-            why = f"{name} v{version} is not served, but {_range(ends)}"
-            raise NotSent(why, foretold=True, translatable=shared is not None)
+            why = f"{name} v{version} is not served, only {_range(ends)}"
+            raise NotSent(why, expected=True, translatable=shared is not None)
         return shared
 
     def _mapped(self, exchange: Exchange, request: Any) -> Any:
@@ -151,7 +154,7 @@ class Sending:
         return self.ids.message(request)
 
     def concluded(self, exchange: Exchange, played: Exchange) -> None:
-        """Takes in what both answered."""
+        """Learns from the responses of both sides."""
         if exchange.response is None or played.response is None:
             return
         request, left, right = request_value(exchange), response_value(exchange), response_value(played)
@@ -159,13 +162,13 @@ class Sending:
             return
         learn(self.ids, request, left, right)
         if isinstance(request, FetchRequest):
-            self._sessions.answered(exchange.peer.node_id, request, left, right)
+            self._sessions.learn(exchange.peer.node_id, request, left, right)
         elif isinstance(request, JoinGroupRequest):
             self.roles.joined(request.group_id, left, right)
 
 
 def played_exchange(exchange: Exchange, outgoing: Outgoing) -> Exchange:
-    """The exchange as it is played, not answered yet."""
+    """Returns the exchange of the playback, still without a response."""
     return replace(
         exchange,
         api_version=outgoing.version,

@@ -1,6 +1,6 @@
-"""Who leads a group on each side: the leader's SyncGroup tells what everybody is assigned.
+"""The leaders of groups on both sides: the SyncGroup of the leader has the assignments of all members.
 
-Owns the assignments of a recording, and who sends them when the right broker chose another leader.
+Owns the assignments of a recording, which another member sends if the right broker chose another leader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...protocol.messages.groups.sync_group import SyncGroupRequest
 
 
 class Roles:
-    """The leaders of the generations of all groups, by the left's numbers."""
+    """The leaders of all group generations; generations are numbered as on the left."""
 
     def __init__(self, requests: Iterable[Any]) -> None:
         """`requests` are the recorded requests, of any API."""
@@ -23,17 +23,17 @@ class Roles:
                 self._assignments[one.group_id, one.generation_id] = one.assignments
         self._leaders: dict[tuple[str, int], tuple[str, str]] = {}  # (left's, right's) member ids
         self.moved: set[str] = set()
-        """The groups in which another member led."""
+        """The groups whose leader differs on the right."""
 
     def joined(self, group: str, left: Any, right: Any) -> None:
-        """Takes in what both answered to a JoinGroup."""
+        """Learns the leaders from both responses to a JoinGroup."""
         if left.error_code == right.error_code == ErrorCode.NONE and left.leader and right.leader:
             self._leaders[group, left.generation_id] = left.leader, right.leader
 
     def sent(self, request: Any, right_member: str, right_leader_of_left: str) -> Any:
-        """A SyncGroup of the left, with assignments if its member (`right_member` there) leads on the right.
+        """Returns a SyncGroup of the left with assignments if its member leads on the right, otherwise without.
 
-        `right_leader_of_left` is what the left's leader is called there.
+        `right_member` is the id of its member on the right, `right_leader_of_left` that of the left's leader.
         """
         place = request.group_id, request.generation_id
         found = self._leaders.get(place)
@@ -45,5 +45,5 @@ class Roles:
         return type(request)(**changed)
 
     def left_leader(self, request: Any) -> str:
-        """The left's leader of the generation that a SyncGroup is about."""
+        """Returns the left's leader in the generation of a SyncGroup."""
         return self._leaders.get((request.group_id, request.generation_id), ("", ""))[0]

@@ -1,6 +1,7 @@
-"""From what the command line names to what is compared: recordings read, brokers played against, pairs made.
+"""The runs of `ottla replay` and `ottla diff`: reads recordings, plays them to brokers, and compares the pairs.
 
-Owns this composing, and the lines that tell of it. Raises CannotRun, one line, for whatever cannot be read or reached.
+Owns the composition and the notes for the user. Raises CannotRun, with one line, for an unreadable recording or an
+unreachable broker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...broker.recording.files import NoRecording, read_recording
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, UnknownRelease, profile
 from ...protocol.narrowing import is_dict, is_list
 from .comparison import Comparison, Pair, compare, matched
-from .expected_differences import Foretelling, guessed_release
+from .expected_differences import ExpectedDifferences, guessed_release
 from .player import Playing, PlayOptions, node_map, play
 from .target import Address, Unreachable
 
@@ -22,12 +23,12 @@ DAMAGE_SHOWN = 5
 
 
 class CannotRun(Exception):
-    """A recording cannot be read, or a broker not be reached; one line."""
+    """A recording cannot be read, or a broker cannot be reached; the text is one line."""
 
 
 @dataclass
 class Result:
-    """What was compared, between which sides, and lines that the user should know."""
+    """The comparison, the names of its sides, and notes for the user."""
 
     comparison: Comparison
     sides: tuple[str, str]
@@ -35,7 +36,7 @@ class Result:
 
 
 def read(path: str) -> tuple[Recording, list[str]]:
-    """A recording, and what is to be said of it. Raises CannotRun."""
+    """Reads a recording and returns it with notes for the user. Raises CannotRun."""
     try:
         found = read_recording(path)
     except NoRecording as error:
@@ -46,63 +47,63 @@ def read(path: str) -> tuple[Recording, list[str]]:
         raise CannotRun(f"{path} is too large") from None
     notes = found.damage[:DAMAGE_SHOWN]
     if len(found.damage) > DAMAGE_SHOWN:
-        notes.append(f"{path}: {len(found.damage) - DAMAGE_SHOWN} more places that cannot be read")
+        notes.append(f"{path}: {len(found.damage) - DAMAGE_SHOWN} more unreadable places")
     if found.dropped:
-        notes.append(f"{path}: {found.dropped} exchanges came too fast to be recorded")
+        notes.append(f"{path}: {found.dropped} exchanges were dropped by the recorder")
     if found.meta.get("contents") is False:
-        notes.append(f"{path} was recorded without contents: what was produced is not played")
+        notes.append(f"{path} was recorded without contents: Produce requests are not played")
     return found, notes
 
 
 async def replay(
     path: str, bootstrap: Address, options: PlayOptions, releases: tuple[str, str] | None = None
 ) -> Result:
-    """A recording against a broker. Raises CannotRun."""
+    """Plays a recording to a broker and compares the responses. Raises CannotRun."""
     recording, notes = read(path)
     playing = await _play(recording.exchanges, bootstrap, options)
-    foretelling, told = _foretelling(_release_of(recording), _guess(playing), releases)
-    pairs = [Pair(one.exchange, one.played, one.not_sent, one.foretold) for one in playing.steps]
+    expected, release_note = _expected(_release_of(recording), _guess(playing), releases)
+    pairs = [Pair(one.exchange, one.played, one.not_sent, one.expected) for one in playing.steps]
     texts = _texts(recording, playing.nodes, {node: playing.target.address(node) for node in playing.target.nodes})
-    found = compare(pairs, nodes=playing.nodes, texts=texts, foretelling=foretelling)
+    found = compare(pairs, nodes=playing.nodes, texts=texts, expected=expected)
     found.translatable = sum(step.translatable for step in playing.steps)
-    return Result(found, (path, _shown(bootstrap)), [*notes, *playing.notes, *told])
+    return Result(found, (path, _shown(bootstrap)), [*notes, *playing.notes, *release_note])
 
 
 async def diff_live(
     path: str, addresses: tuple[Address, Address], options: PlayOptions, releases: tuple[str, str] | None = None
 ) -> Result:
-    """Two brokers under one recording. Raises CannotRun."""
+    """Plays a recording to two brokers and compares their responses. Raises CannotRun."""
     recording, notes = read(path)
     one = await _play(recording.exchanges, addresses[0], options)
     other = await _play(recording.exchanges, addresses[1], options)
     pairs: list[Pair] = []
     for first, second in zip(one.steps, other.steps, strict=True):
         if first.played is not None:
-            pairs.append(Pair(first.played, second.played, second.not_sent, second.foretold))
+            pairs.append(Pair(first.played, second.played, second.not_sent, second.expected))
         elif second.played is not None:
-            pairs.append(Pair(second.played, None, first.not_sent, first.foretold))
-    foretelling, told = _foretelling(_guess(one), _guess(other), releases)
+            pairs.append(Pair(second.played, None, first.not_sent, first.expected))
+    expected, release_note = _expected(_guess(one), _guess(other), releases)
     nodes = {one.nodes[node]: other.nodes[node] for node in one.nodes if node in other.nodes}
     texts = {
         _shown(address): _shown(other.target.address(nodes.get(node, node)))
         for node, address in one.target.nodes.items()
     }
-    found = compare(pairs, nodes=nodes, texts=texts, foretelling=foretelling)
+    found = compare(pairs, nodes=nodes, texts=texts, expected=expected)
     found.translatable = sum(step.translatable for step in (*one.steps, *other.steps))
     sides = _shown(addresses[0]), _shown(addresses[1])
     played = [f"{side}: {note}" for side, done in zip(sides, (one, other), strict=True) for note in done.notes]
-    return Result(found, sides, [*notes, *played, *told])
+    return Result(found, sides, [*notes, *played, *release_note])
 
 
 def diff_files(left: str, right: str, releases: tuple[str, str] | None = None) -> Result:
-    """Two recordings. Raises CannotRun."""
+    """Compares two recordings. Raises CannotRun."""
     (one, notes), (other, more) = read(left), read(right)
     pairs, unmatched = matched(one.exchanges, other.exchanges)
-    foretelling, told = _foretelling(_release_of(one), _release_of(other), releases)
+    expected, release_note = _expected(_release_of(one), _release_of(other), releases)
     nodes = node_map([node for node, _ in _nodes(one)], [node for node, _ in _nodes(other)])
     texts = _texts(one, nodes, dict(_nodes(other)))
-    found = compare(pairs, nodes=nodes, texts=texts, foretelling=foretelling, same_times=False)
-    return Result(found, (left, right), [*notes, *more, *unmatched, *told])
+    found = compare(pairs, nodes=nodes, texts=texts, expected=expected, same_times=False)
+    return Result(found, (left, right), [*notes, *more, *unmatched, *release_note])
 
 
 async def _play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions) -> Playing:
@@ -118,38 +119,38 @@ def _release_of(recording: Recording) -> Profile | None:
 
 
 def _guess(playing: Playing) -> Profile | None:
-    return guessed_release(playing.target.versions) if playing.target.told_versions else None
+    return guessed_release(playing.target.versions) if playing.target.has_api_versions else None
 
 
-def _foretelling(
+def _expected(
     left: Profile | None, right: Profile | None, releases: tuple[str, str] | None
-) -> tuple[Foretelling | None, list[str]]:
-    """What foretells, and which releases it goes by. Raises CannotRun for a release that there is not."""
+) -> tuple[ExpectedDifferences | None, list[str]]:
+    """Returns the expected differences, and a note on the releases. Raises CannotRun for an unknown release."""
     if releases is not None:
         try:
-            found = Foretelling(profile(releases[0]), profile(releases[1]))
+            found = ExpectedDifferences(profile(releases[0]), profile(releases[1]))
         except UnknownRelease as error:
             raise CannotRun(str(error)) from None
-        return found, [f"as the table of releases has {found}"]
+        return found, [f"differences between the releases {found} are expected"]
     if left is None or right is None:
         side = "the first" if left is None else "the second"
-        return None, [f"which release {side} is does not show: nothing is foretold (--release X Y says so)"]
-    found = Foretelling(left, right)
-    return found, [f"as the table of releases has {found}"]
+        return None, [f"the release of {side} is unknown: no difference is expected (set both with --release X Y)"]
+    found = ExpectedDifferences(left, right)
+    return found, [f"differences between the releases {found} are expected"]
 
 
 def _nodes(recording: Recording) -> Iterable[tuple[int, Address]]:
-    """(number, address) of each node that a recording tells of."""
+    """Yields (node id, address) of each node in a recording."""
     nodes: Any = recording.meta.get("nodes")
     for one in nodes if is_list(nodes) else ():
         if is_dict(one):
-            told = one.get("node_id"), one.get("host"), one.get("port")
-            if isinstance(told[0], int) and isinstance(told[1], str) and isinstance(told[2], int):
-                yield told[0], (told[1], told[2])
+            node_id, host, port = one.get("node_id"), one.get("host"), one.get("port")
+            if isinstance(node_id, int) and isinstance(host, str) and isinstance(port, int):
+                yield node_id, (host, port)
 
 
 def _texts(recording: Recording, nodes: Mapping[int, int], right: Mapping[int, Address]) -> dict[str, str]:
-    """The left's addresses and the right's, as they stand in texts."""
+    """Returns address texts of the left -> those of the right."""
     found: dict[str, str] = {}
     for node, address in _nodes(recording):
         there = right.get(nodes.get(node, node))

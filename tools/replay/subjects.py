@@ -1,6 +1,6 @@
-"""What a request is about: topics, groups, transactions and producers, by name; and whether it changes them.
+"""The subjects of a request (topics, groups, transactions, producers) by name, and whether it changes them.
 
-Owns the reading of names out of requests of any API, so that it can be told which answers follow from which.
+Owns the extraction of names from requests of any API, by which a difference is traced to an earlier one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...protocol.schema import Value, fields_of
 from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids
 
 READING = frozenset(
-    # Fetch, ListOffsets, OffsetFetch, FindCoordinator, Heartbeat, and what describes and lists
+    # requests that change nothing
     {
         ApiKey.FETCH,
         ApiKey.LIST_OFFSETS,
@@ -46,8 +46,7 @@ READING = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     }
 )
-# Metadata, ListGroups, DescribeLogDirs, and the lists of reassignments, transactions and topics: who asks for all of
-# them is told of those that were there before as well.
+# Requests for all items of a kind: their responses include items from before the recording.
 LISTING = frozenset(
     {
         ApiKey.METADATA,
@@ -61,27 +60,27 @@ LISTING = frozenset(
 _OF_TOPICS = frozenset(
     """partitions partition_data partition_indexes topic_id num_partitions count assignments""".split()
 ) | frozenset(PARTITION_FIELDS)
-_TOPIC = 2  # as the type of a resource
+_TOPIC = 2  # resource types of configs and ACLs
 _GROUP = 32
 
 
 def changes(request: Any, api_key: int) -> bool:
-    """Whether a request may change what later ones are answered."""
+    """Returns whether a request may change the responses to later ones."""
     if isinstance(request, MetadataRequest):
         return bool(request.topics) and request.allow_auto_topic_creation
     return api_key not in READING
 
 
 def subjects(request: Any, ids: Ids) -> frozenset[str]:
-    """All that a request is about; nothing where it asks for everything."""
+    """Returns the subjects of a request; none if it is about all items of a kind."""
     found: set[str] = set()
     _add(request, ids, found)
     return frozenset(found)
 
 
-def of_answer(answer: Any) -> frozenset[str]:
-    """The producer that an answer gave."""
-    producer_id = getattr(answer, "producer_id", -1)
+def of_response(response: Any) -> frozenset[str]:
+    """Returns the producer in a response, as a subject."""
+    producer_id = getattr(response, "producer_id", -1)
     return frozenset({f"producer {producer_id}"} if isinstance(producer_id, int) and producer_id >= 0 else ())
 
 

@@ -1,7 +1,7 @@
-"""The broker that a recording is played against: what it serves, its nodes, and connections of raw frames.
+"""The target broker of a playback: its versions, its nodes, and connections for raw frames.
 
-Owns sockets, deadlines and the match of answers to requests. A connection ends once: when the broker closes it, or when
-it answers what was not asked.
+Owns sockets, timeouts and the matching of responses to requests. A connection ends when the broker closes it, or at a
+response without a request.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ...protocol.schema import Versions, spec
 
 CLIENT_ID = b"ottla-replay"
 CONNECT_SECONDS = 10.0
-ANSWER_BYTES_MAX = 100 << 20
+RESPONSE_BYTES_MAX = 100 << 20
 _SIZE, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
-_METADATA = 4  # or older: it tells the id of the cluster, and takes an empty list of topics for none
+_METADATA = 4  # or older: has the cluster id, and an empty list of topics means none
 _METADATA_WITH_IDS = 10
 Address = tuple[str, int]
 
 
 class Unreachable(Exception):
-    """The broker cannot be asked; one line."""
+    """The broker cannot be reached, or is not a Kafka broker; the text is one line."""
 
 
 class Closed(Exception):
-    """The connection ended without an answer; the text says how."""
+    """The connection ended without a response; the text is the reason."""
 
 
 class Connection:
-    """One connection; answers come in the order of requests."""
+    """A connection; responses arrive in the order of requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -54,7 +54,7 @@ class Connection:
 
     @classmethod
     async def open(cls, address: Address) -> Connection:
-        """Raises Unreachable."""
+        """Connects within CONNECT_SECONDS. Raises Unreachable."""
         host, port = address
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -66,18 +66,18 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the connection has ended."""
         return bool(self.reason)
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer so far."""
+        """The number of requests without a response."""
         return len(self._waiting)
 
     async def send(self, frame: bytes, *, silent: bool = False) -> asyncio.Future[bytes]:
-        """Sends a request, whose correlation id is replaced; the future is the answer's frame, or fails with Closed.
+        """Sends a request with a new correlation id; the future has the frame of the response, or fails with Closed.
 
-        `silent`: no answer is due, and the future is done with no bytes.
+        With `silent` no response is due, and the future is done at once with no bytes.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
@@ -102,17 +102,17 @@ class Connection:
         try:
             while True:
                 (size,) = _SIZE.unpack(await self._reader.readexactly(4))
-                if not 0 <= size <= ANSWER_BYTES_MAX:
-                    return self._end(f"an answer of {size} bytes")
-                answer = await self._reader.readexactly(size)
-                correlation_id = _CORRELATION.unpack_from(answer)[0] if size >= 4 else None
+                if not 0 <= size <= RESPONSE_BYTES_MAX:
+                    return self._end(f"a response of {size} bytes")
+                response = await self._reader.readexactly(size)
+                correlation_id = _CORRELATION.unpack_from(response)[0] if size >= 4 else None
                 if not self._waiting or self._waiting[0][0] != correlation_id:
-                    return self._end("an answer that was not asked for")
+                    return self._end("a response without a request")
                 future = self._waiting.popleft()[1]
                 if not future.done():
-                    future.set_result(answer)
+                    future.set_result(response)
         except asyncio.IncompleteReadError as error:
-            self._end("closed within an answer" if error.partial else "closed")
+            self._end("closed within a response" if error.partial else "closed")
         except OSError as error:
             self._end(f"closed: {error.strerror or error}")
 
@@ -125,7 +125,7 @@ class Connection:
                 future.set_exception(Closed(self.reason))
 
     async def close(self) -> None:
-        """Closes; answers that are missing never come. May be called again."""
+        """Closes the connection; pending requests fail with Closed. May be called again."""
         self._task.cancel()
         self._end("closed by the player")
         with contextlib.suppress(asyncio.CancelledError):
@@ -136,48 +136,48 @@ class Connection:
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """Marks a failure as seen: nobody may be waiting for it."""
+    """Retrieves the exception, so that asyncio does not log one that is never awaited."""
     if not future.cancelled():
         future.exception()
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a broker tells of itself. `told_versions` is False for one that is too old to be asked what it serves."""
+    """A broker and its cluster. `has_api_versions` is False for a broker without ApiVersions (before 0.10.0)."""
 
     bootstrap: Address
     versions: Mapping[int, Versions]
-    told_versions: bool
+    has_api_versions: bool
     cluster_id: str | None
     nodes: Mapping[int, Address]
 
     def address(self, node_id: int) -> Address:
-        """Where a node is; a broker that is alone is where it was asked, whatever it tells clients."""
+        """Returns the address of a node; for a single broker the bootstrap address, whatever it advertises."""
         return self.bootstrap if len(self.nodes) < 2 else self.nodes.get(node_id, self.bootstrap)
 
 
-def _served_unasked() -> Mapping[int, Versions]:
-    """What the newest release serves that closes the connection when it is asked what it does."""
+def _versions_without_api_versions() -> Mapping[int, Versions]:
+    """Returns the versions of the newest release without ApiVersions."""
     names = [name for name in RELEASES if ApiKey.API_VERSIONS not in profile(name).apis_of_kafka]
     return profile(names[-1]).served
 
 
-async def look(bootstrap: Address, patience_s: float) -> Target:
-    """Asks a broker what it serves and who belongs to it. Raises Unreachable."""
+async def discover(bootstrap: Address, patience_s: float) -> Target:
+    """Fetches the versions and the nodes of a broker. Raises Unreachable."""
     served: Mapping[int, Versions] | None = None
-    answer = await _ask(bootstrap, ApiVersionsRequest(), 0, ApiVersionsResponse, patience_s, may_close=True)
-    if answer is not None:
-        served = {one.api_key: Versions(one.min_version, one.max_version) for one in answer.api_keys}
-    versions = served or _served_unasked()
+    response = await _request(bootstrap, ApiVersionsRequest(), 0, ApiVersionsResponse, patience_s, may_close=True)
+    if response is not None:
+        served = {one.api_key: Versions(one.min_version, one.max_version) for one in response.api_keys}
+    versions = served or _versions_without_api_versions()
     ends = versions.get(ApiKey.METADATA, Versions(0, 0))
     version = max(ends.first, min(ends.last, _METADATA))
-    told = await _ask(bootstrap, MetadataRequest(topics=[]), version, MetadataResponse, patience_s)
-    nodes = {one.node_id: (one.host, one.port) for one in told.brokers}
-    return Target(bootstrap, versions, served is not None, told.cluster_id, nodes)
+    metadata = await _request(bootstrap, MetadataRequest(topics=[]), version, MetadataResponse, patience_s)
+    nodes = {one.node_id: (one.host, one.port) for one in metadata.brokers}
+    return Target(bootstrap, versions, served is not None, metadata.cluster_id, nodes)
 
 
 async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> dict[str, bytes]:
-    """Name -> id of topics that the broker has, as far as it tells: its answers to the recorded requests did not."""
+    """Fetches name -> id of topics; empty if the broker has no topic ids or is unreachable."""
     ends = target.versions.get(ApiKey.METADATA, Versions(0, 0))
     version = min(ends.last, _METADATA_WITH_IDS)
     if version < _METADATA_WITH_IDS:
@@ -185,16 +185,16 @@ async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> 
     topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     try:
-        told = await _ask(target.bootstrap, request, version, MetadataResponse, patience_s)
+        metadata = await _request(target.bootstrap, request, version, MetadataResponse, patience_s)
     except Unreachable:
         return {}
-    return {one.name: bytes(one.topic_id) for one in told.topics if one.name and one.topic_id != ZERO_UUID}
+    return {one.name: bytes(one.topic_id) for one in metadata.topics if one.name and one.topic_id != ZERO_UUID}
 
 
-async def _ask(
-    address: Address, request: object, version: int, answer: type, patience_s: float, *, may_close: bool = False
+async def _request(
+    address: Address, request: object, version: int, response: type, patience_s: float, *, may_close: bool = False
 ) -> Any:
-    """One question on a connection of its own; None if the broker closes and `may_close`."""
+    """Sends a request on a new connection and returns the response; None if the broker closes it and `may_close`."""
     declared = spec(type(request))
     flexible = version in declared.flexible
     connection = await Connection.open(address)
@@ -204,14 +204,14 @@ async def _ask(
         async with asyncio.timeout(patience_s):
             found = await (await connection.send(frame))
         _, position = read_response_header(found, declared.api_key, flexible)
-        return parser(answer, version)(found, position)
+        return parser(response, version)(found, position)
     except TimeoutError:
-        raise Unreachable(f"{where} does not answer within {patience_s:g} s") from None
+        raise Unreachable(f"no response from {where} within {patience_s:g} s") from None
     except Closed as closed:
         if may_close:
             return None
-        raise Unreachable(f"{where} is no broker that answers: {closed}") from None
+        raise Unreachable(f"no response from {where}: {closed}") from None
     except (MalformedMessage, ProtocolViolation) as error:
-        raise Unreachable(f"{where} is no Kafka broker: {error}") from None
+        raise Unreachable(f"{where} is not a Kafka broker: {error}") from None
     finally:
         await connection.close()

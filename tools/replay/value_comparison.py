@@ -1,7 +1,7 @@
-"""Two answers beside each other, field by field.
+"""The comparison of two responses, field by field.
 
-Owns what of an answer is worth comparing: what is a broker's own (addresses, folders, times, free bytes) is not, or
-only whether there is any; elements of lists are matched by what tells them apart, for Kafka promises no order.
+Owns the fields that are compared: values of a broker's own (addresses, paths, times, free bytes) are ignored, or only
+their presence is compared. Elements of lists are matched by their key fields, since Kafka guarantees no order.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ OF_ITSELF = frozenset(
     """throttle_time_ms host port rack client_host finalized_features_epoch session_id subscription_id
     zk_migration_ready log_dir path log_dir_path voter_directory_id replica_directory_id""".split()
 )
-"""Fields of which nothing is compared."""
+"""Fields that are not compared."""
 WHETHER = frozenset(
     """log_append_time_ms issue_timestamp_ms expiry_timestamp_ms max_timestamp_ms issue_timestamp expiry_timestamp
     max_timestamp hmac token_id client_instance_id transaction_start_time_ms usable_bytes total_bytes last_timestamp
     last_fetch_timestamp last_caught_up_timestamp""".split()
 )
-"""Fields of which only counts whether there is a value: numbers below zero, zeros and nothing are none."""
+"""Fields of which only the presence is compared: negative numbers, zero bytes, "" and null count as absent."""
 ORDERED = frozenset(("replica_nodes", "replicas"))  # the first is the preferred leader
-# A list's elements are told apart by these, in this order.
+# The key fields of list elements, in this order.
 IDENTITIES = tuple(
     """name topic_name topic partition_index partition index partition_id group_id group_name resource_type
     resource_name key user entity entity_type pattern_type mechanism node_id broker_id replica_id topic_partition
     principal host operation permission_type transactional_id api_key feature member_id producer_id
     batch_index""".split()
 )
-# Configs that say where and who a broker is.
+# Configs with addresses and ids of a broker.
 OWN_CONFIGS = frozenset(
     """listeners advertised.listeners advertised.host.name advertised.port host.name port log.dirs log.dir broker.id
     node.id zookeeper.connect process.roles controller.listener.names controller.quorum.voters
@@ -42,7 +42,7 @@ OWN_CONFIGS = frozenset(
 
 
 class Difference(NamedTuple):
-    """Where two answers differ; `path` is from the answer on, elements of lists by what tells them apart."""
+    """A difference between two responses; in `path` list elements have their keys in brackets."""
 
     path: str
     left: Any
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The versions of both answers, texts that stand for others, and names of topics by the right's ids."""
+    """The versions of both responses, texts of the left -> right, and topic names by ids of the right."""
 
     left_version: int
     right_version: int
@@ -59,7 +59,7 @@ class Sides(NamedTuple):
 
 
 def differences(left: Any, right: Any, sides: Sides, path: str = "", name: str = "") -> list[Difference]:
-    """All differences of two values, the left's ids being the right's already."""
+    """Returns the differences between two values; the ids of `left` are mapped to the right's already."""
     if name in OF_ITSELF:
         return []
     if name in WHETHER:
@@ -87,10 +87,10 @@ def _of_values(left: Value, right: Value, sides: Sides, path: str) -> list[Diffe
         if name == "topic_id" and _named(left, right):
             both_set = (left.topic_id == ZERO_UUID) == (right.topic_id == ZERO_UUID)  # type: ignore[attr-defined]
             if both_set and not sides.topics.get(bytes(right.topic_id)):  # type: ignore[attr-defined]
-                continue  # an id that was told nowhere else
+                continue  # no name is known for the id
         here = differences(getattr(left, name), getattr(right, name), sides, f"{path}.{name}", name)
         if here and name in ("error_code", "partition_error_code"):
-            return here  # what else there is of it says no more
+            return here  # the other fields of an error response add nothing
         found += here
     return found
 
@@ -123,7 +123,7 @@ def _of_lists(left: list[Any], right: list[Any], sides: Sides, path: str, name: 
 
 
 def identity(one: Any, topics: Mapping[bytes, str]) -> str:
-    """What tells an element of a list apart from the others."""
+    """Returns the key of a list element."""
     return repr(_identity(one, topics)) if isinstance(one, Value) else repr(_plain(one))
 
 
@@ -138,7 +138,7 @@ def _identity(one: Value, topics: Mapping[bytes, str]) -> list[Any]:
 
 
 def shown_identity(one: Any, topics: Mapping[bytes, str]) -> str:
-    """The same for people."""
+    """Returns the key of a list element for output."""
     parts = _identity(one, topics) if isinstance(one, Value) else [one]
     return ",".join(str(part)[:60] for part in parts if not isinstance(part, Value | list))
 
@@ -164,5 +164,5 @@ def _with_texts(text: str, texts: Mapping[str, str]) -> str:
 
 
 def codes_in(found: Iterable[Difference]) -> bool:
-    """Whether any of these is one of error codes."""
+    """Returns whether an error code differs."""
     return any(one.path.endswith("error_code") for one in found)

@@ -1,6 +1,6 @@
-"""A request in another version than it was recorded in, and answers of two versions brought to one shape.
+"""Translates a request to another version, and responses of two versions to a common form.
 
-Owns where Kafka's messages changed their shape: a name that became an id, one of something that became a list.
+Owns the changes of Kafka's messages between versions: a name became an id, a single value became a list.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ...protocol.schema import Value, Versions, default_of, fields_of
 from .name_mapping import TOPIC_FIELDS, Ids
 
 
-class Untold(Exception):
-    """A version has no way to say what a request says; one line."""
+class CannotTranslate(Exception):
+    """A version cannot express a request; the text is one line."""
 
 
 def newest_shared(api_key: int, theirs: Versions, recorded: int) -> int | None:
-    """The version nearest to the recorded one that the right serves and that is known here; None without any."""
+    """Returns the version nearest to the recorded one that the right serves and Ottla has, or None."""
     if api_key not in ROUTES:
         return None
     ours = ROUTES[api_key].versions
@@ -36,7 +36,7 @@ def newest_shared(api_key: int, theirs: Versions, recorded: int) -> int | None:
 
 
 def in_version(request: object, version: int, ids: Ids) -> Any:
-    """A request of the right in another version. Raises Untold."""
+    """Translates a request with ids of the right to another version. Raises CannotTranslate."""
     shaped = _SHAPES.get(type(request))
     if shaped is not None:
         request = shaped(request, version)
@@ -44,12 +44,12 @@ def in_version(request: object, version: int, ids: Ids) -> Any:
 
 
 def changed(value: Any, **fields: Any) -> Any:
-    """A copy with other values in some fields."""
+    """Returns a copy with other values in some fields."""
     return type(value)(**{**{name: getattr(value, name) for name in fields_of(value)}, **fields})
 
 
 def _named(value: Any, version: int, ids: Ids) -> Any:
-    """With names for ids of topics where the version has those, or the reverse."""
+    """Replaces topic ids by names, or names by ids, as the version requires."""
     if is_list(value):
         return [_named(one, version, ids) for one in value]
     if not isinstance(value, Value):
@@ -67,13 +67,15 @@ def _named(value: Any, version: int, ids: Ids) -> Any:
             found["topic_id"] = ids.id_on_right(topic)
             found[name] = ""
         if not found[name] and found["topic_id"] in (None, ZERO_UUID):
-            raise Untold(f"v{version} tells a topic otherwise, and which one it is was never told")
+            raise CannotTranslate(
+                f"v{version} needs the topic's name instead of its id, or the reverse, which is unknown"
+            )
     return type(value)(**found)
 
 
 def _only(items: list[Any], what: str, version: int) -> Any:
     if len(items) != 1:
-        raise Untold(f"v{version} has place for one {what}, and there are {len(items)}")
+        raise CannotTranslate(f"v{version} allows one {what}, the request has {len(items)}")
     return items[0]
 
 
@@ -93,7 +95,7 @@ def _leave_group(request: Any, version: int) -> Any:
         return request
     member = _only(request.members, "member", version)
     if member.group_instance_id is not None:
-        raise Untold(f"v{version} knows no static members")
+        raise CannotTranslate(f"v{version} has no static members")
     return changed(request, member_id=member.member_id, members=[])
 
 
@@ -123,7 +125,7 @@ def _delete_topics(request: Any, version: int) -> Any:
         topics = request.topics or [state(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
         return changed(request, topics=topics, topic_names=[])
     if any(not one.name for one in request.topics):
-        raise Untold(f"v{version} deletes no topics by their ids")
+        raise CannotTranslate(f"v{version} cannot delete topics by id")
     return changed(request, topics=[], topic_names=request.topic_names or [one.name for one in request.topics])
 
 
@@ -133,7 +135,7 @@ def _metadata(request: Any, version: int) -> Any:
 
 
 def _without_flags(request: Value, version: int) -> Any:
-    """Without what only says more than the version can: clients leave that out as well."""
+    """Drops optional fields that the version lacks, as clients do."""
     lacking = [name for name, field in fields_of(request).items() if version not in field.versions]
     return changed(request, **{name: default_of(type(request), name) for name in lacking if name not in ("topics",)})
 
@@ -149,22 +151,22 @@ _SHAPES: dict[type, Callable[[Any, int], Any]] = {
 }
 
 
-def one_shape(request: Any, answer: Any) -> Any:
-    """An answer in the shape that all versions can be brought to. `request` is what it answers, in any version."""
-    if isinstance(answer, FindCoordinatorResponse) and not answer.coordinators:
+def one_shape(request: Any, response: Any) -> Any:
+    """Translates a response to the form common to all versions. `request` is its request, in any version."""
+    if isinstance(response, FindCoordinatorResponse) and not response.coordinators:
         names = ("node_id", "host", "port", "error_code", "error_message")
         key = request.key or next(iter(request.coordinator_keys), "")
-        told = FindCoordinatorResponse.Coordinator(key=key, **{name: getattr(answer, name) for name in names})
-        return FindCoordinatorResponse(coordinators=[told])
-    if isinstance(answer, OffsetFetchResponse) and not answer.groups:
+        coordinator = FindCoordinatorResponse.Coordinator(key=key, **{name: getattr(response, name) for name in names})
+        return FindCoordinatorResponse(coordinators=[coordinator])
+    if isinstance(response, OffsetFetchResponse) and not response.groups:
         kind = OffsetFetchResponse.OffsetFetchResponseGroup
-        topics = [_group_topic(kind.OffsetFetchResponseTopics, one) for one in answer.topics]
+        topics = [_group_topic(kind.OffsetFetchResponseTopics, one) for one in response.topics]
         group_id = request.group_id or next((one.group_id for one in request.groups), "")
-        told = kind(group_id=group_id, topics=topics, error_code=answer.error_code)
-        return OffsetFetchResponse(groups=[told])
-    if isinstance(answer, LeaveGroupResponse) and len(answer.members) == 1 and not answer.error_code:
-        return LeaveGroupResponse(error_code=answer.members[0].error_code)
-    return answer
+        group = kind(group_id=group_id, topics=topics, error_code=response.error_code)
+        return OffsetFetchResponse(groups=[group])
+    if isinstance(response, LeaveGroupResponse) and len(response.members) == 1 and not response.error_code:
+        return LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response
 
 
 def _group_topic(kind: Any, topic: Any) -> Any:

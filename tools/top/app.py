@@ -1,8 +1,8 @@
-"""The screen of `ottla top`, with textual: tabs of tables that follow a broker, sorted, filtered, paused.
+"""The screen of `ottla top`, with textual: tabs with live tables that can be sorted, filtered and paused.
 
-Owns keys, mouse and what is drawn; what a table has is `tables.py`'s. Whatever names there are, they are drawn as
-they are: nothing is read as markup. Asking is done in threads that nobody waits for, so that `q` ends it at once, also
-where a broker hangs. A broker that goes is asked again at each interval until it is back.
+Owns keys, mouse and drawing; the contents of the tables are in `tables.py`. Names are never parsed as markup. Requests
+run in daemon threads, so that `q` quits at once even if the broker hangs. After an error the request is repeated at
+each interval until the broker is back.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from .widgets import Rows, TabBar, Words
 
 T = TypeVar("T")
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-FILTER_LETTERS = 249  # what the control plane takes
+FILTER_LETTERS = 249  # the limit of the control plane
 
 HELP = """\
-1 - 7            one of the tabs; Tab and Shift+Tab the next, the one before
-Up, Down, Enter  a row, and all that is known of it (or click it)
-< >              sort by the column to the left, to the right (or click its head)
-r                the other way round
-/                only what has a text in its name; Escape ends that
-p, Space         pause, and go on
-+ -              look less often, more often
-? h              this
+1 - 7            choose a tab; Tab and Shift+Tab choose the next and the previous one
+Up, Down, Enter  choose a row, and show its details (or click it)
+< >              sort by the column to the left or to the right (or click its title)
+r                reverse the order
+/                filter by a text in the name; Escape clears the filter
+p, Space         pause or resume
++ -              update less often or more often
+? h              show this help
 q                quit
 
-Rates are over the last second or so, a trend of the lag over ten. READ/S is how fast a group
-commits offsets. SLOW has the slowest requests of the last minute: a Fetch that waited no longer
-than it asked to, and members of a group that wait for each other, are not slow but WAITING.
-IN and OUT are what clients sent and were sent. `ottla ctl requests` shows what they asked."""
+Rates are over about the last second, the trend of the lag is over ten seconds. READ/S is the
+rate of committed offsets of a group. SLOW lists the slowest requests of the last minute.
+Requests in purgatory (a Fetch within its max.wait, members that wait for a rebalance) are not
+slow: they are in WAITING. IN and OUT are bytes from and to clients. `ottla ctl requests` lists
+the requests."""
 
 
 class Top(App[None]):
-    """See the module."""
+    """The application of `ottla top`."""
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "ottla top"
@@ -79,11 +80,11 @@ class Top(App[None]):
     ]
 
     def __init__(
-        self, ask: Callable[[str], Overview], address: str, interval_seconds: float = 1.0, contains: str = ""
+        self, fetch: Callable[[str], Overview], address: str, interval_seconds: float = 1.0, contains: str = ""
     ) -> None:
-        """`ask` is called with a filter, in a thread; it raises Wrong or Unreachable."""
+        """`fetch` is called with a filter, in a thread; it may raise Wrong or Unreachable."""
         super().__init__()
-        self._ask = ask
+        self._fetch = fetch
         self._address = address
         self._interval_seconds = interval_seconds
         self._history = History()
@@ -96,27 +97,27 @@ class Top(App[None]):
         self._columns: list[Column] = []
         self._rows: list[Row] = []
         self._widths = Widths(TABS[0])
-        self._letters = 80  # in a line
-        self._drawn = ""  # the kind of the tab in the table
+        self._letters = 80  # width of the screen
+        self._drawn = ""  # the kind of the tab that was drawn last
         self._wake = asyncio.Event()
 
     def compose(self) -> ComposeResult:
-        """The lines above, the tabs, one table for all of them, and the keys."""
+        """Yields the head, the tabs, one table for all tabs, and the line of keys."""
         yield Static(id="head", markup=False)
         yield TabBar(id="tabs")
         yield Rows(id="rows", cell_padding=0, cursor_type="row")
         yield Static(id="none", markup=False)
-        yield Input(id="filter", placeholder="only names with this in them", max_length=FILTER_LETTERS, compact=True)
+        yield Input(id="filter", placeholder="only names that contain this", max_length=FILTER_LETTERS, compact=True)
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        """Begins to follow."""
+        """Starts the periodic updates."""
         self._under.query_one(Rows).focus()
         self._letters = self.size.width
         self._draw()
         self.run_worker(self._follow())
 
-    # Following
+    # Updates
 
     async def _follow(self) -> None:
         while True:
@@ -131,33 +132,33 @@ class Top(App[None]):
 
     async def _look(self) -> None:
         try:
-            told = await _in_thread(lambda: self._ask(self._wanted[self._at]))
-            if self._is_paused:  # since it was asked
+            response = await _in_thread(lambda: self._fetch(self._wanted[self._at]))
+            if self._is_paused:  # paused during the request
                 return
-            self._shown = self._history.add(told)
+            self._shown = self._history.add(response)
             self._trouble = ""
         except (Unreachable, Wrong) as error:
             self._trouble = visible(error)
         except (AttributeError, LookupError, TypeError, ValueError):
-            self._trouble = f"{visible(self._address)} does not answer as a control plane does"
+            self._trouble = f"unexpected response from {visible(self._address)}: not a control plane of this version"
         self._draw()
 
     # Drawing
 
     @property
     def tab(self) -> Tab:
-        """The one that is shown."""
+        """The current tab."""
         return TABS[self._at]
 
     @property
     def _under(self) -> Screen[Any]:
-        """The screen with the table, whatever lies over it."""
+        """The screen with the table, also below a page."""
         return self.screen_stack[0]
 
     def _draw(self) -> None:
         stack = self.screen_stack
         parts = stack[0].query("#head, #tabs, #rows, #none") if stack else ()
-        if len(parts) < 4:  # an answer that comes while it begins or ends
+        if len(parts) < 4:  # a response that arrives during start or exit
             return
         width = max(20, self._letters - 2)
         self._under.set_class(bool(self._trouble), "stale")
@@ -168,13 +169,13 @@ class Top(App[None]):
     def _head(self, width: int) -> Text:
         shown, trouble = self._shown, self._trouble
         if shown is None:
-            return joined([(trouble, WARNING) if trouble else (f"asking {visible(self._address)}", "")], width)
+            return joined([(trouble, WARNING) if trouble else (f"connecting to {visible(self._address)}", "")], width)
         state = "PAUSED" if self._is_paused else f"every {self._interval_seconds:g} s"
         first = joined([(part, "bold") for part in first_line(shown)], width - len(state) - GAP)
         first.append(" " * (width - first.cell_len - len(state)))
         first.append(state, "reverse" if self._is_paused else "dim")
         if trouble:
-            second = [(f"{trouble}; trying again", WARNING)]
+            second = [(f"{trouble}; retrying", WARNING)]
         else:
             frozen = "bold cyan" if shown["clock"]["is_frozen"] else ""
             second = [*((one, WARNING) for one in warnings(shown)), (clock_line(shown), frozen)]
@@ -191,7 +192,7 @@ class Top(App[None]):
             self._widths, self._drawn = Widths(tab), tab.kind
         self._rows = tab.sorted(rows, tab.columns[place], is_falling=is_falling)
         table.display, none.display = bool(self._rows), not self._rows
-        why = f"nothing here has {wanted!r} in its name" if wanted else tab.none
+        why = f"no name contains {wanted!r}" if wanted else tab.none
         none.update(Text("" if self._shown is None else why))
         cells = [[column.shown(row) for column in tab.columns] for row in self._rows]
         chosen = self._widths.chosen(cells, max(20, self._letters - 1), place)  # 1: the scroll bar
@@ -210,7 +211,7 @@ class Top(App[None]):
             table.scroll_to(y=scrolled.y, animate=False, force=True)
 
     def _key_under_cursor(self, table: Rows) -> tuple[Any, ...] | None:
-        """Of the row that somebody chose; who is at the top stays there."""
+        """Returns the key of the chosen row; None for the first row: the cursor stays at the top when rows change."""
         if self._drawn != self.tab.kind or not 0 < table.cursor_row < len(self._rows):
             return None
         return key_of(self.tab.kind, self._rows[table.cursor_row])
@@ -230,18 +231,18 @@ class Top(App[None]):
             self._wake.set()
 
     def action_next(self, step: int) -> None:
-        """The next one, or the one before."""
+        """Shows the next or the previous tab."""
         self.action_tab((self._at + step) % len(TABS))
 
     def action_sort(self, step: int) -> None:
-        """By the next column that is there."""
+        """Sorts by the next or the previous visible column."""
         columns = [self.tab.columns.index(column) for column in self._columns] or list(range(len(self.tab.columns)))
         place, is_falling = self._sorts[self._at]
         at = columns.index(place) if place in columns else 0
         self._sort_by(columns[(at + step) % len(columns)], is_falling)
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverses the order."""
         place, is_falling = self._sorts[self._at]
         self._sort_by(place, not is_falling)
 
@@ -251,20 +252,20 @@ class Top(App[None]):
 
     @on(DataTable.HeaderSelected)
     def sort_by_clicked(self, event: DataTable.HeaderSelected) -> None:
-        """By the column whose head was clicked; once more: the other way round."""
+        """Sorts by the clicked column; a second click reverses the order."""
         column = self._columns[event.column_index]
         place = self.tab.columns.index(column)
         now, is_falling = self._sorts[self._at]
         self._sort_by(place, not is_falling if place == now else column.is_number)
 
     def action_pause(self) -> None:
-        """Stops following, or goes on."""
+        """Pauses or resumes the updates."""
         self._is_paused = not self._is_paused
         self._wake.set()
         self._draw()
 
     def action_interval(self, step: int) -> None:
-        """Looks less or more often."""
+        """Changes the interval of the updates."""
         now = self._interval_seconds
         others = [one for one in INTERVALS if (one > now if step > 0 else one < now)]
         if others:
@@ -273,26 +274,26 @@ class Top(App[None]):
             self._draw()
 
     def action_filter(self) -> None:
-        """Asks for what names are to contain."""
+        """Opens the input of the filter."""
         field = self._under.query_one("#filter", Input)
         field.value = self._wanted[self._at]
         field.display = True
         field.focus()
 
     def action_clear(self) -> None:
-        """Shows everything again."""
+        """Clears the filter."""
         self._filter_by("")
         self._close_filter()
 
     @on(Input.Changed)
     def filter_typed(self, event: Input.Changed) -> None:
-        """Shows at once what is left."""
+        """Filters the table as the text changes."""
         if event.input.display:
             self._filter_by(event.value)
 
     @on(Input.Submitted)
     def filter_done(self) -> None:
-        """Goes back to the table."""
+        """Returns the focus to the table."""
         self._close_filter()
 
     def _filter_by(self, wanted: str) -> None:
@@ -307,37 +308,37 @@ class Top(App[None]):
 
     @on(TabBar.Chosen)
     def show_clicked(self, event: TabBar.Chosen) -> None:
-        """The tab that was clicked."""
+        """Shows the clicked tab."""
         self.action_tab(event.place)
 
     @on(DataTable.RowSelected)
     def show_row(self, event: DataTable.RowSelected) -> None:
-        """All that is known of a row."""
+        """Shows the details of a row."""
         if event.cursor_row < len(self._rows):
-            self._tell(self.tab.title, "\n".join(details(self.tab, self._rows[event.cursor_row])))
+            self._show_page(self.tab.title, "\n".join(details(self.tab, self._rows[event.cursor_row])))
 
     def action_help(self) -> None:
-        """The keys."""
-        self._tell("Keys", HELP)
+        """Shows the help on the keys."""
+        self._show_page("Keys", HELP)
 
-    def _tell(self, title: str, words: str) -> None:
-        if self.screen is self._under:  # not twice, for two clicks
+    def _show_page(self, title: str, words: str) -> None:
+        if self.screen is self._under:  # a double click would open it twice
             self.push_screen(Words(title, Text(words)))
 
     def on_resize(self, event: events.Resize) -> None:
-        """Other columns may have room."""
-        self._letters = event.size.width  # `size` is still the one before
+        """Recomputes the columns that fit."""
+        self._letters = event.size.width  # `size` is not updated yet
         self._widths = Widths(self.tab)
         self._draw()
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """What work that blocks comes to; the process does not wait for it if nobody else does."""
+    """Runs blocking work in a daemon thread and returns its result; the exit of the process does not wait for it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():  # nobody waits any more
+        if done.done():  # cancelled
             return
         if error is None:
             done.set_result(result)  # type: ignore[arg-type]
@@ -350,7 +351,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
             result = work()
         except Exception as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # raised if the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -1,8 +1,8 @@
 """`ottla top`: a live view of a running broker, from its control plane.
 
-Owns the command line. The screen needs the extra `top`; `--once` and `--json`, and output that is no terminal, need
-nothing. Exit codes: 0; 1 with one line on stderr where no control plane answers a single look; 2 with one line for what
-was asked wrongly, and where the extra is missing.
+Owns the command line. The screen needs the extra `top`; `--once`, `--json` and output to a pipe or file do not. Exit
+codes: 0; 1 with one line on stderr if `--once` or `--json` finds no control plane; 2 with one line for wrong arguments
+and for a missing extra.
 """
 
 from __future__ import annotations
@@ -24,71 +24,80 @@ from .rates import History, Overview
 
 TIMEOUT_SECONDS = 5.0
 INTERVAL_SECONDS = 1.0
-MISSING = "the screen needs textual: pip install 'ottla[top]' (--once prints one look without it)"
+MISSING = "the screen needs textual: pip install 'ottla[top]' (--once prints the tables once without it)"
 
 
 def top(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
-    """`ottla top`: the exit code."""
+    """`ottla top`: runs the screen or prints the tables once, and returns the exit code."""
     parser = top_parser()
     given = parser.parse_args(list(arguments))
     address = given.control or (os.environ if environ is None else environ).get(VARIABLE)
     if not address:
-        parser.error(f"which broker? Give --control http://HOST:PORT, or set {VARIABLE}")
+        parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
     try:
         client = Client(address, TIMEOUT_SECONDS)
     except Wrong as error:
         return complain(parser.prog, error)
 
-    def ask(contains: str) -> Overview:
-        return client.ask("GET", "overview", query={"limit": given.limit, "contains": contains or None})
+    def fetch(contains: str) -> Overview:
+        return client.request("GET", "overview", query={"limit": given.limit, "contains": contains or None})
 
     if given.once or given.json or not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
-        return _once(parser.prog, given, client, ask)
+        return _once(parser.prog, given, client, fetch)
     try:
         from .app import Top
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("textual", "rich"):
             raise
         return complain(parser.prog, MISSING)
-    app = Top(ask, client.url, given.interval, given.filter)
+    app = Top(fetch, client.url, given.interval, given.filter)
     app.run()
     return app.return_code or 0
 
 
 def top_parser() -> argparse.ArgumentParser:
-    """The arguments of `ottla top`."""
+    """Returns the argument parser of `ottla top`."""
     parser = Parser(
         prog="ottla top",
-        description="Show what goes on in a broker that runs with --control: topics and groups with rates, producers, "
-        "clients, slow requests. On the screen ? tells the keys.",
+        description="Show the activity of a broker that runs with --control: topics and groups with rates, producers, "
+        "clients, slow requests. Press ? on the screen for the keys.",
         allow_abbrev=False,
     )
-    parser.add_argument("--control", metavar="URL", help=f"where it listens; by default what {VARIABLE} says")
+    parser.add_argument("--control", metavar="URL", help=f"address of the control plane (default: {VARIABLE})")
     parser.add_argument(
-        "--interval", type=_interval, default=INTERVAL_SECONDS, metavar="SECONDS", help="between two looks (default: 1)"
+        "--interval",
+        type=_interval,
+        default=INTERVAL_SECONDS,
+        metavar="SECONDS",
+        help="time between updates (default: 1)",
     )
-    parser.add_argument("--filter", default="", metavar="TEXT", help="only what has this in its name")
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only items whose name contains this")
     parser.add_argument(
         "--limit",
         type=_limit,
         default=DEFAULT_LIMIT,
         metavar="N",
-        help=f"lines of each list (default: {DEFAULT_LIMIT})",
+        help=f"maximum lines of each list (default: {DEFAULT_LIMIT})",
     )
-    parser.add_argument("--once", action="store_true", help="print one look as text, with rates over the interval")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("--once", action="store_true", help="print the tables once, with rates over the interval")
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
     return parser
 
 
-def _once(program: str, given: argparse.Namespace, client: Client, ask: Callable[[str], Overview]) -> int:
+def _once(program: str, given: argparse.Namespace, client: Client, fetch: Callable[[str], Overview]) -> int:
     history = History()
     try:
         try:
-            history.add(ask(given.filter))
+            history.add(fetch(given.filter))
             time.sleep(given.interval)
-            shown = history.add(ask(given.filter))
+            shown = history.add(fetch(given.filter))
             text = json.dumps(shown, indent=2, ensure_ascii=False) + "\n" if given.json else "".join(page(shown))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:  # another server, or another version
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # the response of another server or version
             raise Unreachable(client.strange()) from error
     except Wrong as error:
         return complain(program, error)
@@ -113,11 +122,11 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no interval, which is from 0.1 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return seconds
 
 
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_LIMIT):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MAX_LIMIT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
     return int(text)

@@ -1,6 +1,6 @@
-"""What of a table has room in a terminal, and its cells as rich texts: aligned, cut to their columns, never markup.
+"""The layout of tables on the screen: the columns that fit, and cells as rich texts, aligned, cut, never markup.
 
-Owns widths. Columns keep the width that they once had while the tab is the same, so that nothing jumps.
+Owns the widths. Columns never become narrower while a tab is shown, so that the table does not jump.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from .rates import Row
 from .tables import Column, Tab
 
 GAP = 2  # between columns
-LEAST_FLEXIBLE = 16  # of a name, before another column gives way for it
+LEAST_FLEXIBLE = 16  # minimum width of a name; narrower screens drop other columns first
 MOST_FLEXIBLE = 60
-MARK_LETTERS = 2  # of the arrow behind the column that a table is sorted by
+MARK_LETTERS = 2  # the arrow after the title of the sort column
 WARNING = "bold red"
 
 
 def cut(shown: str, width: int) -> str:
-    """A text as it has room, with a sign where it goes on."""
+    """Returns a text cut to `width` cells, with an ellipsis if it was cut."""
     return shown if cell_len(shown) <= width else set_cell_size(shown, max(0, width - 1)) + "…"
 
 
 def joined(parts: Iterable[tuple[str, str]], width: int) -> Text:
-    """Parts (text, style) of one line with blanks between them, as many as have room; the first in any case."""
+    """Joins parts (text, style) to a line of `width` cells; parts that do not fit are dropped, except the first."""
     line, left = Text(no_wrap=True, overflow="crop", end=""), width
     for shown, style in parts:
         gap = GAP if line else 0
@@ -39,14 +39,14 @@ def joined(parts: Iterable[tuple[str, str]], width: int) -> Text:
 
 
 class Widths:
-    """How wide the columns of one tab are."""
+    """The column widths of one tab."""
 
     def __init__(self, tab: Tab) -> None:
         self.tab = tab
         self._natural = [cell_len(column.title) for column in tab.columns]
 
     def chosen(self, cells: Sequence[Sequence[str]], width: int, sorted_by: int) -> list[tuple[int, int]]:
-        """(place, width) of each column that has room; that by which the table is sorted always has."""
+        """Returns (index, width) of each column that fits. The sort column is never dropped."""
         for place, known in enumerate(self._natural):
             titled = cell_len(self.tab.columns[place].title) + MARK_LETTERS if place == sorted_by else 0
             self._natural[place] = max([known, titled, *(cell_len(row[place]) for row in cells)])
@@ -74,12 +74,12 @@ class Widths:
 
 
 def head(column: Column, width: int, *, mark: str = "") -> Text:
-    """The head of a column."""
+    """Returns the title cell of a column."""
     return _cell(column.title + mark, width, column, "bold")
 
 
 def cell(column: Column, shown: str, width: int, row: Row) -> Text:
-    """One cell; what deserves to be seen is."""
+    """Returns a cell, highlighted if the column warns about the row."""
     return _cell(shown, width, column, WARNING if column.warns is not None and column.warns(row) else "")
 
 

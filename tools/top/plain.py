@@ -1,4 +1,4 @@
-"""One look at a broker as lines of text, for a terminal that is none, a log or a script; also `ottla ctl overview`."""
+"""The tables as lines of text, for pipes, logs and scripts; also used by `ottla ctl overview`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ...protocol.text import table
 from .rates import History, Overview, Row
 from .tables import TABS, Tab, clock_line, first_line, totals_line, warnings
 
-HIGHEST_RANK = 5  # columns beyond are for details
+HIGHEST_RANK = 5  # columns with a higher rank are left to the screen
 
 
-def overview(told: Overview) -> list[str]:
-    """The lines for what the control plane answered once, without rates."""
-    return list(page(History().add(told)))
+def overview(response: Overview) -> list[str]:
+    """Returns the lines for a single response of the control plane, without rates."""
+    return list(page(History().add(response)))
 
 
 def page(shown: Overview) -> Iterator[str]:
-    """The lines for an overview that a `History` has looked at."""
+    """Yields the lines of an overview with rates, as `History.add` returns it."""
     yield "  ".join(first_line(shown)) + "\n"
     yield "  ".join([clock_line(shown), *warnings(shown)]) + "\n"
     yield "  ".join(totals_line(shown)) + "\n"

@@ -1,7 +1,7 @@
-"""Overviews of a broker with what they do not tell themselves: how fast their counters grow.
+"""Rates of the counters in successive overviews of a broker.
 
-Owns which overviews may be compared: those of the same process and state of the broker. Needs no clock, an overview
-has the time for rates in it (`uptime_ms`).
+Owns the rule by which overviews are compared: only those of the same broker process and state. The time comes from the
+overviews (`uptime_ms`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-TREND_MS = 10_000  # consumers commit every few seconds: a lag that is looked at more often goes up and down
-SHORTEST_MS = 900  # answers that are closer say little of a rate
+TREND_MS = 10_000  # consumers commit every few seconds: over a shorter time the lag goes up and down
+SHORTEST_MS = 900  # overviews closer in time than this give no meaningful rate
 
 NAMES: dict[str, tuple[str, ...]] = {
     "topics": ("name",),
@@ -21,7 +21,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "waiting": ("number",),
     "faults": ("id",),
 }
-"""What tells the entries of a list apart."""
+"""The key fields of the entries of each list."""
 
 COUNTERS: dict[str, tuple[str, ...]] = {
     "topics": ("records_in", "bytes_in", "bytes_out"),
@@ -30,7 +30,7 @@ COUNTERS: dict[str, tuple[str, ...]] = {
     "clients": ("requests", "request_bytes", "response_bytes"),
 }
 TRENDS: dict[str, tuple[str, ...]] = {"groups": ("lag", "committed")}
-"""What is compared over TREND_MS; it may also sink."""
+"""The counters compared over TREND_MS; they may decrease."""
 TOTALS = ("records_in", "bytes_in", "bytes_out", "requests", "request_bytes", "response_bytes")
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ Overview = dict[str, Any]
 
 
 def key_of(kind: str, row: Row) -> tuple[Any, ...]:
-    """What tells an entry of the list `kind` from its others."""
+    """Returns the key of an entry of the list `kind`."""
     return tuple(row[name] for name in NAMES[kind])
 
 
@@ -49,10 +49,13 @@ class History:
         self._known: deque[tuple[int, Overview, dict[str, dict[tuple[Any, ...], Row]]]] = deque()
         self._identity: tuple[Any, ...] = ()
 
-    def add(self, told: Overview) -> Overview:
-        """The overview with `per_second` in its totals, and in each entry that has counters: a number by the counter's
-        name, None where it is not known. Raises LookupError, TypeError for what is no overview."""
-        broker = told["broker"]
+    def add(self, overview: Overview) -> Overview:
+        """Returns the overview with rates: `per_second` in the totals and in each entry with counters.
+
+        `per_second` has a number by the counter's name, None without an earlier value. Raises LookupError or TypeError
+        for a value that is not an overview.
+        """
+        broker = overview["broker"]
         identity = broker["instance"], broker["state"]
         now_ms: int = broker["uptime_ms"]
         if identity != self._identity or (self._known and now_ms < self._known[-1][0]):
@@ -63,9 +66,9 @@ class History:
         recent = next((one for one in reversed(self._known) if one[0] <= now_ms - SHORTEST_MS), None)
         recent = recent or (self._known[0] if self._known else None)
         oldest = self._known[0] if self._known else None
-        rows = {kind: {key_of(kind, row): row for row in told[kind]} for kind in COUNTERS}
-        self._known.append((now_ms, told, rows))
-        shown = dict(told)
+        rows = {kind: {key_of(kind, row): row for row in overview[kind]} for kind in COUNTERS}
+        self._known.append((now_ms, overview, rows))
+        shown = dict(overview)
         for kind, counters in COUNTERS.items():
             trends = TRENDS.get(kind, ())
             shown[kind] = []
@@ -79,7 +82,7 @@ class History:
                 shown[kind].append(row | {"per_second": rates})
         elapsed_ms = 0 if recent is None else now_ms - recent[0]
         earlier = None if recent is None else recent[1]["totals"]
-        totals = told["totals"]
+        totals = overview["totals"]
         shown["totals"] = totals | {"per_second": {name: _rate(totals, earlier, name, elapsed_ms) for name in TOTALS}}
         return shown
 
@@ -88,6 +91,6 @@ def _rate(row: Row, earlier: Row | None, name: str, elapsed_ms: int, *, may_sink
     if earlier is None or elapsed_ms <= 0:
         return None
     grown = row[name] - earlier[name]
-    if grown < 0 and not may_sink:  # what was counted is another thing of the same name
+    if grown < 0 and not may_sink:  # a new topic, group or client of the same name
         return None
     return round(grown * 1000 / elapsed_ms, 3)

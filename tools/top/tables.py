@@ -1,7 +1,7 @@
-"""What `ottla top` shows: its tabs, their columns, and the lines above them. Plain texts, for the screen and for print.
+"""The tables of `ottla top`: tabs, columns, and the lines above them, as plain text for screen and print.
 
-Owns the choice and the order. Every text that a client may have made up (names, ids, versions) is one line of letters
-that a terminal shows and does not obey.
+Owns the selection and the order. Control characters in texts from clients (names, ids, versions) are escaped: they
+could be escape sequences of the terminal.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from ...protocol.text import NONE, count, elapsed, moment, rate, size, table, vi
 from .rates import NAMES, Overview, Row
 from .words import ahead, fault_where
 
-SHOWN_LETTERS = 200  # of a text in a table; details have all of it
-LATE_MS = 1000  # a request that took longer is shown as a warning
+SHOWN_LETTERS = 200  # characters of a text in a table; details are not cut
+LATE_MS = 1000  # a slower request is highlighted
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `value` is what rows are sorted by, `shown` what is written; `rank` says which of them go first where
-    a terminal is narrow, those with the highest. `warns` says whether a cell deserves to be seen."""
+    """A column. `value` is the sort key, `shown` the text of a cell.
+
+    On a narrow terminal the columns with the highest `rank` are dropped first. `warns` decides whether a cell is
+    highlighted.
+    """
 
     title: str
     value: Callable[[Row], Any]
@@ -30,33 +33,33 @@ class Column:
     rank: int = 0
     is_number: bool = True
     is_flexible: bool = False
-    """Whether it is made shorter where there is no room."""
+    """Whether the column is narrowed on a narrow terminal."""
     warns: Callable[[Row], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One list. `sort` is the title of the column that it is sorted by at first, greatest first if `is_falling`."""
+    """A tab with one table. `sort` is the title of the initial sort column, descending if `is_falling`."""
 
     kind: str
     title: str
     none: str
     columns: tuple[Column, ...]
     names: Callable[[Row], Sequence[str | None]]
-    """What a filter looks into: the same as the control plane's."""
+    """The texts that a filter searches: the same as in the control plane."""
     sort: str
     is_falling: bool = True
 
     def column(self, title: str) -> int:
-        """The place of a column."""
+        """Returns the index of a column."""
         return [column.title for column in self.columns].index(title)
 
     def fits(self, row: Row, wanted: str) -> bool:
-        """Whether one of a row's names has this, in whatever case."""
+        """Returns whether one of a row's names contains `wanted`, ignoring case."""
         return not wanted or any(wanted.casefold() in name.casefold() for name in self.names(row) if name)
 
     def sorted(self, rows: Sequence[Row], column: Column, *, is_falling: bool) -> list[Row]:
-        """Rows by a column; those of the same value by their names, those without one last."""
+        """Sorts rows by a column, then by name; rows without a value are last."""
         named = sorted(rows, key=lambda row: tuple(str(row[name]).casefold() for name in NAMES[self.kind]))
         known = [row for row in named if column.value(row) is not None]
         known.sort(key=column.value, reverse=is_falling)
@@ -64,7 +67,7 @@ class Tab:
 
 
 def text(value: Any) -> str:
-    """Any value in a cell."""
+    """Returns the text of a value in a cell."""
     shown = NONE if value is None or value == "" else visible(value)
     return shown if len(shown) <= SHOWN_LETTERS else shown[: SHOWN_LETTERS - 1] + "…"
 
@@ -92,7 +95,7 @@ def _number(
 
 
 def trend(per_second: float | None) -> str:
-    """Where something goes: `+120/s`, `-3.5/s`, `steady`."""
+    """Returns a trend such as `+120/s`, `-3.5/s` or `steady`."""
     if per_second is None:
         return NONE
     if abs(per_second) < 0.05:
@@ -164,7 +167,7 @@ def _transaction(row: Row) -> str:
 PRODUCERS = Tab(
     "producers",
     "Producers",
-    "no producers with ids",
+    "no producers",
     (
         _number("ID", _of("producer_id"), str),
         _number("EPOCH", _of("producer_epoch"), _known),
@@ -247,7 +250,7 @@ SLOW = Tab(
         _FROM,
         _number("AGO", _of("ago_ms"), elapsed),
         _number("REQUEST B", _of("request_bytes"), size, 4),
-        _number("ANSWER B", _of("response_bytes"), size, 4),
+        _number("RESPONSE B", _of("response_bytes"), size, 4),
         _words("ENDED", "ending", 5),
         _FAULT,
         _NUMBER,
@@ -264,7 +267,7 @@ def _took_ms(row: Row) -> float:
 WAITING = Tab(
     "waiting",
     "Waiting",
-    "no requests wait",
+    "no waiting requests",
     (
         _number("FOR SO LONG", _of("waiting_ms"), elapsed),
         _API,
@@ -282,7 +285,7 @@ WAITING = Tab(
 FAULTS = Tab(
     "faults",
     "Faults",
-    "no faults in force",
+    "no fault rules",
     (
         _number("ID", _of("id"), str),
         _words("ACTION", "action"),
@@ -299,7 +302,7 @@ TABS: tuple[Tab, ...] = (TOPICS, GROUPS, PRODUCERS, CLIENTS, SLOW, WAITING, FAUL
 
 
 def details(tab: Tab, row: Row) -> list[str]:
-    """All that is known of one row, a line each."""
+    """Returns a line for each field of a row."""
     found: list[tuple[str, str]] = []
     for name, value in row.items():
         if name == "per_second":
@@ -321,41 +324,41 @@ def _detail(name: str, value: Any) -> str:
     return NONE if value is None else visible(value)
 
 
-# The lines above
+# The lines above the tabs
 
 
-def first_line(told: Overview) -> list[str]:
-    """What the broker is, the most important first."""
-    broker = told["broker"]
+def first_line(overview: Overview) -> list[str]:
+    """Returns the parts of the first line: version, release, address, uptime; the most important first."""
+    broker = overview["broker"]
     found = [
         f"ottla {text(broker['version'])}",
         f"release {text(broker['release'])}",
         text(broker["bootstrap"]),
         f"up {elapsed(broker['uptime_ms'])}",
     ]
-    stopped = [str(node["id"]) for node in told["nodes"] if not node["running"]]
-    if len(told["nodes"]) > 1:
-        found.append(f"{len(told['nodes'])} nodes" + (f", stopped: {', '.join(stopped)}" if stopped else ""))
+    stopped = [str(node["id"]) for node in overview["nodes"] if not node["running"]]
+    if len(overview["nodes"]) > 1:
+        found.append(f"{len(overview['nodes'])} nodes" + (f", stopped: {', '.join(stopped)}" if stopped else ""))
     return found
 
 
-def clock_line(told: Overview) -> str:
-    """The broker's time, and whether it stands."""
-    clock = told["clock"]
+def clock_line(overview: Overview) -> str:
+    """Returns the broker's time, and whether its clock is frozen or moved."""
+    clock = overview["clock"]
     shown = f"clock {moment(clock['now_ms']).partition('.')[0]} UTC"
     if clock["is_frozen"]:
         shown += ", FROZEN"
     return shown + (f", {ahead(clock['offset_ms'])}" if clock["is_frozen"] or clock["offset_ms"] else "")
 
 
-def warnings(told: Overview) -> list[str]:
-    """What is not as it should be, or was made so on command."""
-    broker, totals = told["broker"], told["totals"]
+def warnings(overview: Overview) -> list[str]:
+    """Returns the problems of the broker, and whether fault rules exist."""
+    broker, totals = overview["broker"], overview["totals"]
     found: list[str] = []
     if broker["status"] != "serving":
         found.append(f"FAILED: {text(broker['reason'])}")
     if totals["faults"]:
-        found.append(f"{_counted(totals['faults'], 'fault')} in force")
+        found.append(_counted(totals["faults"], "fault rule"))
     if totals["offline_partitions"]:
         found.append(f"{_counted(totals['offline_partitions'], 'partition')} offline")
     return found
@@ -365,9 +368,9 @@ def _counted(number: int, what: str) -> str:
     return f"{count(number)} {what}{'s' * (number != 1)}"
 
 
-def totals_line(told: Overview) -> list[str]:
-    """What goes in and out, and how much there is, the most important first."""
-    totals = told["totals"]
+def totals_line(overview: Overview) -> list[str]:
+    """Returns the throughput and the totals, the most important first."""
+    totals = overview["totals"]
     rates = totals["per_second"]
     flows = [
         f"in {rate(rates['records_in'])} rec/s {size(rates['bytes_in'])}/s",
@@ -375,7 +378,7 @@ def totals_line(told: Overview) -> list[str]:
         f"{rate(rates['requests'])} req/s",
     ]
     return [
-        *(flows if rates["requests"] is not None else ()),  # at the second look
+        *(flows if rates["requests"] is not None else ()),  # None in the first overview
         _counted(totals["connections"], "connection"),
         f"lag {count(totals['lag'])}",
         f"{_counted(totals['topics'], 'topic')} {size(totals['size_bytes'])}",

@@ -1,4 +1,4 @@
-"""The parts of the screen that textual has not: the line of tabs, and a page of words over everything else."""
+"""Widgets that textual lacks: the line of tabs, and a page of text over the screen."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ENDING = ("escape", "q", "enter", "question_mark", "h", "space")
 
 
 class Rows(DataTable[Text]):
-    """The one table."""
+    """The table of the current tab."""
 
 
 class TabBar(Static):
-    """The tabs by number; a click chooses one."""
+    """The line of tabs; a click chooses one."""
 
     class Chosen(Message):
-        """A tab was clicked."""
+        """Posted when a tab is clicked."""
 
         def __init__(self, place: int) -> None:
             super().__init__()
@@ -36,11 +36,11 @@ class TabBar(Static):
         super().__init__(id=id, markup=False)
         self._ends: list[int] = []
 
-    def show(self, at: int, told: Overview | None, width: int) -> None:
-        """Draws them, with how many entries they have where there is room for that."""
+    def show(self, at: int, overview: Overview | None, width: int) -> None:
+        """Draws the tabs, with the number of their entries if it fits."""
         labels = [f" {place} {tab.title} " for place, tab in enumerate(TABS, 1)]
-        if told is not None:
-            counts = [told["totals"].get(tab.kind, len(told[tab.kind])) for tab in TABS]
+        if overview is not None:
+            counts = [overview["totals"].get(tab.kind, len(overview[tab.kind])) for tab in TABS]
             longer = [f"{label}{count(number)} " for label, number in zip(labels, counts, strict=True)]
             labels = longer if cell_len("".join(longer)) <= width else labels
         self._ends = [sum(map(cell_len, labels[:place])) for place in range(1, len(labels) + 1)]
@@ -50,7 +50,7 @@ class TabBar(Static):
         self.update(line)
 
     def on_click(self, event: events.Click) -> None:
-        """Chooses what is under the pointer."""
+        """Chooses the tab under the pointer."""
         x = event.x - self.styles.padding.left
         place = next((place for place, end in enumerate(self._ends) if 0 <= x < end), None)
         if place is not None:
@@ -58,21 +58,20 @@ class TabBar(Static):
 
 
 class Page(VerticalScroll):
-    """What of a page there is room for. Takes the keys that end it itself: on their way further up they might come to
-    what lies under it."""
+    """The scrolled text of a page. It handles the closing keys itself: the screen below has other actions for them."""
 
     def on_key(self, event: events.Key) -> None:
-        """Ends the page."""
+        """Closes the page on one of its keys."""
         if event.key in ENDING:
             event.stop()
             self.post_message(Words.Ended())
 
 
 class Words(ModalScreen[None]):
-    """A page of words over everything else; any of the keys that end things ends it."""
+    """A page of text over the screen; a key of ENDING or a click closes it."""
 
     class Ended(Message):
-        """Somebody has seen enough."""
+        """Posted when the page is to be closed."""
 
     CSS = """
     Words { align: center middle; }
@@ -89,17 +88,17 @@ class Words(ModalScreen[None]):
         self._words = words
 
     def compose(self) -> ComposeResult:
-        """The words, to be scrolled where they are many."""
+        """Yields the scrollable text."""
         with Page() as page:
             page.border_title = Text(self._title)  # type: ignore[assignment]
             page.border_subtitle = "Escape"
             yield Static(self._words, markup=False)
 
     def on_words_ended(self) -> None:
-        """Ends it, once, however many keys were pressed until it is gone."""
+        """Closes the page once: a second key may be queued before the page is gone."""
         if self.is_active:
             self.dismiss()
 
     def on_click(self) -> None:
-        """A click ends it, too."""
+        """Closes the page."""
         self.on_words_ended()

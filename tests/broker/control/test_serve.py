@@ -36,7 +36,7 @@ def test_it_says_where_the_control_plane_is_and_stops_with_it(
         assert (process.returncode, out) == (0, ""), error
         assert "Traceback" not in error
         assert ctl(["--control", match[1], "health"]) == 1
-    assert capsys.readouterr().err == f"ottla ctl: no control plane answers at {match[1]}: Connection refused\n"
+    assert capsys.readouterr().err == f"ottla ctl: no control plane at {match[1]}: Connection refused\n"
 
 
 @pytest.mark.process
@@ -94,9 +94,9 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
     ("value", "line"),
     [
         ("127.0.0.1", "the port is missing (0 lets the system choose)"),
-        (":9644", "the host is missing (127.0.0.1 is this machine alone)"),
+        (":9644", "the host is missing (use 127.0.0.1 for this machine only)"),
         ("http://127.0.0.1:1/page", "is not HOST:PORT"),
-        ("127.0.0.1:70000", "a port is 0 to 65535, not 70000"),
+        ("127.0.0.1:70000", "expected a port from 0 to 65535, not 70000"),
     ],
 )
 def test_a_bad_address_is_refused(value: str, line: str, tmp_path: Path) -> None:

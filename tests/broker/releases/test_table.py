@@ -356,7 +356,7 @@ def test_two_releases_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "3.9", "4.0.0")
     assert re.search(r"^  JoinGroup +0-9 +2-9$", text, re.MULTILINE)
     assert "topic configs only in 3.9: message.downconversion.enable" in text
-    assert told(capsys, "2.8", "2.8") == "2.8 and 2.8 do not differ in anything that Ottla knows\n"
+    assert told(capsys, "2.8", "2.8") == "no difference between 2.8 and 2.8 that Ottla knows\n"
 
 
 @pytest.mark.parametrize("arguments", [["3.10"], ["2.8", "x"], ["2.6", "2.7", "2.8"], ["--nonsense"]])

@@ -49,7 +49,9 @@ async def test_topics_and_records(tmp_path: Path) -> None:
             f"1 1 {at} k grüße h=1=2",
         ]
         assert await told(api, "records", "list", "orders", "--partition", "0") == ["no records"]
-        assert (await told(api, "records", "list", "orders", "--offset", "0", "--limit", "1"))[-1] == "there are more"
+        assert (await told(api, "records", "list", "orders", "--offset", "0", "--limit", "1"))[
+            -1
+        ] == "more records follow"
         code, out, _ = await asyncio.to_thread(run, api.url, "topics", "show", "orders", "--json")
         assert code == 0 and json.loads(out) == await api.ask("GET", "/topics/orders")
         assert (await told(api, "topics", "create"))[1].startswith("topic-")
@@ -105,7 +107,7 @@ async def test_faults(tmp_path: Path) -> None:
             assert (await told(api, "faults", "show", str(number)))[1] == line
         assert len(await told(api, "faults", "list")) == 1 + len(FAULTS)
         assert await told(api, "faults", "remove", "3") == ["removed: 1"]
-        assert await refused(api, "faults", "remove", "3") == "no fault 3"
+        assert await refused(api, "faults", "remove", "3") == "no fault with id 3 is in force"
         assert await refused(api, "faults", "add", "error", "Produce", "OOPS") == "no error code is named 'OOPS'"
         assert await refused(api, "faults", "add", "refuse", "--node", "9") == "there is no node 9: the nodes are 1"
         assert await refused(api, "faults", "add", "delay", "Fetch", "1s", "soon") == (
@@ -153,14 +155,14 @@ async def test_health_groups_and_producers(tmp_path: Path) -> None:
         ([], "the following arguments are required: RESOURCE"),
         (["tpoics"], "unknown command tpoics; did you mean topics? one of: health, "),
         (["state"], "the following arguments are required: VERB"),
-        (["clock", "advance", "7"], "argument DURATION: '7' is no duration, such as 7d, 45s, 500ms or 1h30m"),
-        (["clock", "set", "noon"], "argument TIME: 'noon' is no time, such as 2026-01-31T12:00:00Z"),
+        (["clock", "advance", "7"], "argument DURATION: '7' is not a duration, such as 7d, 45s, 500ms or 1h30m"),
+        (["clock", "set", "noon"], "argument TIME: 'noon' is not a time, such as 2026-01-31T12:00:00Z"),
         (["topology", "move", "t", "0", "x"], "argument NODE: 'x' is not a whole number"),
-        (["faults", "add", "delay", "Fetch"], "faults add delay API MS [WHEN]: that is what it takes"),
-        (["faults", "add", "delay", "Fetch", "5"], "'5' is no duration, such as 7d, 45s, 500ms or 1h30m"),
+        (["faults", "add", "delay", "Fetch"], "faults add delay: expected delay API MS [WHEN]"),
+        (["faults", "add", "delay", "Fetch", "5"], "'5' is not a duration, such as 7d, 45s, 500ms or 1h30m"),
         (["faults", "add", "truncate", "Fetch", "x"], "'x' is not a whole number"),
-        (["--timeout", "0", "health"], "argument --timeout: '0' is no number of seconds"),
-        (["--control", "ftp://a", "health"], "'ftp://a' is no address of a control plane"),
+        (["--timeout", "0", "health"], "argument --timeout: '0' is not a positive number of seconds"),
+        (["--control", "ftp://a", "health"], "'ftp://a' is no control plane's address"),
     ],
 )
 def test_what_is_asked_wrongly_is_one_line(arguments: list[str], line: str) -> None:
@@ -170,7 +172,7 @@ def test_what_is_asked_wrongly_is_one_line(arguments: list[str], line: str) -> N
 
 
 def test_without_an_address_it_says_what_to_give() -> None:
-    line = "ottla ctl: which broker? Give --control http://HOST:PORT, or set OTTLA_CONTROL\n"
+    line = "ottla ctl: no address of a control plane: give --control http://HOST:PORT, or set OTTLA_CONTROL\n"
     assert run(None, "health") == (2, "", line)
 
 
@@ -193,15 +195,27 @@ def answering(raw: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
-        (b"", "no control plane answers at http://"),
-        (b"\0\xff\0\n", "no control plane answers at http://"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n<a", "does not answer as a control plane does"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "does not answer as a control plane does"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "does not answer as a control plane does"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnull", "does not answer as a control plane does"),
-        (b'HTTP/1.1 500 X\r\nContent-Length: 15\r\n\r\n{"error": "a b"}', "it answered 500"),
+        (b"", "no control plane at http://"),
+        (b"\0\xff\0\n", "no control plane at http://"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n<a",
+            "unexpected response from",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+            "unexpected response from",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+            "unexpected response from",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnull",
+            "unexpected response from",
+        ),
+        (b'HTTP/1.1 500 X\r\nContent-Length: 15\r\n\r\n{"error": "a b"}', "HTTP status 500"),
         (b'HTTP/1.1 500 X\r\nContent-Length: 19\r\n\r\n{"error": "a\\nb\\t"}', "a\\nb"),
-        (b"HTTP/1.1 503 X\r\nContent-Length: 1\r\n\r\n1", "it answered 503"),
+        (b"HTTP/1.1 503 X\r\nContent-Length: 1\r\n\r\n1", "HTTP status 503"),
     ],
 )
 def test_what_does_not_answer_as_it_should_is_one_line_and_exit_code_1(raw: bytes, line: str) -> None:
@@ -216,7 +230,7 @@ def test_it_waits_no_longer_than_told_and_takes_no_proxy(monkeypatch: pytest.Mon
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         code, _, error = run(address, "--timeout", "0.01", "health")
-    assert (code, error) == (1, f"ottla ctl: http://{address} did not answer within 0.01 s\n")
+    assert (code, error) == (1, f"ottla ctl: http://{address} sent no response within 0.01 s\n")
 
 
 def test_the_command_needs_the_standard_library_alone() -> None:
@@ -230,6 +244,6 @@ def test_the_command_needs_the_standard_library_alone() -> None:
 
 def test_help_says_who_may_ask() -> None:
     code, out, _ = run(None, "--help")
-    assert code == 0 and "without authentication" in " ".join(out.split())
+    assert code == 0 and "no authentication" in " ".join(out.split())
     code, out, _ = run(None, "faults", "add", "--help")
     assert code == 0 and "delay API MS [WHEN]" in out

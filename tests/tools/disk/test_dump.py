@@ -398,7 +398,7 @@ def test_an_offset_index(run: Run, tmp_path: Path) -> None:
         "     8    entry 1\n"
         "     8      relative_offset: 9 (offset 1009)\n"
         "    12      position: 8400\n"
-        "    16    16 bytes of zeros, not used yet\n",
+        "    16    16 preallocated bytes, all zero\n",
         "",
     )
 
@@ -445,7 +445,7 @@ def test_a_producer_snapshot(run: Run, tmp_path: Path) -> None:
     ]
     path.write_bytes(data[:-1] + b"\0")
     code, out, err = run(path)
-    assert code == 1 and "at byte 2: the CRC" in err and "current_transaction_first_offset: -256" in out
+    assert code == 1 and "at byte 2: wrong CRC" in err and "current_transaction_first_offset: -256" in out
     path.write_bytes(data[:6] + struct.pack(">i", 2**31 - 1) + data[10:])
     code, out, err = run(path)
     assert code == 1 and "2147483647 items announced, 46 bytes left" in err
@@ -463,7 +463,11 @@ def test_checkpoints_and_other_texts(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text("0\n2\n3 17\n")
     code, out, err = run(path)
-    assert code == 1 and "     4    epoch 3, start_offset 17\n" in out and "2 entries announced, 1 found" in err
+    assert (
+        code == 1
+        and "     4    epoch 3, start_offset 17\n" in out
+        and "the file has 1 entries, its second line announces 2" in err
+    )
     path = tmp_path / "partition.metadata"
     path.write_text("version: 0\ntopic_id: jGFxU0_9Tj-cKjjYIZuPSQ")
     assert run(path)[1].splitlines()[1:] == ["     0    version: 0", "    11    topic_id: jGFxU0_9Tj-cKjjYIZuPSQ"]
@@ -477,11 +481,11 @@ def test_checkpoints_and_other_texts(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("x.index", ["offset index", "  entries up to the end", "    relative_offset: int32"]),
-        ("x.timeindex", ["time index", "  entries up to the end", "    timestamp: int64"]),
+        ("x.index", ["offset index", "  entries until the end", "    relative_offset: int32"]),
+        ("x.timeindex", ["time index", "  entries until the end", "    timestamp: int64"]),
         ("leader-epoch-checkpoint", ["checkpoint of leader epochs", "  line 1: version"]),
         ("x.snapshot", ["producer snapshot", "  version: int16", "  crc: uint32", "  entries: array of struct,"]),
-        ("x.log", ["segment: entries of these formats, by the byte 16 of each (magic)"]),
+        ("x.log", ["segment: entries of these formats, chosen by byte 16 of each (magic)"]),
     ],
 )
 def test_schemas_of_files(name: str, lines: list[str], run: Run, tmp_path: Path) -> None:
@@ -537,12 +541,15 @@ def test_batches_without_a_name(run: Run, tmp_path: Path) -> None:
         (["/no/such/file"], "/no/such/file is neither a file nor hex"),
         (["abc"], "hex with an odd number of digits"),
         ([""], " is neither a file nor hex"),
-        (["/"], "/ is a directory; `ottla formats` looks at one"),
-        (["--response", "12", "00"], "--response: '12' is not KEY:VERSION"),
-        (["--response", "1:99999999999", "00"], "--response: Fetch has no version 99999999999, but 0-18"),
+        (["/"], "/ is a directory: expected a file (`ottla formats` reads directories)"),
+        (
+            ["--response", "12", "00"],
+            "--response: '12' is not KEY:VERSION, such as 0:9 or Produce:9",
+        ),
+        (["--response", "1:99999999999", "00"], "--response: Fetch has no version 99999999999; it has 0-18"),
         (["--response", "00000000012:0", "00"], "--response: no API is known as '00000000012'"),
         (["--response", "999:1", "00"], "--response: no API is known as '999'"),
-        (["--response", "Heartbeat:5", "00"], "--response: Heartbeat has no version 5, but 0-4"),
+        (["--response", "Heartbeat:5", "00"], "--response: Heartbeat has no version 5; it has 0-4"),
         ([], "the following arguments are required: FILE|-|HEX"),
     ],
 )

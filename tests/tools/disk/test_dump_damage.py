@@ -64,7 +64,7 @@ def test_a_wrong_crc_ends_nothing(run: Run, tmp_path: Path) -> None:
     data = bytes(transactional())
     bad = data[:-3] + b"\x55" + data[-2:]
     code, out, err = run(segment_of(tmp_path, bad, data))
-    assert code == 1 and "at byte 17: the CRC of these bytes is another one" in err
+    assert code == 1 and "at byte 17: the CRC does not match these bytes" in err
     assert out.count("batch v2") == 2
 
 

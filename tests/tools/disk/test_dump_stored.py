@@ -169,7 +169,7 @@ def inside(data: bytes) -> bytes:
         (inside(b""), "at byte +0: a wrapper without messages"),
         (wrapper(b"not gzip"), "damaged gzip data"),
         (wrapper(b"x", codec=4), "zstd"),
-        (inside(bytes(legacy.build(RECORDS[:1], magic=0))), "at byte +16: magic 0 inside of a wrapper of magic 1"),
+        (inside(bytes(legacy.build(RECORDS[:1], magic=0))), "at byte +16: magic 0 inside a wrapper of magic 1"),
         (inside(bytes(legacy.build(RECORDS[:1], magic=1))[:-1]), "at byte +0: a message of 36 bytes where 35 are left"),
         (inside(bytes(20)), "at byte +0: 20 bytes where a message begins"),
         (inside(bytes(legacy.build(RECORDS[:1], magic=1))[:-1] + b"x"), "at byte +12: the CRC"),

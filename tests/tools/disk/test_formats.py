@@ -99,7 +99,7 @@ def test_the_whole_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "  > zstd is returned to every Fetch version, to v4-v9 as well, whose clients may not know it.\n"
         "  > message.format.version=0.10.2: not known any more; it has no effect, and setting it is refused.\n"
         "\n"
-        "On Kafka 4.0, whatever the format:\n"
+        "On Kafka 4.0, for all formats:\n"
         "  > Fetch v0-v3 closes the connection: clients that know no later version (before Kafka 0.11) are cut off.\n"
         "  > Produce v0-v2 closes the connection; v0 and v1 in a later version are refused with INVALID_RECORD (87).\n"
         "  > Not known any more in server.properties: log.message.format.version, log.message.downconversion.enable, "
@@ -147,15 +147,15 @@ def test_what_cannot_be_read_is_said_and_the_rest_counted(tmp_path: Path, capsys
     (topic,) = report(tmp_path, capsys)["topics"]
     name = "00000000000000000000.log"
     assert [note.split(": ")[0:2] for note in topic["not_counted"]] == [
-        [f"orders-0/{name} at byte {len(one)}", "the end is cut, or being written; 30 bytes are not counted"],
+        [f"orders-0/{name} at byte {len(one)}", "incomplete end, maybe being written; 30 bytes are not counted"],
         [f"orders-1/{name} at byte {len(one)}", "damaged; 99 bytes are not counted"],
-        [f"orders-2/{name} at byte 0", "not opened, so not counted"],
+        [f"orders-2/{name} at byte 0", "not decompressed, not counted"],
     ]
     assert topic["formats"] == [
         {"format": "v1", "codec": "gzip", "records": 0, "bytes": len(wrapper)},
         {"format": "v2", "codec": "none", "records": 6, "bytes": 3 * len(one)},
     ]
-    assert f"  ! orders-0/{name} at byte {len(one)}: the end is cut" in text(tmp_path, capsys)
+    assert f"  ! orders-0/{name} at byte {len(one)}: incomplete end" in text(tmp_path, capsys)
 
 
 def test_only_the_newest_segment_may_be_being_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +164,7 @@ def test_only_the_newest_segment_may_be_being_written(tmp_path: Path, capsys: py
     partition(tmp_path, "orders-0", entry(2, 0, 2, 1), base_offset=2)
     (topic,) = report(tmp_path, capsys)["topics"]
     (note,) = topic["not_counted"]
-    assert f"at byte {len(one)}: the end is cut; 30 bytes are not counted: " in note
+    assert f"at byte {len(one)}: incomplete end; 30 bytes are not counted: " in note
 
 
 def test_notes_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,7 +273,7 @@ def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_directory_of_a_new_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
-    assert text(tmp_path, capsys).startswith("On Kafka 4.0, whatever the format:\n")
+    assert text(tmp_path, capsys).startswith("On Kafka 4.0, for all formats:\n")
 
 
 async def test_beside_a_running_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,7 +121,7 @@ async def test_topics_are_chosen_by_name(tmp_path: Path, run: Run) -> None:
     code, lines, err = run(source, "--data-dir", data, "--topics", "(")
     assert code == 2 and len(err.splitlines()) == 1
     code, lines, _ = run(source, "--data-dir", data, "--dry-run")
-    assert lines[0].startswith("__consumer_offsets: left out, it is Kafka's own") and code == 1
+    assert lines[0].startswith("__consumer_offsets: internal topic, not added") and code == 1
 
 
 async def test_a_single_folder_and_one_that_was_put_aside(tmp_path: Path, run: Run) -> None:
@@ -226,7 +226,7 @@ async def test_damaged_folders_are_refused(tmp_path: Path, run: Run) -> None:
     for more in (("--dry-run",), ()):
         code, lines, _ = run(source, "--data-dir", data, *more)
         assert code == 1
-        assert "different topics of one name" in lines[0] and "v2-gzip-0" in lines[1] and "v2-none-0" in lines[2]
+        assert "different topic ids" in lines[0] and "v2-gzip-0" in lines[1] and "v2-none-0" in lines[2]
         assert all(": not added: " in line for line in lines)
     assert files_of(data) == before
     async with running(data) as broker:
@@ -255,15 +255,15 @@ async def test_who_may_not(tmp_path: Path, run: Run) -> None:
         assert run(source, "--data-dir", data, "--dry-run")[0] == 0  # it only looks
         code, _, err = run(data, "--data-dir", tmp_path / "more")
         assert code == 2 and err == f"ottla import-dir: {data} is in use by a broker\n"
-    assert "is the data directory itself" in run(data, "--data-dir", data)[2]
+    assert "is a target (--data-dir): expected another directory" in run(data, "--data-dir", data)[2]
     assert "cannot read" in run(tmp_path / "nowhere", "--data-dir", data)[2]
     (tmp_path / "empty").mkdir()
     assert "has no partition" in run(tmp_path / "empty", "--data-dir", data)[2]
     (source / "v2-none-0").rename(tmp_path / "renamed")
-    assert "not named TOPIC-PARTITION" in run(tmp_path / "renamed", "--data-dir", data)[2]
+    assert "its name is not TOPIC-PARTITION" in run(tmp_path / "renamed", "--data-dir", data)[2]
     copy_golden(tmp_path / "foreign", "v1-none")
     code, _, err = run(data, "--data-dir", tmp_path / "foreign")
-    assert code == 2 and "`ottla serve` takes it over" in err
+    assert code == 2 and "start `ottla serve` on it first" in err
 
 
 async def test_into_a_new_directory(tmp_path: Path, run: Run) -> None:

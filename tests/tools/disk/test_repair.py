@@ -53,15 +53,15 @@ async def test_a_dry_run_changes_nothing_and_says_what_would_be_done(
     root = tmp_path / "data"
     await filled(root)
     assert repair([str(root)]) == 0
-    assert capsys.readouterr().out == f"{root}: dry run, nothing is changed\nnothing is wrong\n"
+    assert capsys.readouterr().out == f"{root}: dry run, nothing is changed\nno damage\n"
     third = len(damage_middle(root)) // 3
     before = tree(root)
     assert repair([str(root)]) == 0
     out = capsys.readouterr().out
     assert f"! {LOG} at byte {third}, offset 2: CRC " in out
     assert f"\n    cut {2 * third} bytes\n" in out
-    assert "1 sound batches or messages lie behind the damage\n    remove them as well" in out
-    assert "--apply does it" in out
+    assert "1 sound batches or messages follow the damage\n    remove them as well" in out
+    assert "--apply repairs" in out
     assert tree(root) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
@@ -152,7 +152,7 @@ async def test_what_cannot_be_mended_is_exit_code_1(tmp_path: Path, capsys: pyte
     assert repair([str(root)]) == 1
     out = capsys.readouterr().out
     assert "! meta.properties at byte 0: " in out
-    assert "cannot be mended: nothing else knows these ids" in out
+    assert "cannot be mended: no other file has these ids" in out
     assert [one["file"] for one in report(root, capsys, "--apply", code=1)["cannot_be_mended"]] == ["meta.properties"]
 
 

@@ -60,7 +60,7 @@ async def test_what_is_wrong_is_listed_and_is_exit_code_1(tmp_path: Path, capsys
     assert verify([str(root)]) == 1
     out = capsys.readouterr().out
     assert f"\n! orders-0/{log.name} at byte {begins}, offset 4: CRC " in out
-    assert out.endswith("\n1 wrong\n")
+    assert out.endswith("\n1 error\n")
     assert report(root, capsys, "--topic", "__cluster_metadata")["wrong"] == []
 
 

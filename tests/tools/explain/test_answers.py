@@ -17,7 +17,7 @@ from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
 from ottla.tools.explain.command import explain
 from ottla_testing.broker.harness import produce, records, running
-from ottla_testing.broker.producer_logs import NOW, Log, Run, asked, report, runner, seven
+from ottla_testing.broker.producer_logs import NOW, Log, Run, report, requested, runner, seven
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> Log:
 
 def answers(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
     """(case, error or what else, offset)."""
-    found = report(run, *asked(log, *more))["answers"]
+    found = report(run, *requested(log, *more))["answers"]
     return [
         (one["case"], "accepted" if one["written"] else one["error"].replace("NONE", "copy"), one["offset"])
         for one in found
@@ -86,25 +86,27 @@ def test_a_producer_of_which_nothing_is_known(release: str, later: str, run: Run
     seven(log)
     wanted = ["--producer-id", 5, "--release", release]
     assert answers(run, log, *wanted) == [("its first", "accepted", -1), ("a later one", later, -1)]
-    assert answers(run, log, *wanted, "--next-sequence", 9) == [("as asked", later, -1)]
-    _, out, _ = run(*asked(log, *wanted))
-    assert "no batches of producer 5\n" in out and f"By the rules of {release} nothing is known of producer 5." in out
+    assert answers(run, log, *wanted, "--next-sequence", 9) == [("as given", later, -1)]
+    _, out, _ = run(*requested(log, *wanted))
+    assert (
+        "no batches of producer 5\n" in out and f"Under the rules of {release} there is no state of producer 5." in out
+    )
 
 
 def test_each_answer_says_why(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
     seven(log)
-    _, out, _ = run(*asked(log, "--producer-id", 7))
-    assert out[out.index("Known of") :] == ANSWERS
+    _, out, _ = run(*requested(log, "--producer-id", 7))
+    assert out[out.index("State of producer") :] == ANSWERS
 
 
 ANSWERS = """\
-Known of producer 7 by the rules of ottla: epoch 1, last sequence 13 at offset 14
-  Once offset 14 lies below the log start offset it is unknown to clients that compare them; it is forgotten 1 d after \
-its last timestamp then, or by a restart.
-  5 batches of it are remembered; after a restart it may be the newest alone, and what came behind the last snapshot.
+State of producer 7 under the rules of ottla: epoch 1, last sequence 13 at offset 14
+  Once offset 14 is below the log start offset, clients that compare the two treat it as unknown; it expires 1 d after \
+its last timestamp or at a restart.
+  5 batches of it are cached; after a restart only the newest of the snapshot and those after the snapshot may be.
 
-BATCH                    EPOCH  SEQUENCES  ANSWER
+BATCH                    EPOCH  SEQUENCES  RESPONSE
 the next                 1      14         accepted
   It follows sequence 13, which is at offset 14.
 the newest again         1      12-13      success, offset 13
@@ -132,17 +134,19 @@ def test_while_a_transaction_is_open_a_batch_outside_of_it_is_refused(run: Run, 
         *EPOCHS,
         outside,
     ]
-    found = report(run, *asked(log))["answers"]
+    found = report(run, *requested(log))["answers"]
     assert [one["transactional"] for one in found] == [True] * 5 + [False]
-    assert answers(run, log, "--producer-id", 7, "--next-sequence", 2) == [("as asked", "accepted", -1)]
+    assert answers(run, log, "--producer-id", 7, "--next-sequence", 2) == [("as given", "accepted", -1)]
     log.marker(7, 1)
     assert outside not in answers(run, log)
 
 
 @pytest.mark.parametrize("release", ["0.9", "0.10.2"])
 def test_releases_before_0_11_know_no_producers(release: str, run: Run, log: Log) -> None:
-    _, out, _ = run(*asked(seven(log), "--release", release))
-    assert out.endswith(f"{release} knows no producers, nor the format that they write: both came with 0.11.\n")
+    _, out, _ = run(*requested(seven(log), "--release", release))
+    assert out.endswith(
+        f"{release} has no idempotent producers and no message format v2: both are new in Kafka 0.11.\n"
+    )
     assert {answer for _, answer, _ in answers(run, log, "--release", release)} == {"UNSUPPORTED_VERSION"}
 
 
@@ -158,15 +162,15 @@ def test_a_topic_of_an_old_format_takes_no_producer(run: Run, log: Log, tmp_path
 def test_the_scan_reaches_as_far_as_it_does_in_the_broker(run: Run, log: Log) -> None:
     size = seven(log).path.stat().st_size // 7
     wanted = ["--producer-id", 7, "--count", 2, "--next-sequence"]
-    assert answers(run, log, *wanted, 0) == [("as asked", "copy", 0)]
+    assert answers(run, log, *wanted, 0) == [("as given", "copy", 0)]
     filled = batch.build([Record(log.offset, NOW, None, bytes(1 << 20))], base_offset=log.offset)
     reach = 16 * 1024 * 1024
     left = reach - 6 * size  # exactly as far as the second batch
     filler = batch.build([Record(log.offset, NOW, None, bytes(left - (len(filled) - (1 << 20)) - 1))], base_offset=14)
     log.raw(filler, 1)
     assert log.path.stat().st_size - size in range(reach - 3, reach + 1)
-    assert answers(run, log, *wanted, 0) == [("as asked", "DUPLICATE_SEQUENCE_NUMBER", -1)]
-    assert answers(run, log, *wanted, 2) == [("as asked", "copy", 2)]
+    assert answers(run, log, *wanted, 0) == [("as given", "DUPLICATE_SEQUENCE_NUMBER", -1)]
+    assert answers(run, log, *wanted, 2) == [("as given", "copy", 2)]
 
 
 RELEASES = ["ottla", "0.11", "1.0.1", "1.1", "2.3", "2.4", "2.7", "4.3"]
@@ -215,30 +219,32 @@ def test_a_snapshot_tells_of_producers_whose_records_are_gone(run: Run, tmp_path
     stored = {8: known(batches=(of,), last_offset=15), 9: known(batches=(of,), transaction_first_offset=11)}
     (log.folder / snapshot.file_name(21)).write_bytes(snapshot.dump(stored))
     (log.folder / snapshot.file_name(90)).write_bytes(snapshot.dump({10: known()}))  # of a log that was longer
-    found = report(run, *asked(log, "--release", "4.3"))["producers"]
+    found = report(run, *requested(log, "--release", "4.3"))["producers"]
     assert [(one["producer_id"], one["known_from"], one["last_sequence"]) for one in found] == [
         (7, "log", 0),
         (8, "snapshot", 9),
         (9, "snapshot", 9),
     ]
     # Releases up to 2.3 keep one without records only for its open transaction.
-    assert [one["producer_id"] for one in report(run, *asked(log, "--release", "2.3"))["producers"]] == [7, 9]
-    assert [one["producer_id"] for one in report(run, *asked(log))["producers"]] == [7, 8, 9]
-    _, out, _ = run(*asked(log))
-    assert "of a snapshot alone, transaction since offset 11" in out
+    assert [one["producer_id"] for one in report(run, *requested(log, "--release", "2.3"))["producers"]] == [7, 9]
+    assert [one["producer_id"] for one in report(run, *requested(log))["producers"]] == [7, 8, 9]
+    _, out, _ = run(*requested(log))
+    assert "from a snapshot only, transaction since offset 11" in out
 
 
 def test_when_it_is_forgotten_is_told(run: Run, log: Log) -> None:
     log.batch(7, 0, 0)
 
     def sentences(release: str) -> str:
-        return run(*asked(log, "--release", release))[1].partition("last sequence 0 at offset 0\n")[2].split("\n\n")[0]
+        return (
+            run(*requested(log, "--release", release))[1].partition("last sequence 0 at offset 0\n")[2].split("\n\n")[0]
+        )
 
     assert sentences("ottla") == (
-        "  Once offset 0 lies below the log start offset it is unknown to clients that compare them; "
-        "it is forgotten 1 d after its last timestamp then, or by a restart."
+        "  Once offset 0 is below the log start offset, clients that compare the two treat it as unknown; "
+        "it expires 1 d after its last timestamp or at a restart."
     )
-    assert "It is forgotten when offset 0 falls below the log start offset or" in sentences("2.3")
+    assert "It expires when offset 0 falls below the log start offset or" in sentences("2.3")
     assert "or 7 d after its last timestamp, which is at 2023-11-21 22:13:21.000." in sentences("2.3")
-    assert "It is forgotten 1 d after its last timestamp, which is at 2023-11-15 22:13:21.000." in sentences("4.3")
-    assert "a restart after that may" in sentences("4.3")
+    assert "It expires 1 d after its last timestamp, which is at 2023-11-15 22:13:21.000." in sentences("4.3")
+    assert "may at a later restart" in sentences("4.3")

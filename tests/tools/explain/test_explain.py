@@ -16,7 +16,7 @@ from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
 from ottla.tools.explain.command import explain
 from ottla_testing.broker.harness import produce, records, running
-from ottla_testing.broker.producer_logs import NOW, Log, Run, asked, contents, report, runner, seven
+from ottla_testing.broker.producer_logs import NOW, Log, Run, contents, report, requested, runner, seven
 
 LAST = 2**31 - 1
 
@@ -41,12 +41,12 @@ def history(run: Run, log: Log, *more: object) -> list[tuple[Any, ...]]:
             (line["first_sequence"], line["last_sequence"]),
             line["batches"],
         )
-        for line in report(run, *asked(log, *more))["history"]
+        for line in report(run, *requested(log, *more))["history"]
     ]
 
 
 def texts(run: Run, log: Log, *more: object) -> list[str]:
-    return [line["text"] for line in report(run, *asked(log, *more))["history"]]
+    return [line["text"] for line in report(run, *requested(log, *more))["history"]]
 
 
 # --- the history
@@ -82,20 +82,20 @@ OFFSETS            PRODUCER  EPOCH  SEQUENCES          BATCHES  RECORDS   TIMEST
   epoch 0 -> 1
 
 log end offset 18
-  4 records in 1 batch without a producer, not shown
+  4 records in 1 batch without a producer id, not shown
   transactions: 1 committed, none open
 
-Known by the rules of ottla:
+Producer state under the rules of ottla:
 PRODUCER ID  EPOCH  LAST SEQUENCE  LAST OFFSET  LAST TIMESTAMP (UTC)     NEXT SEQUENCE
 7            1      0              17           2023-11-14 22:13:30.000  1
 9            3      0              6            2023-11-14 22:13:28.000  1
 
-With --producer-id N: what is answered to its next batch, and to others, and why.
+--producer-id N shows the responses to its next batch and to others, with reasons.
 """
 
 
 def test_the_whole_page(run: Run, log: Log) -> None:
-    code, out, err = run(*asked(mixed(log)))
+    code, out, err = run(*requested(mixed(log)))
     assert (code, err) == (0, "")
     assert out == PAGE
 
@@ -132,7 +132,7 @@ def test_a_gap_is_odd_unless_offsets_are_missing_as_well(run: Run, log: Log) -> 
         "a gap: sequences 3-4 are not in the log, although no offset is missing since 2",
         "a gap: sequences 6-9 are not in the log, nor are 4 offsets since 3: removed",
     ]
-    assert report(run, *asked(log))["missing_offsets"] == {"offsets": 4, "places": 1}
+    assert report(run, *requested(log))["missing_offsets"] == {"offsets": 4, "places": 1}
 
 
 def test_a_marker_between_does_not_hide_that_offsets_are_missing(run: Run, log: Log) -> None:
@@ -161,7 +161,7 @@ def test_what_a_coordinator_wrote_has_no_sequences(run: Run, log: Log) -> None:
         ("begins", False, (4, 4), (0, 0), 1),
         ("no sequences", True, (7, 7), (-1, -1), 1),
     ]
-    found = report(run, *asked(log, "--producer-id", 7))
+    found = report(run, *requested(log, "--producer-id", 7))
     assert found["history"][0]["text"] == "written by a coordinator, without sequences"
     assert (found["answers"][0]["case"], found["answers"][0]["error"]) == ("the next", "NONE")
 
@@ -245,7 +245,7 @@ def test_markers_end_transactions_and_may_raise_the_epoch(run: Run, log: Log) ->
         "COMMIT marker of coordinator epoch 4; epoch 0 -> 1",
         "",
     ]
-    (_, other) = report(run, *asked(log))["producers"]
+    (_, other) = report(run, *requested(log))["producers"]
     assert (other["epoch"], other["last_sequence"], other["coordinator_epoch"]) == (0, 0, 5)
 
 
@@ -264,13 +264,13 @@ def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: R
         "the batches before sequence 2 are below the log start",
         "sequences before 5 are below the log start, or were never written",
     ]
-    found = report(run, *asked(log))
+    found = report(run, *requested(log))
     assert (found["log_start_offset"], found["log_end_offset"]) == (7, 10)
     assert found["without_producer"] == {"batches": 0, "records": 0}
     assert [one["producer_id"] for one in found["producers"]] == [7, 8, 9]
-    found = report(run, *asked(log, "--release", "2.3"))
+    found = report(run, *requested(log, "--release", "2.3"))
     assert [one["producer_id"] for one in found["producers"]] == [7, 9]  # 8 is forgotten
-    assert "offsets below 7 are deleted; the files still hold those from 0 on" in run(*asked(log))[1]
+    assert "offsets below 7 are deleted; the files still have those from 0 on" in run(*requested(log))[1]
 
 
 def test_a_producer_that_was_forgotten_with_the_logs_start_begins_anew(run: Run, log: Log) -> None:
@@ -281,7 +281,7 @@ def test_a_producer_that_was_forgotten_with_the_logs_start_begins_anew(run: Run,
     log.start_at(4)
     assert history(run, log) == [("begins", False, (4, 5), (0, 1), 1)]
     assert "begins again" in texts(run, log)[0]
-    (known,) = report(run, *asked(log))["producers"]
+    (known,) = report(run, *requested(log))["producers"]
     assert [(one["first_sequence"], one["base_offset"]) for one in known["remembered"]] == [(0, 4)]
 
 
@@ -299,7 +299,7 @@ def test_segments_that_are_gone_are_told(run: Run, tmp_path: Path) -> None:
         ("gap", False, (100, 100), (60, 60), 1),
         ("gap", False, (104, 104), (64, 64), 1),
     ]
-    _, out, _ = run(*asked(log))
+    _, out, _ = run(*requested(log))
     assert "offsets below 50 are deleted\n" in out and "  43 offsets in no batch, in 2 places\n" in out
     assert [line[0] for line in history(run, log, "--batches")].count("missing offsets") == 2
 
@@ -309,7 +309,7 @@ def test_messages_of_old_formats_have_no_producer(run: Run, log: Log) -> None:
     log.raw(legacy.build(old, magic=1, codec=1), 3)
     log.raw(legacy.build([Record(3, NOW, None, b"v")], magic=0), 1)
     log.batch(7, 0, 0)
-    found = report(run, *asked(log))
+    found = report(run, *requested(log))
     assert [line["kind"] for line in found["history"]] == ["begins"]
     assert (found["without_producer"]["batches"], found["missing_offsets"]["offsets"]) == (2, 0)
 
@@ -323,7 +323,7 @@ def test_times_that_are_none_are_shown_as_they_are(run: Run, log: Log) -> None:
             base_offset=log.offset,
         )
         log.raw(data, 1)
-    _, out, _ = run(*asked(log))
+    _, out, _ = run(*requested(log))
     assert str(2**62) in out and "2023-11-14 22:13:20.000" in out and "Traceback" not in out
 
 
@@ -335,20 +335,20 @@ def test_damage_ends_the_history_and_is_one_line(run: Run, log: Log) -> None:
     size = log.path.stat().st_size
     log.raw(struct.pack(">qi4xb", 1, 49, 9) + bytes(44), 0)  # no such format
     log.batch(7, 0, 1)
-    code, out, err = run(*asked(log))
+    code, out, err = run(*requested(log))
     assert code == 1 and err.count("\n") == 1 and f"at byte {size}" in err
-    assert "! reading ended early" in out and "log end offset 1\n" in out
+    assert "! reading ended at the damage" in out and "log end offset 1\n" in out
 
 
 def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
     log.batch(7, 0, 0, 5)
     log.offset = 3
     log.batch(7, 0, 5)
-    code, _, err = run(*asked(log))
+    code, _, err = run(*requested(log))
     assert code == 1 and "offset 3 comes after offset 4" in err
     log.path.write_bytes(b"")
     log.raw(batch.build([], batch.BatchFields(last_offset_delta=-2, max_timestamp=NOW), base_offset=5), 0)
-    code, _, err = run(*asked(log))
+    code, _, err = run(*requested(log))
     assert code == 1 and "offset 5 ends at offset 3" in err
 
 
@@ -357,12 +357,12 @@ def test_a_batch_that_is_being_written_is_no_damage(run: Run, log: Log) -> None:
     whole = log.path.read_bytes()
     for size in (1, 20, len(whole) - 1):
         log.path.write_bytes(whole + whole[:size])
-        code, out, err = run(*asked(log))
+        code, out, err = run(*requested(log))
         assert (code, err) == (0, "") and "log end offset 1\n" in out
     log.offset = 9
     log.roll()
     log.batch(7, 0, 1)  # now the cut end is not that of the newest file
-    assert run(*asked(log))[0] == 1
+    assert run(*requested(log))[0] == 1
 
 
 @pytest.mark.soak
@@ -378,10 +378,10 @@ def test_whatever_is_in_the_files_it_ends_in_an_orderly_way(run: Run, log: Log, 
             path.write_bytes(changed[: source.choice([None, None, None, source.randrange(len(changed))])])
         release = source.choice(["ottla", "1.0.1", "2.3", "4.3"])
         for more in ([], ["--batches"], ["--producer-id", 7]):
-            code, out, err = run(*asked(log, *more, "--release", release, "--json"))
+            code, out, err = run(*requested(log, *more, "--release", release, "--json"))
             assert err.count("\n") == code in (0, 1)
             json.loads(out)
-            assert run(*asked(log, *more))[0] == code
+            assert run(*requested(log, *more))[0] == code
 
 
 async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tmp_path: Path) -> None:
@@ -410,10 +410,10 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
                 struct.pack_into(">q", one, 0, number)
                 struct.pack_into(">i", one, 53, number)  # the sequence; checksums are not looked at
                 file.write(one)
-        run(*asked(log))  # what is remembered from now on is
+        run(*requested(log))  # what is remembered from now on is
         tracemalloc.start()
         try:
-            code, out, _ = run(*asked(log))
+            code, out, _ = run(*requested(log))
             found = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -432,14 +432,14 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
         (["--topic", "t", "--partition", "1"], "t has no partition 1 in"),
         (["--topic", "u", "--partition", "0"], "no topic u in"),
         (["--topic", "t", "--partition", "-1"], "'-1'"),
-        (["--topic", "t", "--partition", "x"], "'x' is no partition"),
+        (["--topic", "t", "--partition", "x"], "partition 'x' is not a number"),
         (["--topic", "t", "--partition", "0", "--release", "9.9"], "unknown release 9.9"),
         (["--topic", "t", "--partition", "0", "--next-sequence", "5"], "--next-sequence needs --producer-id"),
         (["--topic", "t", "--partition", "0", "--producer-id", "7", "--epoch", "5"], "need --next-sequence"),
-        (["--topic", "t", "--partition", "0", "--producer-id", "x"], "'x' is no producer id"),
+        (["--topic", "t", "--partition", "0", "--producer-id", "x"], "producer id 'x' is not a number"),
         (
             ["--topic", "t", "--partition", "0", "--producer-id", "7", "--next-sequence", str(2**31)],
-            "'2147483648' is no sequence, which is a number from 0 to 2147483647",
+            "sequence '2147483648' is not a number from 0 to 2147483647",
         ),
     ],
 )

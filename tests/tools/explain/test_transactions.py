@@ -14,10 +14,20 @@ from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
 from ottla.tools.explain import transactions, transactions_command
 from ottla.tools.explain.command import explain
-from ottla.tools.explain.coordinators import Coordinators, standing
+from ottla.tools.explain.coordinators import Coordinators, status_at_coordinator
 from ottla.tools.explain.transaction_history import OPEN, InPartition
 from ottla_testing import GOLDEN
-from ottla_testing.broker.producer_logs import NOW, STARTED, CoordinatorLog, Log, Run, asked, contents, report, runner
+from ottla_testing.broker.producer_logs import (
+    NOW,
+    STARTED,
+    CoordinatorLog,
+    Log,
+    Run,
+    contents,
+    report,
+    requested,
+    runner,
+)
 
 DIRECTORIES = GOLDEN / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
@@ -64,15 +74,15 @@ OFFSETS            PRODUCER  EPOCH  TRANSACTIONAL ID      BATCHES  RECORDS   BEG
   aborted at offset 8, 2023-11-14 22:13:25.000, coordinator epoch 2
 -                  9         3      -                     -        -         -                      \
   committed at offset 9, 2023-11-14 22:13:26.000, coordinator epoch 5
-  nothing of it is in this log: nothing was written here, or it is removed
+  no records in this log: none were written here, or they were removed
 14                 7         1      loader                1        1         2023-11-14 22:13:28.000  open, ongoing
 15                 9         3      -                     1        1         2023-11-14 22:13:29.000  open, hanging
-  ! no coordinator in this directory knows this producer: nothing will end it
+  ! no coordinator in this directory has this producer: nothing will end it
 
 log end offset 16, last stable offset 14: 1 aborted, 1 committed, 1 without records here, 2 open
-  held back by producer 7 epoch 1, transactional id "loader": its transaction is open since offset 14\
+  held back by producer 7 epoch 1, transactional id "loader": transaction open since offset 14\
  (2023-11-14 22:13:28.000)
-  Ongoing since 2023-11-14 22:13:20.500, time-out 1 min: its coordinator aborts it from 2023-11-14 22:14:20.500 on
+  Ongoing since 2023-11-14 22:13:20.500, time-out 1 min: its coordinator aborts it after 2023-11-14 22:14:20.500
 
 At their coordinators:
 TRANSACTIONAL ID  PRODUCER  EPOCH  STATE    BEGUN (UTC)              TIME-OUT  TIMES OUT (UTC)          PARTITIONS
@@ -161,16 +171,16 @@ def test_json_has_every_field(run: Run, log: Log) -> None:
 
 
 def test_the_page_of_a_partition_says_what_holds_it_back(run: Run, log: Log) -> None:
-    code, out, _ = run(*asked(mixed(log), "--producer-id", 9))
+    code, out, _ = run(*requested(mixed(log), "--producer-id", 9))
     assert code == 0
     assert (
         "log end offset 16\n"
-        "  4 records in 1 batch without a producer, not shown\n"
+        "  4 records in 1 batch without a producer id, not shown\n"
         "  transactions: 1 aborted, 1 committed, 1 without records here, 2 open\n"
         "  last stable offset 14\n"
-        '  held back by producer 7 epoch 1, transactional id "loader": its transaction is open since offset 14'
+        '  held back by producer 7 epoch 1, transactional id "loader": transaction open since offset 14'
     ) in out
-    found = report(run, *asked(log))
+    found = report(run, *requested(log))
     assert (found["last_stable_offset"], found["held_back_by"]["producer_id"]) == (14, 7)
     assert found["transaction_counts"] == {"committed": 1, "aborted": 1, "empty": 1, "open": 2}
 
@@ -248,7 +258,7 @@ def test_what_began_in_a_deleted_segment_is_known_from_a_snapshot(run: Run, tmp_
     ]
     assert found["last_stable_offset"] == 40
     _, out, _ = run("--transactions", tmp_path)
-    assert "its transaction is open since offset 20, below the log start\n" in out
+    assert "transaction open since offset 20, below the log start\n" in out
 
 
 def test_a_batch_outside_of_transactions_neither_begins_nor_belongs_to_one(run: Run, log: Log) -> None:
@@ -303,8 +313,7 @@ def test_there_may_be_none(run: Run, log: Log) -> None:
     assert report(run, "--transactions", log.directory)["partitions"] == []
     _, out, _ = run("--transactions", log.directory, "--topic", "t", "--partition", 0)
     assert out == (
-        "t-0, log start offset 0\n\nno transactions that were asked for\n\n"
-        "log end offset 1, last stable offset 1: none open\n"
+        "t-0, log start offset 0\n\nno matching transactions\n\nlog end offset 1, last stable offset 1: none open\n"
     )
 
 
@@ -326,18 +335,18 @@ def known(state: str = "Ongoing", **fields: Any) -> Coordinators:
 
 
 STANDINGS: list[tuple[Coordinators, str, str, int | None]] = [
-    (known(), "ongoing", "time-out 1 s: its coordinator aborts it from", STARTED + 1000),
-    (known(timeout_ms=NO_TIMEOUT_MS), "ongoing", "without a time-out", -1),
-    (known(producer_epoch=4), "hanging", "at another transaction, of producer 7 epoch 4", None),
-    (known(producer_id=8, previous_producer_id=7), "hanging", "at another transaction, of producer 8 epoch 3", None),
-    (known(partitions=(("t", 0), ("u", 1))), "hanging", "Ongoing at its coordinator, but without this partition", None),
-    (known("PrepareCommit"), "ending", "PrepareCommit: decided, its COMMIT marker is to be written", None),
+    (known(), "ongoing", "time-out 1 s: its coordinator aborts it after", STARTED + 1000),
+    (known(timeout_ms=NO_TIMEOUT_MS), "ongoing", "no time-out", -1),
+    (known(producer_epoch=4), "hanging", "has another transaction, of producer 7 epoch 4", None),
+    (known(producer_id=8, previous_producer_id=7), "hanging", "has another transaction, of producer 8 epoch 3", None),
+    (known(partitions=(("t", 0), ("u", 1))), "hanging", "Ongoing at its coordinator, without this partition", None),
+    (known("PrepareCommit"), "ending", "PrepareCommit: decided, its COMMIT marker is not written here", None),
     (known("PrepareAbort", producer_epoch=4, last_update_ms=NOW), "ending", "decided at 2023-11-14 22:13:20.000", None),
-    (known("PrepareAbort", partitions=()), "hanging", "PrepareAbort at its coordinator, but without this", None),
-    (known("CompleteAbort", partitions=()), "hanging", "CompleteAbort at its coordinator, where it is over", None),
-    (known("CompleteCommit"), "hanging", "CompleteCommit at its coordinator, where it is over", None),
-    (known("Empty", partitions=()), "hanging", "Empty at its coordinator, where it is over", None),
-    (known(producer_id=8), "hanging", "no coordinator here knows this producer", None),
+    (known("PrepareAbort", partitions=()), "hanging", "PrepareAbort at its coordinator, without this", None),
+    (known("CompleteAbort", partitions=()), "hanging", "CompleteAbort at its coordinator, already ended there", None),
+    (known("CompleteCommit"), "hanging", "CompleteCommit at its coordinator, already ended there", None),
+    (known("Empty", partitions=()), "hanging", "Empty at its coordinator, already ended there", None),
+    (known(producer_id=8), "hanging", "no coordinator here has this producer", None),
     (Coordinators(cannot="nobody to ask"), "unknown", "nobody to ask", None),
 ]
 
@@ -346,7 +355,7 @@ STANDINGS: list[tuple[Coordinators, str, str, int | None]] = [
 def test_how_it_stands_with_its_coordinator(
     coordinators: Coordinators, kind: str, text: str, ends_ms: int | None
 ) -> None:
-    found = standing("t", 1, OF, coordinators)
+    found = status_at_coordinator("t", 1, OF, coordinators)
     assert (found.kind, found.ends_ms) == (kind, ends_ms)
     assert text in found.why
 
@@ -359,7 +368,7 @@ def test_an_id_that_has_expired_ends_nothing(run: Run, log: Log) -> None:
     (of,) = only(run, log.directory)["transactions"]
     assert of["transactional_id"] == "loader"
     assert of["standing"]["kind"] == "hanging"
-    assert 'has forgotten the transactional id "loader"' in of["standing"]["why"]
+    assert 'the transactional id "loader" has expired' in of["standing"]["why"]
 
 
 def test_an_id_is_one_line_whatever_is_in_it(run: Run, log: Log) -> None:
@@ -387,7 +396,7 @@ def test_without_transaction_state_it_cannot_be_told(run: Run, log: Log) -> None
     (of,) = only(run, log.directory)["transactions"]
     assert of["standing"] == {
         "kind": "unknown",
-        "why": "there is no __transaction_state in this directory: it cannot be told whether it will be ended",
+        "why": "no __transaction_state in this directory: the coordinator's state is unknown",
         "ends_ms": None,
     }
 
@@ -428,7 +437,7 @@ def test_a_coordinator_in_another_directory_may_know(run: Run, log: Log) -> None
         CoordinatorLog(log.directory, partition).write(f"id {partition}", 8, state="CompleteAbort", partitions=())
     unknown, hanging = only(run, log.directory, "--topic", "t")["transactions"]
     assert (unknown["standing"]["kind"], hanging["standing"]["kind"]) == ("unknown", "hanging")
-    assert "some partitions of __transaction_state lie elsewhere" in unknown["standing"]["why"]
+    assert "some partitions of __transaction_state are in other directories" in unknown["standing"]["why"]
 
 
 def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(run: Run, tmp_path: Path) -> None:
@@ -445,17 +454,17 @@ def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--transactions"], "either DIR or --bootstrap-server ADDRESS is needed"),
-        (["--transactions", "x", "--bootstrap", "y"], "either DIR or --bootstrap-server ADDRESS is needed"),
+        (["--transactions"], "expected either DIR or --bootstrap-server ADDRESS"),
+        (["--transactions", "x", "--bootstrap", "y"], "expected either DIR or --bootstrap-server ADDRESS"),
         (["x", "--topic", "t", "--bootstrap", "y"], "--bootstrap-server and --transactional-id need"),
         (
             ["x", "--topic", "t", "--transactional-id", "y"],
             "--bootstrap-server and --transactional-id need",
         ),
-        (["x", "--transactions", "--batches"], "nor --release or --batches"),
-        (["x", "--transactions", "--release", "3.9"], "nor --release or --batches"),
-        (["x", "--transactions", "--next-sequence", "3"], "of a next batch nothing can be asked with --transactions"),
-        (["x", "--transactions", "--epoch", "3"], "of a next batch nothing can be asked with --transactions"),
+        (["x", "--transactions", "--batches"], "--release or --batches"),
+        (["x", "--transactions", "--release", "3.9"], "--release or --batches"),
+        (["x", "--transactions", "--next-sequence", "3"], "--transactions cannot be combined"),
+        (["x", "--transactions", "--epoch", "3"], "--transactions cannot be combined"),
         (["x", "--topic", "t"], "the following arguments are required: --partition"),
         ([], "the following arguments are required: DIR, --topic, --partition"),
     ],

@@ -47,8 +47,8 @@ def test_damage_is_told_behind_what_could_be_read(run: Run, log: Log) -> None:
     log.batch(7, 0, 1, transactional=True)
     code, out, err = run("--transactions", log.directory)
     assert code == 1
-    assert "reading ended early" in out
-    assert err.startswith("ottla explain: not read to its end: t-0/00000000000000000000.log at byte ")
+    assert "reading ended at the damage" in out
+    assert err.startswith("ottla explain: log read up to the damage only: t-0/00000000000000000000.log at byte ")
 
 
 def test_of_what_is_open_before_damage_the_end_is_not_known(run: Run, log: Log) -> None:
@@ -60,7 +60,7 @@ def test_of_what_is_open_before_damage_the_end_is_not_known(run: Run, log: Log) 
     code, out, _ = run("--transactions", log.directory, "--json")
     (of,) = json.loads(out)["partitions"][0]["transactions"]
     assert (code, of["standing"]["kind"]) == (1, "unknown")
-    assert "behind the damage" in of["standing"]["why"]
+    assert "after the damage" in of["standing"]["why"]
 
 
 @pytest.mark.parametrize("torn", [False, True])
@@ -76,8 +76,8 @@ def test_a_damaged_log_of_coordinators_makes_nobody_hang(run: Run, log: Log, tor
     (of,) = report(run, "--transactions", log.directory, "--topic", "t")["partitions"][0]["transactions"]
     assert of["standing"]["kind"] == ("hanging" if torn else "unknown")
     if not torn:
-        where = f"__transaction_state-0/{0:020d}.log at byte {size}: an entry that is not sound"
-        assert of["standing"]["why"] == f"the log of its coordinator may tell more: {where}"
+        where = f"__transaction_state-0/{0:020d}.log at byte {size}: a damaged batch"
+        assert of["standing"]["why"] == f"the log of its coordinator is damaged: {where}"
 
 
 PARTS = ("transactions-0", "open-transaction-0", "__transaction_state-0")

@@ -122,8 +122,8 @@ async def test_the_page_of_a_broker(run: Run, tmp_path: Path) -> None:
         assert lines[3].split()[:6] == ["0", str(one[0]), "0", "one", "-", "-"]
         assert lines[3].endswith("open, ongoing")
         assert lines[5] == "log end offset 2, last stable offset 0: 1 open"
-        assert lines[6].startswith(f'  held back by producer {one[0]} epoch 0, transactional id "one": its transaction')
-        assert lines[7].endswith("on") and "time-out 30 s: its coordinator aborts it from" in lines[7]
+        assert lines[6].startswith(f'  held back by producer {one[0]} epoch 0, transactional id "one": transaction')
+        assert "time-out 30 s: its coordinator aborts it after" in lines[7]
         assert "At their coordinators:" in lines
 
 
@@ -168,20 +168,24 @@ async def test_what_ends_while_a_broker_is_asked_does_not_hang(
         monkeypatch.setattr(broker.state.transactions, "list", ending)
         (seen,) = (await told(run, *at(broker), "--topic", "t"))["partitions"]
         (was,) = seen["transactions"]
-        assert was["standing"] == {"kind": "ending", "why": "it ended while this was asked for", "ends_ms": None}
+        assert was["standing"] == {"kind": "ending", "why": "it ended during the analysis", "ends_ms": None}
 
 
 async def test_releases_without_the_requests_tell_less(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path / "old", release="2.7") as broker:
         await broker.topic("t")
         code, out, err = await asyncio.to_thread(run, "--transactions", *at(broker))
-        assert (code, out, err.count("\n")) == (2, "", 1) and "no DescribeProducers: Kafka has it from 2.8 on" in err
+        assert (code, out, err.count("\n")) == (
+            2,
+            "",
+            1,
+        ) and "no DescribeProducers API: expected Kafka 2.8 or later" in err
     async with running(tmp_path / "newer", release="2.8") as broker:
         await broker.topic("t")
         write(broker, (9, 0), "t")
         found = await told(run, *at(broker))
         assert standings(found) == {"t-0": [(None, 9, 0, "unknown")]}
-        assert "no ListTransactions: Kafka has it from 3.0 on" in of(found, "t")["transactions"][0]["standing"]["why"]
+        assert "no ListTransactions API, new in Kafka 3.0" in of(found, "t")["transactions"][0]["standing"]["why"]
 
 
 async def test_the_other_commands_take_open_transactions_and_markers_as_they_are(
@@ -203,9 +207,9 @@ async def test_the_other_commands_take_open_transactions_and_markers_as_they_are
     assert list((killed / "t-0").glob("*.txnindex"))
     for directory in (killed, folder):
         code, out, _ = runner(verify, capsys)(directory, "--records")
-        assert code == 0 and "nothing is wrong" in out
+        assert code == 0 and "no errors" in out
         code, out, _ = runner(repair, capsys)(directory)
-        assert code == 0 and "nothing is wrong" in out
+        assert code == 0 and "no damage" in out
         found = report(runner(formats, capsys), directory)
         (topic,) = [topic for topic in found["topics"] if topic["topic"] == "t"]
         assert sum(one["records"] for one in topic["formats"]) == 10  # markers are not counted

@@ -185,7 +185,7 @@ async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
         await broker.topic("t", 2)
         await fill(broker, 1, 4)
         code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--to-latest")
-        assert (code, err.startswith("WARN: nothing is changed without --execute")) == (0, True)
+        assert (code, err.startswith("WARN: dry run, no offset is changed")) == (0, True)
         assert (
             out
             == "\nGROUP           TOPIC           PARTITION  NEW-OFFSET\ng               t               1          4\n"
@@ -197,7 +197,7 @@ async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
         code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--shift-by", "-3", "--execute", "--export")
         assert (code, out, err) == (0, "t,1,1\n\n", "")
         code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--to-offset", "9", "--dry-run", "--export")
-        assert (code, out, err.startswith("WARN: t-1 has offsets 0 to 4")) == (0, "t,1,4\n\n", True)
+        assert (code, out, err.startswith("WARN: t-1: offset ")) == (0, "t,1,4\n\n", True)
         plan = tmp_path / "plan.csv"
         plan.write_text("t,1,2\n\nt,0,0\n")
         code, out, _ = await ottla(broker, *reset, "--from-file", str(plan), "--execute", "--export")
@@ -244,10 +244,10 @@ def test_times_durations_and_plans(tmp_path: Path) -> None:
         *(-1000, -82_800_000),
     ]
     for text in ("", "P", "PT", "P1H", "1D", "P1DT", "PT1,5S"):
-        with pytest.raises(CannotDo, match="is no duration"):
+        with pytest.raises(CannotDo, match="is not a duration"):
             duration_of(text)
     for text in ("2020", "2020-01-01", "yesterday", "2020-01-01T99:00"):
-        with pytest.raises(CannotDo, match="is no time"):
+        with pytest.raises(CannotDo, match="is not a time"):
             moment_of(text)
     file = tmp_path / "plan"
     file.write_text('"g, 1",t,0,5\nh, t, 1, 6\n')
@@ -447,15 +447,15 @@ async def test_what_an_old_broker_cannot_do_is_said(release: str, tmp_path: Path
 MISTAKES = """
 topics|exactly one action is needed
 topics --list --describe|exactly one action is needed
-topics --create|--topic is needed
+topics --create|--create, --alter and --delete need --topic
 records|exactly one action is needed
-records --delete --topic t|go together
-records --delete|--delete takes --offset-json-file
-records --delete --topic t --partition -1 --before-offset 0|a partition is a number
-records --delete --topic t --partition 0 --before-offset -2|a partition is a number
+records --delete --topic t|--partition and --before-offset together
+records --delete|needs either --offset-json-file
+records --delete --topic t --partition -1 --before-offset 0|expected at least 0 and
+records --delete --topic t --partition 0 --before-offset -2|expected at least 0 and
 records --delete --offset-json-file /no/such|cannot read /no/such
 records --delete --offsets|exactly one action is needed
-records --offsets --partition 1|go with --delete
+records --offsets --partition 1|need --delete
 records --offsets --time soon|Malformed time argument soon
 records --offsets --time 99999999999999999999|Malformed time argument
 records --offsets --topic-partitions t:x|Invalid rule specification: t:x
@@ -465,20 +465,20 @@ records --offsets --topic-partitions t:99999999999|Invalid rule specification
 records --offsets --topic-partitions t --topic t|cannot be used with
 records --offsets --partitions x|numeric partition ids
 groups|exactly one action is needed
-groups --describe|--group or --all-groups is needed
-groups --list --members|go with --describe
+groups --describe|expected --group or --all-groups
+groups --list --members|need --describe
 groups --list --state odd|Invalid state list 'odd'
 groups --list --type odd|Invalid type list 'odd'
-groups --describe --group g --members --offsets|one of --members, --offsets and --state
-groups --describe --group g --state x|without a value
-groups --delete --group g --topic t|--delete-offsets takes --topic
-groups --delete-offsets --group g|needs one --group, and --topic
-groups --list --to-latest|go with --reset-offsets
-groups --list --timeout never|is no time in ms
-groups --reset-offsets --group g --topic t|takes one of --to-offset
-groups --reset-offsets --group g --to-latest|one of --all-topics and --topic
-groups --reset-offsets --group g --topic t --to-latest --execute --dry-run|one of --execute and --dry-run
-groups --reset-offsets --group g --topic t --by-duration 1h|is no duration
+groups --describe --group g --members --offsets|--members, --offsets and --state cannot be combined
+groups --describe --group g --state x|has no value with --describe
+groups --delete --group g --topic t|it deletes whole groups
+groups --delete-offsets --group g|needs one --group and at least one --topic
+groups --list --to-latest|need --reset-offsets
+groups --list --timeout never|time in ms 'never' is not a number
+groups --reset-offsets --group g --topic t|needs one of --to-offset
+groups --reset-offsets --group g --to-latest|needs either --all-topics or --topic
+groups --reset-offsets --group g --topic t --to-latest --execute --dry-run|--execute and --dry-run cannot be combined
+groups --reset-offsets --group g --topic t --by-duration 1h|is not a duration
 groups --reset-offsets --group g --from-file /no/such|cannot read /no/such
 configs|exactly one action is needed
 configs --describe|At least one entity type
@@ -491,7 +491,7 @@ configs --describe --entity-type topics --entity-default|must not be specified
 configs --describe --entity-type broker-loggers|An entity name must be specified
 configs --describe --broker x|must be a valid integer broker id
 configs --describe --ip 1.2.3.4.5|must be a valid IP
-configs --describe --topic t --add-config a=b|go with --alter
+configs --describe --topic t --add-config a=b|need --alter
 configs --alter --topic t|--alter needs --add-config
 configs --alter --entity-type topics --add-config a=b|An entity name must be specified
 configs --alter --topic t --add-config a=b --add-config-file f|Only one of
@@ -518,8 +518,8 @@ acls --add --allow-principal User:a --topic t --resource-pattern-type odd|Unknow
 acls --add --allow-principal User:a --topic t --consumer|a --topic and a --group
 acls --add --allow-principal User:a --group g --producer|must specify a --topic
 acls --add --allow-principal User:a --topic t --idempotent|only available if --producer
-acls --add --deny-principal User:a --topic t --producer|go without
-acls --list --producer|--list goes without
+acls --add --deny-principal User:a --topic t --producer|cannot be combined
+acls --list --producer|--list cannot be combined
 acls --add --principal User:a --topic t|only available if --list
 """
 

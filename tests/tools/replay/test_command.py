@@ -29,10 +29,10 @@ from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import spec
 from ottla.tools.main import main
 from ottla.tools.replay.comparison import Finding, Pair, Why, compare, matched
-from ottla.tools.replay.expected_differences import SIGNS, Foretelling, guessed_release
+from ottla.tools.replay.expected_differences import SIGNS, ExpectedDifferences, guessed_release
 from ottla.tools.replay.name_mapping import Ids
 from ottla.tools.replay.value_comparison import Difference
-from ottla.tools.replay.versions import Untold, in_version
+from ottla.tools.replay.versions import CannotTranslate, in_version
 from ottla_testing.each import each
 
 LEFT_ID, RIGHT_ID = b"l" * 16, b"r" * 16
@@ -66,18 +66,18 @@ def session(once_recorded: bytes, tmp_path: Path) -> Path:
     ("arguments", "words"),
     [
         (["replay", "{file}"], "--bootstrap"),
-        (["replay", "{file}", "--bootstrap", "nowhere"], "'nowhere' is no HOST:PORT"),
-        (["replay", "{file}", "--bootstrap", "h:0"], "'h:0' is no HOST:PORT"),
-        (["replay", "{file}", "--bootstrap", "h:1", "--patience", "0"], "no number of seconds"),
+        (["replay", "{file}", "--bootstrap", "nowhere"], "'nowhere' is not HOST:PORT"),
+        (["replay", "{file}", "--bootstrap", "h:0"], "'h:0' is not HOST:PORT"),
+        (["replay", "{file}", "--bootstrap", "h:1", "--patience", "0"], "not a number of seconds"),
         (["replay", "{folder}/none.jsonl", "--bootstrap", "127.0.0.1:1"], "No such file"),
         (["replay", "{folder}/other.jsonl", "--bootstrap", "127.0.0.1:1"], "other.jsonl is not a recording"),
         (["replay", "{folder}/other.txt", "--bootstrap", "127.0.0.1:1"], "other.txt"),
         (["replay", "{folder}", "--bootstrap", "127.0.0.1:1"], "{folder}"),
         (["replay", "{file}", "--bootstrap", "127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),
         (["diff", "{file}"], "B"),
-        (["diff", "{file}", "h:1"], "ottla replay FILE"),
+        (["diff", "{file}", "h:1"], "`ottla replay` compares"),
         (["diff", "h:1", "h:2"], "two brokers need --recording FILE"),
-        (["diff", "{file}", "{file}", "--recording", "{file}"], "two recordings need no --recording"),
+        (["diff", "{file}", "{file}", "--recording", "{file}"], "--recording cannot be combined with two recordings"),
         (["diff", "{file}", "{file}", "--release", "1.5", "4.3"], "unknown release 1.5"),
         (["diff", "127.0.0.1:1", "127.0.0.1:1", "--recording", "{file}"], "cannot connect to 127.0.0.1:1"),
     ],
@@ -147,7 +147,7 @@ def test_each_behaviour_says_what_it_shows() -> None:
 
 
 def test_the_same_release_foretells_nothing() -> None:
-    same = Foretelling(profile("3.9"), profile("3.9"))
+    same = ExpectedDifferences(profile("3.9"), profile("3.9"))
     paths = [f".x.{name}" for name in ("error_code", "error_message", "base_offset", "records[0].codec", "state")]
     for api_key in range(100):
         for path in ("", *paths, ".configs[a].value", ".supported_features[x]"):
@@ -156,7 +156,7 @@ def test_the_same_release_foretells_nothing() -> None:
 
 
 def test_versions_are_foretold_only_as_the_table_has_them() -> None:
-    found = Foretelling(profile("4.3"), profile("2.8"))
+    found = ExpectedDifferences(profile("4.3"), profile("2.8"))
     first, last = (apis_of(profile(name)).advertised[1] for name in ("4.3", "2.8"))
     assert found.why(18, 0, Difference(".api_keys[1].max_version", first.last, last.last)) == "versions of Fetch"
     assert found.why(18, 0, Difference(".api_keys[1].max_version", first.last, last.last - 1)) is None
@@ -213,15 +213,15 @@ def test_requests_say_the_same_in_every_version(request_: Any) -> None:
 
 def test_what_a_version_cannot_say_is_not_said_otherwise() -> None:
     two = FindCoordinatorRequest(coordinator_keys=["a", "b"])
-    with pytest.raises(Untold, match="one key, and there are 2"):
+    with pytest.raises(CannotTranslate, match="one key, the request has 2"):
         in_version(two, 3, ids())
     unknown = FetchRequest(
         max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(topic_id=b"?" * 16, partitions=[])]
     )
-    with pytest.raises(Untold, match="never told"):
+    with pytest.raises(CannotTranslate, match="which is unknown"):
         in_version(unknown, 12, ids())
     member = LeaveGroupRequest.MemberIdentity(member_id="m", group_instance_id="static")
-    with pytest.raises(Untold, match="no static members"):
+    with pytest.raises(CannotTranslate, match="no static members"):
         in_version(LeaveGroupRequest(group_id="g", members=[member]), 2, ids())
     with pytest.raises(MalformedMessage):
         build(FindCoordinatorRequest(key="g", key_type=1), 0)
@@ -249,10 +249,10 @@ def test_replay_to_an_older_release_says_what_translate_would_send(
     with Embedded(release="2.0") as broker:
         main(["replay", str(session), "--bootstrap-server", broker.bootstrap, "--json"])
         told = json.loads(capsys.readouterr().out)
-        left_out = sum(count for reason, count in told["not_sent"].items() if "is not served, but v" in reason)
+        left_out = sum(count for reason, count in told["not_sent"].items() if "is not served, only v" in reason)
         assert told["translatable"] == left_out > 0
         main(["replay", str(session), "--bootstrap-server", broker.bootstrap])
-        line = f"  --translate would send {left_out} of them, each in the nearest version that is served\n"
+        line = f"  --translate would send {left_out} of them, each in the nearest served version\n"
         assert line in capsys.readouterr().out
         main(["replay", str(session), "--bootstrap-server", broker.bootstrap, "--translate"])
         assert "--translate" not in capsys.readouterr().out

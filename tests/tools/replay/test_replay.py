@@ -76,7 +76,7 @@ async def test_ids_epochs_sessions_and_offsets_are_mapped(tmp_path: Path) -> Non
         assert log.log_end_offset == 6
     assert not found.counts, found.findings
     assert found.compared == len(exchanges) and not found.not_sent
-    assert done.notes == ["offsets of t-0 are 2 higher: there were other records before"]
+    assert done.notes == ["offsets of t-0 are 2 higher: the partition had other records before"]
     of_producers = [step for step in done.steps if step.exchange.api_key == PRODUCE]
     for step in of_producers:
         assert step.played is not None and step.played.request != step.exchange.request
@@ -195,7 +195,7 @@ async def test_another_leader_sends_what_the_recorded_one_did(tmp_path: Path) ->
         clock = asyncio.create_task(moving(broker))
         done, found = await played(exchanges, broker.ports[0])
         clock.cancel()
-    assert done.notes == ["in the group g another member led"]
+    assert done.notes == ["group g had another leader"]
     assignments = [
         assigned(step.played)
         for step in sorted(done.steps, key=lambda step: step.exchange.number)
@@ -266,7 +266,7 @@ async def test_what_is_not_answered_is_told_and_bounded(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE_S):
             _, found = await played(exchanges, port, patience_s=0.1)
     assert {one[0] for one in unexplained(found)} == {"Fetch"}
-    assert any("no answer within 0.1 s" in str(one[3]) for one in unexplained(found))
+    assert any("no response within 0.1 s" in str(one[3]) for one in unexplained(found))
 
 
 async def test_connections_that_close_are_told(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ async def test_what_was_not_ready_is_not_played_twice(tmp_path: Path) -> None:
         _, found = await played(exchanges, broker.ports[0])
         assert broker.log("t").log_end_offset == 1
     assert not found.counts
-    assert dict(found.not_sent) == {"it was answered NOT_LEADER_OR_FOLLOWER, and asked again": 1}
+    assert dict(found.not_sent) == {"the response was NOT_LEADER_OR_FOLLOWER, and the client retried": 1}
 
 
 def test_nodes_stand_for_those_of_their_number() -> None:

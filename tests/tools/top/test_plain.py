@@ -151,12 +151,12 @@ async def test_one_look_is_printed(tmp_path: Path) -> None:
         assert (code, error) == (0, "")
         lines = [" ".join(line.split()) for line in out.splitlines()]
         assert re.fullmatch(rf"ottla [0-9.]+ release ottla 127.0.0.1:{broker.ports[0]} up .*", lines[0])
-        assert re.fullmatch(r"clock [0-9-]+ [0-9:]+ UTC 1 fault in force", lines[1])
+        assert re.fullmatch(r"clock [0-9-]+ [0-9:]+ UTC 1 fault rule", lines[1])
         assert "1 connection lag 0 1 topic " in lines[2] and "in 0 rec/s 0 B/s" in lines[2]
         assert any(line.startswith("orders 2 2 ") for line in lines), out
         assert any(line.startswith("shop ") for line in lines), out
         assert any(line.startswith("1 stall 0 0 api=Heartbeat client_id=app") for line in lines), out
-        assert "no groups" in lines and "no requests wait" in lines
+        assert "no groups" in lines and "no waiting requests" in lines
         code, out, error = await asyncio.to_thread(run, *given, "--json", "--filter", "RDERS", "--limit", "1")
         found = json.loads(out)
         assert (code, error, [one["name"] for one in found["topics"]], found["clients"]) == (0, "", ["orders"], [])
@@ -172,12 +172,12 @@ async def test_one_look_is_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        ((), 2, "which broker? Give --control"),
-        (("--control", "ftp://x"), 2, "'ftp://x' is no address of a control plane"),
-        (("--control", "127.0.0.1:1", "--interval", "0"), 2, "'0' is no interval"),
-        (("--control", "127.0.0.1:1", "--interval", "nan"), 2, "'nan' is no interval"),
-        (("--control", "127.0.0.1:1", "--limit", "0"), 2, "'0' is no number from 1 to 10000"),
-        (("--control", "127.0.0.1:1"), 1, "no control plane answers at http://127.0.0.1:1"),
+        ((), 2, "no address of a control plane: give --control"),
+        (("--control", "ftp://x"), 2, "'ftp://x' is no control plane's address"),
+        (("--control", "127.0.0.1:1", "--interval", "0"), 2, "'0' is not a number of seconds"),
+        (("--control", "127.0.0.1:1", "--interval", "nan"), 2, "'nan' is not a number of seconds"),
+        (("--control", "127.0.0.1:1", "--limit", "0"), 2, "'0' is not a number from 1 to 10000"),
+        (("--control", "127.0.0.1:1"), 1, "no control plane at http://127.0.0.1:1"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(arguments: tuple[str, ...], code: int, why: str) -> None:
@@ -199,5 +199,6 @@ def test_the_screen_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, error = run("--control", "127.0.0.1:1")
     assert (code, out) == (2, "")
     assert (
-        error == "ottla top: the screen needs textual: pip install 'ottla[top]' (--once prints one look without it)\n"
+        error
+        == "ottla top: the screen needs textual: pip install 'ottla[top]' (--once prints the tables once without it)\n"
     )

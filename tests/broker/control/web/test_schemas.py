@@ -110,7 +110,7 @@ def test_what_is_too_long_or_too_much_is_not_decoded_in_a_list(
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--schema", "t=none.avsc"], "--schema is about the page of a control plane"),
+        (["--schema", "t=none.avsc"], "--schema needs --control HOST:PORT"),
         (["--control", "127.0.0.1:0", "--schema", "t"], "--schema: 't' is not a valid schema: expected TOPIC"),
         (["--control", "127.0.0.1:0", "--schema", "t=none.avsc"], "--schema: none.avsc: No such file or directory"),
     ],
