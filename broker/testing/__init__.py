@@ -1,2 +1,1 @@
-"""Brokers for tests: in the process of a test, as fixtures, with a clock that tests move and faults that they
-inject."""
+"""Brokers for tests: in the test's process, as fixtures, with a clock that tests move and injected faults."""

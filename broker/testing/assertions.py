@@ -1,7 +1,7 @@
-"""What a test asserts of a running broker's records: now, or within a time.
+"""Assertions about a running broker's records: now, or within a time.
 
-Owns the wait, which appends, commits and aborts end at once (the same wait as a consumer's fetch); what they do not
-show, such as a topic that is made or records that are deleted, is looked for every LOOK_MS.
+Appends, commits and aborts end the wait at once, like a consumer's fetch. Other changes, such as the creation of a
+topic or the deletion of records, are polled every LOOK_MS.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..admin_api.views import NewRecord, NotFound, Record, checked_text, whole
 from ..replica.purgatory import FetchWaiter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..admin_api.operations import Operations
 
 LOOK_MS = 50
-_ONE = (str, bytes, Mapping, Record, NewRecord)  # is one expectation, or none, and not a list of them
+_ONE = (str, bytes, Mapping, Record, NewRecord)  # iterable or not, each of these is no list of expectations
 
 
 async def produced(
@@ -33,56 +33,64 @@ async def produced(
     decode: Decode = None,
     decode_key: Decode = None,
 ) -> str | None:
-    """Raises AssertionError with the difference unless the topic's committed records are those expected.
+    """Returns the difference between the topic's committed records and those expected, None if there is none;
+    `assert_produced` raises it as an AssertionError.
 
-    An expectation is a value, a (key, value) pair or a whole Record; what it does not name is not compared. They stand
-    by partition and offset, unless `ordered` is False: then in any order. Records that are missing have `within_ms` of
-    real time to come, and so has the topic. `decode` reads the values before they are compared and shown, `decode_key`
-    the keys: "json", or a function of the bytes.
+    An expectation is a value, a (key, value) pair or a whole Record; only the fields that it names are compared.
+    Records are compared by partition and offset, or in any order if `ordered` is False. Missing records, and a missing
+    topic, are awaited for `within_ms` of real time. `decode` decodes values before they are compared and shown,
+    `decode_key` keys: "json", or a function of the bytes.
     """
     checked_text("the name of a topic", topic)
     if whole("within_ms", within_ms) < 0:
         raise ValueError(f"within_ms is 0 or more, not {within_ms}")
     decoder(decode)
     decoder(decode_key)
-    wanted = list(expected) if isinstance(expected, Iterable) and not isinstance(expected, _ONE) else expected
-    expectations(wanted, decode is not None, decode_key is not None)  # TypeError comes before any wait
+    wanted = _listed(expected)
+    expectations(wanted, decode is not None, decode_key is not None)  # raises TypeError before any wait
     judged = partial(_judged, topic, wanted, ordered, decode, decode_key)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_ms / 1000
     seen: object = None
-    told: str | None = None
+    found: str | None = None
     while True:
         left_ms = int((deadline - loop.time()) * 1000)
         marks = _marks(operations, topic)
         if marks is not None and marks != seen:
-            told, may_come = await asyncio.to_thread(judged, await operations.records(topic))
-            if told is None or not may_come:
-                return told
+            found, may_come = await asyncio.to_thread(judged, await operations.records(topic))
+            if found is None or not may_come:
+                return found
         if left_ms <= 0:
             if marks is None:
                 await operations.topic(topic)  # raises NotFound
-            return told
+            return found
         seen = marks
         if _marks(operations, topic) == seen:
             await _changed(operations, topic, min(left_ms, LOOK_MS))
 
 
+def _listed(expected: Any) -> Any:
+    if isinstance(expected, Iterable) and not isinstance(expected, _ONE):
+        return list(cast("Iterable[Any]", expected))
+    return cast("Any", expected)  # no list: `expectations` refuses it
+
+
 def _judged(
     topic: str, expected: Any, ordered: bool, decode: Decode, decode_key: Decode, found: list[Any]
 ) -> tuple[str | None, bool]:
-    """The difference, and whether more records could end it."""
+    """Returns the difference, and whether more records could remove it."""
     if decode is not None or decode_key is not None:
         try:
             found = decoded(found, decode, decode_key)
         except Undecodable as error:
             return str(error), False
-    told = difference(topic, found, expected, ordered, decoded=decode is not None, key_decoded=decode_key is not None)
-    return told, True
+    is_decoded, is_key_decoded = decode is not None, decode_key is not None
+    return difference(topic, found, expected, ordered, decoded=is_decoded, key_decoded=is_key_decoded), True
 
 
 def _marks(operations: Operations, topic: str) -> object:
-    """Another value whenever the topic's committed records may be others; None while there is no such topic."""
+    """Returns a value that changes whenever the topic's committed records may have changed; None without such a
+    topic."""
     try:
         return operations.marks(topic)
     except NotFound:
@@ -90,15 +98,15 @@ def _marks(operations: Operations, topic: str) -> object:
 
 
 async def _changed(operations: Operations, topic: str, ms: int) -> None:
-    """Returns when something was appended to the topic or committed in it, or after that time."""
-    watched = operations.fetch_positions(topic)
+    """Returns when a record was appended to the topic or committed in it, or after `ms`."""
+    positions = operations.fetch_positions(topic)
     state = operations.running.state
-    waiter = FetchWaiter(watched, 1, asyncio.get_running_loop(), committed=True)
+    waiter = FetchWaiter(positions, 1, asyncio.get_running_loop(), committed=True)
     await waiter.wait(state.waits, state.waits.now_ms() + ms)
 
 
-def raise_difference(told: str | None) -> None:
-    """Raises AssertionError for what `produced` returns, where that is not None."""
+def raise_difference(found: str | None) -> None:
+    """Raises AssertionError for the difference that `produced` returned, unless that is None."""
     __tracebackhide__ = True
-    if told is not None:
-        raise AssertionError(told)
+    if found is not None:
+        raise AssertionError(found)

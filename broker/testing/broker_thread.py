@@ -1,7 +1,7 @@
-"""A broker on an event loop in a thread of its own, and the way of each call into that thread and back.
+"""A broker on an event loop in a thread of its own, and calls into that thread.
 
-Owns the thread: its start, its stop, and what becomes of both when the caller is interrupted. What the calls mean is
-`broker/admin_api/operations.py`'s.
+Starts and stops the thread, also when the caller is interrupted meanwhile. The operations are in
+`broker/admin_api/operations.py`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ..virtual_clock import VirtualClock
 if TYPE_CHECKING:
     from ..control.app import ControlServer
 
-CLOSING_TURNS = 10  # of the loop, for sockets that were accepted or aborted last to be closed
+CLOSING_STEPS = 10  # of the loop, until sockets that were just accepted or aborted are closed
 T = TypeVar("T")
 _LOOP_FACTORY = server.loop_factory()
 
 
 def _addresses(running: server.Running, number: int) -> str:
-    """Where clients on this machine connect to the listener of that number, node by node."""
+    """Returns the addresses, node by node, at which clients on this machine reach the listener of that number."""
     listeners = running.state.options.listeners
     host = listeners[number].host
     ports = [sock.getsockname()[1] for sock in running.sockets[number :: len(listeners)]]
@@ -44,7 +44,7 @@ def _addresses(running: server.Running, number: int) -> str:
 
 
 def _shut(running: server.Running) -> None:
-    """Refuses connections to all nodes of a broker that failed, until another state is served."""
+    """Refuses connections to all nodes of a failed broker, until another state is served."""
     for node_id in running.state.nodes.ids:
         running.show_node(node_id, False)
 
@@ -68,7 +68,7 @@ class BrokerThread:
         self._clock: VirtualClock | None = None
 
     def _now_ns(self) -> int:
-        """The broker's time, which files in memory get."""
+        """Returns the broker's time, the modification time of files in memory."""
         operations = self.operations
         clock = self._clock if operations is None else operations.running.state.clock
         return 0 if clock is None else clock.now_ms() * 1_000_000
@@ -76,7 +76,7 @@ class BrokerThread:
     # Starting and stopping
 
     def start(self) -> None:
-        """Returns when clients can connect. Raises StartupError, or OperationError where the broker runs already."""
+        """Returns when clients can connect. Raises StartupError, or OperationError if the broker runs already."""
         ready = self._begin()
         try:
             ready.result()
@@ -85,7 +85,7 @@ class BrokerThread:
             raise
 
     async def start_awaited(self) -> None:
-        """The same as `start`, for a coroutine of any loop."""
+        """Like `start`, for a coroutine of any loop."""
         ready = self._begin()
         try:
             await asyncio.wrap_future(ready)
@@ -95,7 +95,7 @@ class BrokerThread:
 
     def _give_up(self, ready: concurrent.futures.Future[None]) -> None:
         """Ends the thread of a start that failed, or whose caller was interrupted."""
-        with contextlib.suppress(Exception):  # it failed, or was cancelled: then its thread ends by itself
+        with contextlib.suppress(Exception):  # a start that failed or was cancelled ends its thread itself
             ready.result()
             self._end()
         self._gone()
@@ -111,7 +111,7 @@ class BrokerThread:
         return ready
 
     def stop(self) -> None:
-        """Returns when the thread is gone; harmless where the broker does not run. Raises OperationError when not
+        """Returns when the thread has ended; does nothing if the broker does not run. Raises OperationError if not
         everything could be written."""
         ended = self._end()
         try:
@@ -120,7 +120,7 @@ class BrokerThread:
             self._gone()
 
     async def stop_awaited(self) -> None:
-        """The same as `stop`, for a coroutine of any loop."""
+        """Like `stop`, for a coroutine of any loop."""
         ended = self._end()
         try:
             await asyncio.shield(asyncio.wrap_future(ended))
@@ -128,7 +128,7 @@ class BrokerThread:
             self._gone()
 
     def _end(self) -> concurrent.futures.Future[None]:
-        """Asks the broker to stop; the future is done when it has."""
+        """Requests the stop of the broker; the future is done when it has stopped."""
         if self._process != os.getpid():
             self._thread = None
         if self._thread is None:
@@ -138,11 +138,11 @@ class BrokerThread:
         self._check_thread()
         loop = self.loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
-                loop.call_soon_threadsafe(self._tell_stop)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has ended
+                loop.call_soon_threadsafe(self._set_stop)
         return self._ended
 
-    def _tell_stop(self) -> None:
+    def _set_stop(self) -> None:
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(None)
 
@@ -214,20 +214,20 @@ class BrokerThread:
                 raise OperationError(f"stopped, but not everything could be written: {error}") from error
         finally:
             self._files = running.store
-            for _ in range(CLOSING_TURNS):
+            for _ in range(CLOSING_STEPS):
                 await asyncio.sleep(0)
 
     # Calls from other threads
 
     def _check_thread(self) -> None:
         if self._thread is threading.current_thread():
-            raise RuntimeError("an embedded broker is not to be called in its own thread")
+            raise RuntimeError("an embedded broker cannot be called in its own thread: the call would wait for itself")
 
     def _submit(self, work: Callable[[Operations], Awaitable[T]]) -> concurrent.futures.Future[T]:
         """Runs `work` on the broker's loop."""
         self._check_thread()
         if self._process != os.getpid():
-            raise OperationError("the broker runs in another process, of which this one is a copy")
+            raise OperationError("the broker runs in the parent process; this forked process has no broker")
         loop, operations = self.loop, self.operations
         if loop is None or operations is None:
             raise OperationError("the broker does not run")
@@ -239,8 +239,8 @@ class BrokerThread:
             raise OperationError("the broker does not run") from error
 
     def call(self, work: Callable[[Operations], Awaitable[T]]) -> T:
-        """Runs `work` on the broker's loop and returns its result. Raises OperationError where the broker does not run
-        or stops before the work is done."""
+        """Runs `work` on the broker's loop and returns its result. Raises OperationError if the broker does not run, or
+        if it stops before the work is done."""
         future = self._submit(work)
         try:
             return future.result()
@@ -248,7 +248,7 @@ class BrokerThread:
             raise OperationError("the broker stopped before it was done") from error
 
     async def call_awaited(self, work: Callable[[Operations], Awaitable[T]]) -> T:
-        """The same as `call`, for a coroutine of any loop; cancelling that cancels the work."""
+        """Like `call`, for a coroutine of any loop; cancelling it cancels the work."""
         future = self._submit(work)
         try:
             return await asyncio.wrap_future(future)

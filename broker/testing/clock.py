@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def _moving(method: Callable[Concatenate[ClockControl, P], Awaitable[R]]) -> operation[P, R]:
-    """A method of the clock as an operation, done while nothing else is done to the state as a whole."""
+    """Returns a method of the clock as an operation that excludes other operations on the whole state."""
 
     async def work(operations: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
         return await operations.moving(lambda clock: method(clock, *args, **kwargs))
@@ -24,15 +24,15 @@ def _moving(method: Callable[Concatenate[ClockControl, P], Awaitable[R]]) -> ope
 
 class _ClockCalls:
     state = _moving(ClockControl.state)
-    """How the clock stands."""
+    """Returns the state of the clock."""
     freeze = _moving(ClockControl.freeze)
-    """Stops the clock until it is moved or runs again."""
+    """Freezes the clock until it is moved or runs again."""
     run = _moving(ClockControl.run)
-    """Has the clock go on from where it stands."""
+    """Runs the clock from its present time."""
     set = _moving(ClockControl.set)
     """Sets the clock to a time in ms since 1970."""
     advance = _moving(ClockControl.advance)
-    """Moves the clock on, with all that becomes due on the way."""
+    """Advances the clock by milliseconds; everything that becomes due happens on the way."""
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
@@ -48,12 +48,12 @@ class ClockView(_ClockCalls, Blocking):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it stands still."""
+        """Whether the clock is frozen."""
         return self.state().is_frozen
 
     @property
     def offset_ms(self) -> int:
-        """How far it is ahead of the machine's clock."""
+        """How far the clock is ahead of the machine's."""
         return self.state().offset_ms
 
 

@@ -1,4 +1,4 @@
-"""Decodes the keys and values of records that a test looks at: JSON, or by a function of the test's own."""
+"""Decodes keys and values of records for tests: as JSON, or by a function of the test."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import Any
 
 from ..admin_api.views import OperationError, Record
 
-Decode = str | Callable[[bytes], Any] | None
-"""How keys or values are read: "json", a function of the bytes, or None for the bytes themselves."""
+Decoder = str | Callable[[bytes], Any]
+"""A decoder of keys or values: "json", or a function of the bytes."""
+Decode = Decoder | None
+"""A decoder, or None for the bytes themselves."""
 
-SHOWN_BYTES = 100  # of what cannot be decoded
-SHOWN_LETTERS = 200  # of the reason
+SHOWN_BYTES = 100  # of a key or value that cannot be decoded
+SHOWN_LETTERS = 200  # characters of the reason
 
 
 class Undecodable(OperationError):
-    """A key or a value that the decoder refused; one line with the partition and the offset."""
+    """A decoder refused a key or a value; one line with the partition and the offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecord(Record):
-    """A record whose key and value are what a decoder made of them; a null stays None."""
+    """A record with decoded key and value; null stays None."""
 
     key: Any
     value: Any
 
 
-def decoder(decode: Decode) -> Callable[[bytes], Any] | None:
-    """The function that decodes. Raises TypeError, ValueError."""
+def decoder(decode: Any) -> Callable[[bytes], Any] | None:
+    """Returns the function that decodes. Raises TypeError, ValueError."""
     if decode is None or callable(decode):
         return decode
     if decode == "json":
@@ -40,7 +42,8 @@ def decoder(decode: Decode) -> Callable[[bytes], Any] | None:
 
 
 def decoded(records: Sequence[Record], decode: Decode = None, decode_key: Decode = None) -> list[DecodedRecord]:
-    """The records with their values and keys decoded. Raises Undecodable for the first that cannot be."""
+    """Returns the records with their values and keys decoded. Raises Undecodable for the first that cannot be
+    decoded."""
     of_value, of_key = decoder(decode), decoder(decode_key)
     return [
         DecodedRecord(

@@ -1,14 +1,14 @@
-"""A broker within the process of a test, on an event loop in a thread of its own: `Embedded`, whose methods block, and
+"""A broker in the process of a test, on an event loop in a thread of its own: `Embedded`, whose methods block, and
 `AsyncEmbedded`, whose methods are awaited.
 
-Owns what such a broker can be asked; what the operations mean is `broker/admin_api/operations.py`'s. Without a data
-directory the same storage engine keeps everything in memory.
+The operations are those of `broker/admin_api/operations.py`. Without a data directory the storage engine keeps
+everything in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401  used by the first look-up of an address: not to be imported within a start
+import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport]  else the first start imports it
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -44,14 +44,14 @@ from ..config.record_options import RecordOptions
 from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
 from ..config.values import Config
 from ..errors import ConfigError
-from ..faults import disk as _disk  # noqa: F401  imported with this module, as above
+from ..faults import disk as _disk  # noqa: F401  # pyright: ignore[reportUnusedImport]  as above
 from ..metadata.topology import Topology
 from ..record_schemas.schemas import Schemas
 from ..releases.profiles import NEWEST, profile
 from . import assertions
 from .broker_thread import BrokerThread
 from .clock import AsyncClockView, ClockView
-from .decoders import Decode, DecodedRecord, Undecodable, decoded
+from .decoders import Decode, DecodedRecord, Decoder, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
 
 __all__ = [
@@ -75,14 +75,14 @@ __all__ = [
     "Undecodable",
 ]
 
-MEMORY_DIR = "/ottla"  # the data directory of a broker that keeps everything in memory
-# What differs from a broker's defaults, where a test says nothing else: consumers of a group need not wait for others,
-# and the topics of Kafka's own are made in a millisecond or two.
+MEMORY_DIR = "/ottla"  # the data directory of a broker in memory
+# Defaults that differ from those of `ottla serve`: a group does not wait for further members, and the internal topics
+# are created in a millisecond or two.
 DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
-    # A client that has to retry FindCoordinator starts 0.1 s later, librdkafka 1 s.
+    # A client that must retry FindCoordinator starts 0.1 s later, librdkafka 1 s.
     "ottla.behaviour.coordinator_awaits_topic": "false",
 }
 P = ParamSpec("P")
@@ -97,9 +97,9 @@ def embedded_options(
     listeners: str | Sequence[str] | None,
     node_ids: Sequence[int] | None,
 ) -> ServeOptions:
-    """The options of an embedded broker without a control plane. Raises UnknownRelease and ConfigError, which are
-    ValueErrors, and TypeError, of one line each."""
-    permissions.told()
+    """Returns the options of an embedded broker without a control plane. Raises UnknownRelease and ConfigError, which
+    are ValueErrors, and TypeError, each with one line."""
+    permissions.configured_umask()
     played = profile(checked_text("release", release or NEWEST))
     texts = config_texts({} if configs is None else configs)
     if brokers is not None:
@@ -130,9 +130,9 @@ def embedded_options(
 def with_control(
     options: ServeOptions, control: str | None, write: bool, schemas: Mapping[str, str | os.PathLike[str]] | None
 ) -> ServeOptions:
-    """The same with a control plane at HOST:PORT, where `control` is not None. Raises ConfigError."""
+    """Returns the options with a control plane at HOST:PORT, unless `control` is None. Raises ConfigError."""
     if schemas is not None and control is None:
-        raise ConfigError("schemas are for the page of a control plane: give control, too")
+        raise ConfigError("schemas needs control: it is for the web page of the control plane")
     if control is None:
         return options
     options = replace(options, control=control_listener(control), control_write=write)
@@ -147,7 +147,7 @@ def _at_topology(method: Callable[Concatenate[Topology, P], R]) -> operation[P, 
 
 
 async def _leader(operations: Operations, topic: str, partition: int = 0) -> int:
-    """The node that leads a partition; -1 where there is none. Raises NotFound."""
+    """Returns the node that leads a partition; -1 if none does. Raises NotFound."""
     for one in operations.topology.describe().partitions:
         if (one.topic, one.partition) == (topic, partition):
             return one.leader
@@ -156,19 +156,19 @@ async def _leader(operations: Operations, topic: str, partition: int = 0) -> int
 
 class _TopologyCalls:
     describe = _at_topology(Topology.describe)
-    """All nodes, and the leader of each partition."""
+    """Returns all nodes, and the leader of each partition."""
     leader = operation(_leader)
-    """The node that leads a partition; -1 where there is none. Raises NotFound."""
+    """Returns the node that leads a partition; -1 if none does. Raises NotFound."""
     move_leader = _at_topology(Topology.move_leader)
     """Makes another node the leader of a partition."""
     take_offline = _at_topology(Topology.take_offline)
-    """Takes a partition's leader away."""
+    """Takes a partition offline: it has no leader."""
     bring_online = _at_topology(Topology.bring_online)
-    """Gives a partition a leader again."""
+    """Elects a leader for an offline partition."""
     stop_node = _at_topology(Topology.stop_node)
-    """Stops a node: others lead what it led, it refuses connections, and its open ones are cut."""
+    """Stops a node: its partitions get other leaders, it refuses connections, and its open ones are closed."""
     start_node = _at_topology(Topology.start_node)
-    """Runs a stopped node again, at the port that it had."""
+    """Starts a stopped node again, at its former port."""
     spread_leaders = _at_topology(Topology.spread_leaders)
     """Makes the preferred node of each partition its leader."""
 
@@ -177,19 +177,19 @@ class _TopologyCalls:
 
 
 class TopologyFacade(_TopologyCalls, Blocking):
-    """The nodes and leaders of a broker, for another thread: each change is done when its method returns. Raises
-    TopologyError, a ValueError, for what cannot be."""
+    """The nodes and leaders of a broker, for another thread: each change is complete when its method returns. Raises
+    TopologyError, a ValueError, for an impossible change."""
 
 
 class AsyncTopologyFacade(_TopologyCalls, Awaited):
-    """The same for coroutines of another loop."""
+    """`TopologyFacade` for coroutines of another loop."""
 
 
-def _looked_at(told: Verdict) -> list[SeenRequest]:
+def _selected(verdict: Verdict) -> list[SeenRequest]:
     __tracebackhide__ = True
-    if not told.passed:
-        raise AssertionError(told.text)
-    return told.selected
+    if not verdict.passed:
+        raise AssertionError(verdict.text)
+    return verdict.selected
 
 
 async def _decoded(
@@ -200,9 +200,9 @@ async def _decoded(
     decode: Decode = None,
     decode_key: Decode = None,
 ) -> Any:
-    """All committed records of a topic, or of one of its partitions, by partition and offset. With `decode`, "json" or
-    a function of the bytes, the values are decoded, with `decode_key` the keys; Undecodable names the first record that
-    cannot be."""
+    """Returns all committed records of a topic, or of one of its partitions, by partition and offset. With `decode`,
+    "json" or a function of the bytes, the values are decoded, with `decode_key` the keys; Undecodable names the first
+    record that cannot be decoded."""
     found = await operations.records(topic, partition)
     if decode is None and decode_key is None:
         return found
@@ -210,7 +210,7 @@ async def _decoded(
 
 
 class _Calls:
-    """What `Embedded` and `AsyncEmbedded` have in common: the arguments, and every operation."""
+    """The arguments and operations that `Embedded` and `AsyncEmbedded` have in common."""
 
     caller: Caller
     _thread: BrokerThread
@@ -228,7 +228,7 @@ class _Calls:
         node_ids: Sequence[int] | None = None,
         schemas: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> None:
-        """Checks the arguments, and starts nothing. Raises ValueError, TypeError."""
+        """Checks the arguments; does not start the broker. Raises ValueError, TypeError."""
         options = embedded_options(release, configs, data_dir, brokers, listeners, node_ids)
         if record is not None:
             options = replace(options, record=RecordOptions(os.fspath(record)))
@@ -243,31 +243,31 @@ class _Calls:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect: HOST:PORT of the first listener of each node, once the broker is started."""
+        """The bootstrap servers, once the broker is started: HOST:PORT of the first listener of each node."""
         return next(iter(self._thread.bootstraps.values()), "")
 
     @property
     def bootstraps(self) -> dict[str, str]:
-        """The same of every listener, by its name."""
+        """The bootstrap servers of each listener, by its name."""
         return self._thread.bootstraps
 
     @property
     def control_url(self) -> str | None:
-        """Where the control plane is, if there is one, once the broker is started."""
+        """The URL of the control plane, once the broker is started; None without one."""
         return self._thread.control_url
 
     # The whole state
 
     snapshot = operation(Operations.snapshot)
-    """Keeps all that the broker holds, for `restore`; clients notice nothing."""
+    """Takes a snapshot of the whole state, for `restore`; clients notice nothing."""
     restore = operation(Operations.restore)
-    """Has the broker hold what it held when the snapshot was taken, with the clock, the leaders and the stopped nodes
-    of that time, behind the same ports; faults stay. A broker whose disk failed works again.
+    """Replaces the broker's state by a snapshot, with the clock, the leaders and the stopped nodes of that time; ports
+    and faults stay. A broker whose disk failed works again.
 
-    Clients are cut off, and meet the restored state when they connect again. Leaders' epochs do not go back, and no
-    producer id is given out twice: an idempotent producer that has sent since receives OUT_OF_ORDER_SEQUENCE_NUMBER, as
-    from a cluster that lost data. A transactional id goes on from its epoch of then, so a client that used it since may
-    not be fenced by the first that takes it over.
+    Clients are disconnected, and see the restored state when they reconnect. Leader epochs do not go back, and no
+    producer id is assigned twice: an idempotent producer that has sent records after the snapshot receives
+    OUT_OF_ORDER_SEQUENCE_NUMBER, as from a cluster that lost data. A transactional id has its epoch of the snapshot
+    again, so a client that used it after the snapshot may not be fenced by the next one that initializes it.
     """
     reset = operation(Operations.reset)
     """Resets the broker to its start: data, clock, leaders, and no faults."""
@@ -275,59 +275,59 @@ class _Calls:
     # Topics
 
     create_topic = operation(Operations.create_topic)
-    """Makes a topic and returns its name; without one it gets a name that no other has. The replication factor is
+    """Creates a topic and returns its name; without `name` the topic gets a unique one. The replication factor is
     `default.replication.factor` unless given."""
     delete_topic = operation(Operations.delete_topic)
     """Deletes a topic. Raises NotFound."""
     topics = operation(Operations.topics)
-    """All topics by name, Kafka's own too."""
+    """Returns all topics by name, including internal ones."""
     topic = operation(Operations.topic)
-    """One topic. Raises NotFound."""
+    """Returns one topic. Raises NotFound."""
 
     # Records
 
     send = operation(Operations.send)
-    """Appends one record past the wire, and returns its offset; texts are stored as UTF-8.
+    """Appends one record without a connection, and returns its offset; texts are stored as UTF-8.
 
-    Without a partition it goes where Java's client puts its key; records without a key go to the partitions by turns.
+    Without a partition, its key chooses one as in Java's client; without a key the partitions are used round-robin.
     """
     send_many = operation(Operations.send_many)
-    """Appends many in few batches: values, (key, value) pairs, NewRecords or Records; the offset of each."""
+    """Appends values, (key, value) pairs, NewRecords or Records in few batches, and returns the offset of each."""
     _records = operation(_decoded)
     assert_produced = operation(assertions.produced, finish=assertions.raise_difference)
     """Raises AssertionError with the difference unless the topic's committed records are those expected.
 
-    An expectation is a value, a (key, value) pair or a whole Record; what it does not name is not compared. They stand
-    by partition and offset, unless `ordered` is False: then in any order. Records that are missing, and the topic, have
-    `within_ms` of real time to come. `decode` reads the values before they are compared and shown, `decode_key` the
-    keys: "json", or a function of the bytes.
+    An expectation is a value, a (key, value) pair or a whole Record; only the fields that it names are compared.
+    Records are compared by partition and offset, or in any order if `ordered` is False. Missing records, and a missing
+    topic, are awaited for `within_ms` of real time. `decode` decodes values before they are compared and shown,
+    `decode_key` keys: "json", or a function of the bytes.
     """
 
     # Requests
 
-    assert_requests = operation(judged_words, finish=_looked_at)
-    """Raises AssertionError, with what was otherwise, unless the requests that clients made are as the words say; they
-    are `Words`. Returns the requests that were looked at.
+    assert_requests = operation(judged_words, finish=_selected)
+    """Raises AssertionError with the differences unless the requests of clients meet an expectation, given by `Words`.
+    Returns the selected requests.
 
         broker.assert_requests(api="Produce", client_id="orders", acks=-1, idempotent=True, codec="lz4")
 
-    Requests or responses that are missing have `within_ms` of real time to come. Raises ValueError and TypeError for
-    words that make no sense.
+    Missing requests and responses are awaited for `within_ms` of real time. Raises ValueError and TypeError for
+    invalid words.
     """
 
     # Groups and producers
 
     groups = operation(Operations.groups)
-    """All groups by id."""
+    """Returns all groups by id."""
     group = operation(Operations.group)
-    """One group: its state, members, committed offsets and lag. One that is not there is in state Dead."""
+    """Returns one group: its state, members, committed offsets and lag. A missing group is in state Dead."""
     producers = operation(Operations.producers)
-    """The producer state entries of the partitions of all topics, or of one."""
+    """Returns the producer state entries of the partitions of all topics, or of one topic."""
     delete_group = operation(Operations.delete_group)
     """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""
     reset_offsets = operation(Operations.reset_offsets)
     """Sets the committed offsets of a group without members, as kafka-consumer-groups does, and returns each partition
-    with its offset before and after; with `dry_run` nothing is changed.
+    with its offset before and after; with `dry_run` only returns them.
 
         broker.reset_offsets("readers", "earliest")
         broker.reset_offsets("readers", "shift", -10, of=[("orders", 0)])
@@ -336,15 +336,16 @@ class _Calls:
     # Configs and access control lists
 
     topic_configs = operation(Operations.topic_configs)
-    """All configs of a topic, with their defaults and sources."""
+    """Returns all configs of a topic, with their defaults and sources."""
     change_topic_configs = operation(Operations.change_topic_configs)
     """Changes configs of a topic, all or none, by the rules of IncrementalAlterConfigs."""
     broker_configs = operation(Operations.broker_configs)
-    """All configs of the broker, with their defaults and sources."""
+    """Returns all configs of the broker, with their defaults and sources."""
     change_broker_configs = operation(Operations.change_broker_configs)
-    """Changes dynamic configs of the broker likewise; with `for_all` the default of all brokers."""
+    """Changes dynamic configs of the broker in the same way; with `for_all` the default of all brokers."""
     acls = operation(Operations.acls)
-    """The access control entries that match a filter, an AclEntry; without it all. Refused without an authorizer."""
+    """Returns the access control entries that match a filter, an AclEntry; by default all. Refused without an
+    authorizer."""
     add_acls = operation(Operations.add_acls)
     """Adds AclEntries, all or none."""
     remove_acls = operation(Operations.remove_acls)
@@ -352,37 +353,37 @@ class _Calls:
 
 
 class Embedded(_Calls, Blocking):
-    """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
+    """A broker in a thread of this process, for tests: starts in milliseconds, and stops at the end of its context.
 
-    `release` is the release of Kafka whose ways it has, the newest where none is given; "ottla" is that of no release.
-    `configs` are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
+    `release` is the Kafka release whose behaviour it has, by default the newest; "ottla" is Ottla's own profile.
+    `configs` are a broker's, by Kafka's names; an unknown name is refused. Four defaults differ from Kafka's:
     `group.initial.rebalance.delay.ms` is 0, `offsets.topic.num.partitions` and `transaction.state.log.num.partitions`
-    are 4, and `ottla.behaviour.coordinator_awaits_topic` is false, so that FindCoordinator names the node at once;
-    unless given. Without `data_dir` (a folder, or several) everything is kept in memory and ends with the object.
-    `brokers` is how many nodes clients see, with ids from the config `node.id` on or from 1; `node_ids` names any ids
-    instead, such as `[0, 1, 2]`. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With
-    `control`, HOST:PORT, it has a control plane there for other processes, as `ottla serve --control` (it needs the
-    extra `http`); with `control_write` its page may change something, and with `schemas` it decodes what topics hold:
-    `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. With `record`, a file, it writes there what it is
-    asked and answers: `.jsonl` is JSON lines, `.pcapng` for Wireshark; all of it is there when the broker has stopped.
+    are 4, and `ottla.behaviour.coordinator_awaits_topic` is false, so that the first FindCoordinator returns the node.
+    Without `data_dir` (a folder, or several) everything is kept in memory and lost with the object. `brokers` is the
+    number of nodes that clients see, with ids from the config `node.id` or 1 upwards; `node_ids` sets the ids instead,
+    such as `[0, 1, 2]`. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. `control`,
+    HOST:PORT, adds a control plane for other processes, as `ottla serve --control` does (it needs the extra `http`);
+    with `control_write` its web page may change the broker, and with `schemas` it decodes keys and values:
+    `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. `record` is a file for all requests and responses:
+    `.jsonl` is JSON lines, `.pcapng` is for Wireshark; it is complete when the broker has stopped.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
-    may be called from any thread, also under a running event loop, which they block for as long as they take:
-    `broker.aio` has the same to be awaited. What the broker refuses is an OperationError.
+    may be called from any thread. They block a running event loop; `broker.aio` has the same methods to be awaited.
+    The broker refuses an operation with an OperationError.
     """
 
     def _attach(self, thread: BrokerThread, release: str) -> None:
         super()._attach(thread, release)
         self.faults = FaultsView(thread.faults, self._with_faults)
-        """What requests, the disk and the sockets meet: errors, delays, lost responses and the like. Faults that are
-        put in force before the start, or after a stop, are there from the start on."""
+        """Fault injection: errors, delays, lost responses, failures of the disk. Rules that are added before the start,
+        or after a stop, are in force from the next start on."""
         self.requests = RequestsView(thread)
         """The requests of clients with their responses: `requests(api="Produce", client_id="orders")` lists the newest
-        10,000 or so, `requests.clear()` forgets them, `requests.mark()` is for `since=`."""
+        10,000 at most, `requests.clear()` removes them, `requests.mark()` is for `since=`."""
         self.clock = ClockView(thread)
         """The broker's clock: freeze, run, set, advance."""
         self.topology = TopologyFacade(thread)
-        """The nodes and leaders: move, take offline, stop, start."""
+        """The nodes and leaders: move leaders, take partitions offline, stop and start nodes."""
 
     @property
     def aio(self) -> AsyncEmbedded:
@@ -393,14 +394,14 @@ class Embedded(_Calls, Blocking):
         return work() if self._thread.operations is None else self._thread.call(partial(_done, work))
 
     def start(self) -> Self:
-        """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
-        StartupError, or OperationError where it runs already."""
+        """Starts the broker, and returns when clients can connect. A restarted broker keeps its data. Raises
+        StartupError, or OperationError if it runs already."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
-        not everything could be written."""
+        """Stops the broker, and returns when its thread has ended; does nothing if it does not run. Raises
+        OperationError if not everything could be written."""
         self._thread.stop()
 
     def __enter__(self) -> Self:
@@ -434,12 +435,16 @@ class Embedded(_Calls, Blocking):
     ) -> list[Record]: ...
     @overload
     def records(
-        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+        self, topic: str, partition: int | None = None, *, decode: Decoder, decode_key: Decode = None
+    ) -> list[DecodedRecord]: ...
+    @overload
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: Decoder
     ) -> list[DecodedRecord]: ...
     def records(
         self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
     ) -> Any:
-        """All committed records of a topic, or of one of its partitions, by partition and offset.
+        """Returns all committed records of a topic, or of one of its partitions, by partition and offset.
 
         With `decode`, "json" or a function of the bytes, the values are decoded, with `decode_key` the keys. Raises
         NotFound, and Undecodable for the first record that cannot be decoded.
@@ -448,8 +453,8 @@ class Embedded(_Calls, Blocking):
 
 
 class AsyncEmbedded(_Calls, Awaited):
-    """`Embedded` for coroutines: takes the same arguments, runs in a thread of its own as well, and all its methods are
-    awaited, by coroutines of any loop.
+    """`Embedded` for coroutines: it has the same arguments, runs in a thread of its own as well, and all its methods
+    are awaited, by coroutines of any loop.
 
         async with AsyncEmbedded() as broker:
             topic = await broker.create_topic()
@@ -461,17 +466,17 @@ class AsyncEmbedded(_Calls, Awaited):
     def _attach(self, thread: BrokerThread, release: str) -> None:
         super()._attach(thread, release)
         self.faults = AsyncFaultsView(thread.faults, self._with_faults)
-        """As `Embedded.faults`; each is awaited, or used with `async with`."""
+        """Like `Embedded.faults`; each is awaited, or used with `async with`."""
         self.requests = AsyncRequestsView(thread)
-        """As `Embedded.requests`."""
+        """Like `Embedded.requests`."""
         self.clock = AsyncClockView(thread)
-        """As `Embedded.clock`; `(await clock.state()).now_ms` is the time."""
+        """Like `Embedded.clock`; `(await clock.state()).now_ms` is the time."""
         self.topology = AsyncTopologyFacade(thread)
-        """As `Embedded.topology`."""
+        """Like `Embedded.topology`."""
 
     @classmethod
     def of(cls, broker: Embedded) -> Self:
-        """The same broker as `broker`, to be awaited."""
+        """Returns `broker` with methods that are awaited."""
         found = cls.__new__(cls)
         found._attach(broker._thread, broker.release)
         return found
@@ -480,14 +485,14 @@ class AsyncEmbedded(_Calls, Awaited):
         return work() if self._thread.operations is None else await self._thread.call_awaited(partial(_done, work))
 
     async def start(self) -> Self:
-        """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
-        StartupError, or OperationError where it runs already."""
+        """Starts the broker, and returns when clients can connect. A restarted broker keeps its data. Raises
+        StartupError, or OperationError if it runs already."""
         await self._thread.start_awaited()
         return self
 
     async def stop(self) -> None:
-        """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
-        not everything could be written."""
+        """Stops the broker, and returns when its thread has ended; does nothing if it does not run. Raises
+        OperationError if not everything could be written."""
         await self._thread.stop_awaited()
 
     async def __aenter__(self) -> Self:
@@ -508,12 +513,16 @@ class AsyncEmbedded(_Calls, Awaited):
     ) -> list[Record]: ...
     @overload
     async def records(
-        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+        self, topic: str, partition: int | None = None, *, decode: Decoder, decode_key: Decode = None
+    ) -> list[DecodedRecord]: ...
+    @overload
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: Decoder
     ) -> list[DecodedRecord]: ...
     async def records(
         self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
     ) -> Any:
-        """As `Embedded.records`."""
+        """Like `Embedded.records`."""
         return await self._records(topic, partition, decode=decode, decode_key=decode_key)
 
 

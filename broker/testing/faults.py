@@ -1,7 +1,7 @@
-"""Faults as a test asks for them: one method per kind, each with a handle that removes the rule when its block ends.
+"""Faults for tests: one method for each kind, each with a handle that removes its rule at the end of a block.
 
-Owns no rules. A broker that runs in a thread of its own hands in `call`, which runs a function there and returns what
-it returns; counters are read at once.
+The rules are the broker's. A broker in another thread passes `call`, which runs a function there and returns its
+result; counters are read directly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _at_once(function: Callable[[], R]) -> R:
 
 
 class FaultHandle:
-    """One rule that was added; as a context manager it is in force within the block."""
+    """A rule that was added; as a context manager it is in force within the block."""
 
     def __init__(self, view: FaultsView, standing: StandingRule) -> None:
         self._view = view
@@ -47,21 +47,21 @@ class FaultHandle:
 
     @property
     def matched(self) -> int:
-        """How many requests (or operations of the disk) the rule was about so far."""
+        """How many requests (or disk operations) have matched the rule so far."""
         return self._standing.matched
 
     @property
     def fired(self) -> int:
-        """How often it did something so far."""
+        """How often the rule has fired so far."""
         return self._standing.fired
 
     def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
-        """Returns when the rule has fired so often. Raises TimeoutError. Not for the broker's own thread."""
+        """Waits until the rule has fired `times` times. Raises TimeoutError. Not for the broker's own thread."""
         if not self._standing.wait_fired(times, seconds):
             raise TimeoutError(f"the fault fired {self.fired} times in {seconds:g} s, not {times}")
 
     def remove(self) -> None:
-        """Takes the rule out of force; nothing happens if it is already."""
+        """Removes the rule; does nothing if it was removed already."""
         self._view.discard(self.id)
 
     def __enter__(self) -> FaultHandle:
@@ -77,12 +77,12 @@ class FaultHandle:
 
 
 class _FaultKinds(ABC, Generic[H]):
-    """One method per kind of fault. `**where` are the conditions of a `Rule`: topic, partition, client_id, listener,
-    node, nth, times, after, probability, seed. Bad ones raise ValueError."""
+    """One method for each kind of fault. `**where` are the conditions of a `Rule`: topic, partition, client_id,
+    listener, node, nth, times, after, probability, seed. Invalid ones raise ValueError."""
 
     @abstractmethod
     def add(self, rule: Rule) -> H:
-        """Puts a rule in force."""
+        """Adds a rule."""
 
     def _added(self, action: Action, **where: Any) -> H:
         try:
@@ -92,64 +92,64 @@ class _FaultKinds(ABC, Generic[H]):
         return self.add(rule)
 
     def error(self, api: Apis, code: str | int, **where: Any) -> H:
-        """Answers an error code instead of doing what was asked."""
+        """Responds with an error code instead of running the request."""
         return self._added(actions.error(code), api=api, **where)
 
     def delay(self, api: Apis, ms: int, when: str = "before", **where: Any) -> H:
-        """Waits before the work is done, or ("after") before its answer leaves. Real time."""
+        """Delays the request before it runs, or with "after" its response. Real time."""
         return self._added(actions.delay(ms, when), api=api, **where)
 
     def disconnect(self, api: Apis, when: str = "before", **where: Any) -> H:
-        """Closes the connection before the work is done, or ("after") when it is done and not answered yet."""
+        """Closes the connection before the request runs, or with "after" between its end and the response."""
         return self._added(actions.disconnect(when), api=api, **where)
 
     def truncate(self, api: Apis, bytes: int, **where: Any) -> H:
-        """Sends only the first bytes of the answer, and closes the connection."""
+        """Sends only the first bytes of the response, and closes the connection."""
         return self._added(actions.truncate(bytes), api=api, **where)
 
     def garble(self, api: Apis, seed: int | None = None, **where: Any) -> H:
-        """Flips bits of the answer behind its header."""
+        """Flips bits of the response after its header."""
         return self._added(actions.garble(), api=api, seed=seed, **where)
 
     def wrong_crc(self, api: Apis = "Fetch", **where: Any) -> H:
-        """Flips a bit in the records of Fetch answers; in the log they stay as they are."""
+        """Flips a bit in the records of Fetch responses; the log is unchanged."""
         return self._added(actions.wrong_crc(), api=api, **where)
 
     def throttle(self, api: Apis, ms: int, **where: Any) -> H:
-        """Answers with a throttle time, and looks at no request of the connection for that long. Real time."""
+        """Responds with a throttle time, and reads no request of the connection for that long. Real time."""
         return self._added(actions.throttle(ms), api=api, **where)
 
     def stall(self, api: Apis, **where: Any) -> H:
-        """Answers nothing until the rule is removed."""
+        """Holds responses back until the rule is removed."""
         return self._added(actions.stall(), api=api, **where)
 
     def refuse(self, listener: str | None = None, node: int | None = None) -> H:
-        """Has new connections refused, by listener and node, until the rule is removed."""
+        """Refuses new connections, by listener and node, until the rule is removed."""
         return self._added(actions.refuse(), listener=listener, node=node)
 
     def disk_error(self, on: str = "both", path: str | None = None, **where: Any) -> H:
-        """Fails the disk's reads, writes or both with EIO, which takes a log directory offline."""
+        """Fails reads, writes or both of the disk with EIO, which takes a log directory offline."""
         return self._added(actions.disk_error(on, path), **where)
 
     def disk_full(self, path: str | None = None, **where: Any) -> H:
-        """Fails with ENOSPC what needs room on the disk."""
+        """Fails disk operations that need space with ENOSPC."""
         return self._added(actions.disk_full(path), **where)
 
 
 class FaultsView(_FaultKinds[FaultHandle]):
-    """The faults of a broker; each method returns when it is done."""
+    """The faults of a broker; each method returns when its effect is complete."""
 
     def __init__(self, faults: Faults, call: Runner = _at_once) -> None:
         self._faults = faults
         self._call = call
 
     def add(self, rule: Rule) -> FaultHandle:
-        """Puts a rule in force."""
+        """Adds a rule."""
         standing = self._call(lambda: self._faults.get(self._faults.add(rule)))
         return FaultHandle(self, standing)
 
     def discard(self, id: int) -> None:
-        """Takes a rule out of force, if it is in force."""
+        """Removes a rule; does nothing if it was removed already."""
 
         def discarded() -> None:
             try:
@@ -160,16 +160,16 @@ class FaultsView(_FaultKinds[FaultHandle]):
         self._call(discarded)
 
     def clear(self) -> None:
-        """Takes all rules out of force."""
+        """Removes all rules."""
         self._call(self._faults.clear)
 
     def list(self) -> list[FaultHandle]:
-        """The rules in force, oldest first."""
+        """Returns the rules in force, oldest first."""
         return [FaultHandle(self, standing) for standing in self._call(self._faults.list)]
 
 
 class AsyncFaultHandle:
-    """One rule that was added through `AsyncFaultsView`; as a context manager it is in force within the block."""
+    """A rule that was added through `AsyncFaultsView`; as a context manager it is in force within the block."""
 
     def __init__(self, view: AsyncFaultsView, handle: FaultHandle) -> None:
         self._view = view
@@ -187,20 +187,20 @@ class AsyncFaultHandle:
 
     @property
     def matched(self) -> int:
-        """How many requests (or operations of the disk) the rule was about so far."""
+        """How many requests (or disk operations) have matched the rule so far."""
         return self._handle.matched
 
     @property
     def fired(self) -> int:
-        """How often it did something so far."""
+        """How often the rule has fired so far."""
         return self._handle.fired
 
     async def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
-        """Returns when the rule has fired so often. Raises TimeoutError."""
+        """Waits until the rule has fired `times` times. Raises TimeoutError."""
         await asyncio.to_thread(self._handle.wait_fired, times, seconds)
 
     async def remove(self) -> None:
-        """Takes the rule out of force; nothing happens if it is already."""
+        """Removes the rule; does nothing if it was removed already."""
         await self._view.discard(self.id)
 
     async def __aenter__(self) -> AsyncFaultHandle:
@@ -216,7 +216,7 @@ class AsyncFaultHandle:
 
 
 class AddedFault:
-    """A rule that is put in force when this is awaited, or for a block: `async with broker.faults.stall("Fetch"):`."""
+    """A rule that is added when this is awaited, or for a block: `async with broker.faults.stall("Fetch"):`."""
 
     def __init__(self, adding: Callable[[], Awaitable[AsyncFaultHandle]]) -> None:
         self._adding = adding
@@ -237,14 +237,14 @@ class AddedFault:
 
 
 class AsyncFaultsView(_FaultKinds[AddedFault]):
-    """The same for coroutines of another loop: each method is awaited, or used with `async with`."""
+    """`FaultsView` for coroutines of another loop: each method is awaited, or used with `async with`."""
 
     def __init__(self, faults: Faults, call: AsyncRunner) -> None:
-        self._view = FaultsView(faults)  # its methods run where `call` runs them
+        self._view = FaultsView(faults)  # its methods run inside `call`
         self._call = call
 
     def add(self, rule: Rule) -> AddedFault:
-        """Puts a rule in force."""
+        """Adds a rule."""
 
         async def adding() -> AsyncFaultHandle:
             return AsyncFaultHandle(self, await self._call(lambda: self._view.add(rule)))
@@ -252,13 +252,13 @@ class AsyncFaultsView(_FaultKinds[AddedFault]):
         return AddedFault(adding)
 
     async def discard(self, id: int) -> None:
-        """Takes a rule out of force, if it is in force."""
+        """Removes a rule; does nothing if it was removed already."""
         await self._call(lambda: self._view.discard(id))
 
     async def clear(self) -> None:
-        """Takes all rules out of force."""
+        """Removes all rules."""
         await self._call(self._view.clear)
 
     async def list(self) -> list[AsyncFaultHandle]:
-        """The rules in force, oldest first."""
+        """Returns the rules in force, oldest first."""
         return [AsyncFaultHandle(self, handle) for handle in await self._call(self._view.list)]

@@ -1,22 +1,22 @@
 """The pytest plugin `ottla`: brokers and topics for tests, as fixtures.
 
-`ottla_broker` is one `Embedded` broker for the whole session (under pytest-xdist one in each worker), `ottla_topic` the
-name of a topic on it that no other test has, `ottla_factory` makes brokers that end with the test. For tests that are
-coroutines, under any plugin that runs them on asyncio, `ottla_async_broker` and `ottla_async_factory` are the same with
+`ottla_broker` is one `Embedded` broker for the whole session (with pytest-xdist one in each worker), `ottla_topic` the
+name of a topic on it for this test alone, `ottla_factory` starts brokers that stop with the test. For tests that are
+coroutines, with any plugin that runs them on asyncio, `ottla_async_broker` and `ottla_async_factory` are the same with
 methods to be awaited.
 
     @pytest.mark.ottla(configs={"cleanup.policy": "compact"}, partitions=3)
     def test_it(ottla_broker, ottla_topic): ...
 
-The marker's `configs` and `partitions` are those of `ottla_topic`; its `broker_configs`, `release` and `brokers` are
-the defaults of `ottla_factory`, and in a test without `ottla_topic` its `configs` are too. A marker on a class or a
-module holds for all tests in it; the nearest one wins, config by config.
+The marker's `configs` and `partitions` apply to `ottla_topic`; its `broker_configs`, `release` and `brokers` are
+the defaults of `ottla_factory`, and so are its `configs` in a test without `ottla_topic`. A marker on a class or a
+module applies to all tests in it; the nearest marker wins, config by config.
 
-The session's broker behaves as the ini option `ottla_release` says, and has the configs in `ottla_configs`, one
-`name=value` a line. After each test that uses it the test's topic is deleted, all faults are removed, the clock is the
-machine's again, stopped nodes run and the requests that were seen are forgotten; other topics, and groups, stay.
+The session's broker has the release of the ini option `ottla_release` and the configs of `ottla_configs`, one
+`name=value` a line. After each test that uses it, the test's topic is deleted, all faults are removed, the clock is
+set to the machine's, stopped nodes are started and the list of requests is cleared; other topics, and groups, stay.
 
-Nothing but pytest is imported until a test asks for one of these; `-p no:ottla` does without even that.
+Only pytest is imported until a test requests one of the fixtures; `-p no:ottla` disables the plugin.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -45,15 +46,16 @@ MARKED: Mapping[str, Any] = {
     "node_ids": None,
 }
 DEFAULT_RELEASE = ""  # the newest
-MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
-CLOCKS_AGREE_MS = 100  # a clock that is off by less was not moved
+MAX_WORDS = 100  # characters of a test's name in the name of its topic; Kafka allows 249 in all
+CLOCKS_AGREE_MS = 100  # a clock that differs by less was not moved
 NUMBERS = count()
 BROKER: pytest.StashKey[Embedded] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("ottla_release", "the release of Kafka that ottla_broker behaves as", default=DEFAULT_RELEASE)
-    parser.addini("ottla_configs", "configs of ottla_broker, one name=value a line", type="linelist")
+    release = "the Kafka release of ottla_broker, such as 3.9; the newest by default"
+    parser.addini("ottla_release", release, default=DEFAULT_RELEASE)
+    parser.addini("ottla_configs", "configs of ottla_broker, one name=value per line", type="linelist")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers of a test say, the nearest one last. Fails the test for words that there are not."""
-    found = {name: dict(value) if isinstance(value, dict) else value for name, value in MARKED.items()}
+    """Returns the arguments of a test's markers, the nearest ones last. Fails the test for unknown arguments."""
+    found: dict[str, Any] = {name: copy(value) for name, value in MARKED.items()}
     for marker in reversed(list(request.node.iter_markers("ottla"))):
         if marker.args or not marker.kwargs.keys() <= MARKED.keys():
             unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - MARKED.keys())]
@@ -73,8 +75,8 @@ def marked(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def session_configs(lines: list[str]) -> dict[str, str]:
-    """The configs in the ini option. Raises UsageError for a line without `=`."""
-    configs = {}
+    """Returns the configs of the ini option. Raises UsageError for a line without `=`."""
+    configs: dict[str, str] = {}
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals:
@@ -83,8 +85,8 @@ def session_configs(lines: list[str]) -> dict[str, str]:
     return configs
 
 
-def put_back(broker: Embedded) -> None:
-    """Takes away what a test left on a broker that would meet the next one; one whose disk failed begins anew."""
+def clean_up(broker: Embedded) -> None:
+    """Undoes what a test changed on the session's broker, for the next test; a broker whose disk failed is reset."""
     from ..admin_api.views import BrokerFailed
 
     broker.faults.clear()
@@ -104,20 +106,20 @@ def put_back(broker: Embedded) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Puts the session's broker right when the fixtures of a test that used it are gone."""
+    """Cleans the session's broker up after the fixtures of a test that used it."""
     try:
         return (yield)
     finally:
         broker = item.config.stash.get(BROKER, None)
         if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
-            put_back(broker)
+            clean_up(broker)
 
 
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
-    """A Kafka broker for the whole session; tests share it, and keep to topics and groups of their own.
+    """A Kafka broker for the whole session; tests share it, and use topics and groups of their own.
 
-    `ottla_broker.bootstrap` is what clients connect to.
+    Clients connect to `ottla_broker.bootstrap`.
     """
     from .embedded import Embedded
 
@@ -130,7 +132,7 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest, ottla_broker: Embedded) -> Iterator[str]:
-    """The name of a topic on `ottla_broker` that no other test has; the marker `ottla` says how it is."""
+    """The name of a topic on `ottla_broker` for this test alone; the marker `ottla` configures it."""
     from ..admin_api.views import OperationError
 
     wanted = marked(request)
@@ -149,15 +151,16 @@ def ottla_async_broker(ottla_broker: Embedded) -> AsyncEmbedded:
 
 @pytest.fixture
 def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embedded]]:
-    """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, **more)` starts a broker of the test's own.
+    """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, **more)` starts a broker for this test.
 
-    What is not said is as the marker `ottla` says; `more` is what else `Embedded` takes. They stop with the test.
+    Omitted arguments come from the marker `ottla`; `more` are further arguments of `Embedded`. The brokers stop with
+    the test.
     """
     from .embedded import Embedded
 
     wanted = marked(request)
-    topics_too = "ottla_topic" in request.fixturenames
-    defaults = {**({} if topics_too else wanted["configs"]), **wanted["broker_configs"]}
+    has_topic = "ottla_topic" in request.fixturenames
+    defaults: dict[str, Any] = {**({} if has_topic else wanted["configs"]), **wanted["broker_configs"]}
 
     with contextlib.ExitStack() as running:
 
@@ -182,10 +185,11 @@ def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embe
 
 @pytest.fixture
 def ottla_async_factory(ottla_factory: Callable[..., Embedded]) -> Callable[..., Awaitable[AsyncEmbedded]]:
-    """`await ottla_async_factory(...)` starts a broker of the test's own, as `ottla_factory` does, to be awaited."""
+    """`await ottla_async_factory(...)` starts a broker for this test, as `ottla_factory` does, with methods to be
+    awaited."""
 
     async def make(**more: Any) -> AsyncEmbedded:
-        import asyncio  # as all that tests without a broker do without
+        import asyncio  # not at the top: tests without a broker do not need it
 
         return (await asyncio.to_thread(partial(ottla_factory, **more))).aio
 

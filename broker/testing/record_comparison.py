@@ -1,7 +1,7 @@
-"""Compares the records of a topic with those that a test expects, and writes the difference for a person to read.
+"""Compares the records of a topic with a test's expectations, and formats the difference.
 
-Pure: records come in as values. Owns what an expectation may be (a value, a (key, value) pair or a whole record) and
-the text of the difference, which is bounded.
+Pure: records are passed in as values. Defines the forms of an expectation (a value, a (key, value) pair or a whole
+record) and the text of the difference, which is bounded.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import SequenceMatcher
 from pprint import saferepr
-from typing import Any
+from typing import Any, cast
 
+from ...protocol.narrowing import is_tuple
 from ..admin_api.views import NewRecord, Record, to_bytes
 
 SHOWN_LINES = 60  # of a difference
 SHOWN_BYTES = 200  # of one key or value
-SHOWN_DECODED = 500  # letters of one that was decoded
+SHOWN_DECODED = 500  # characters of a decoded key or value
 CONTEXT_LINES = 2
-ALIGNED_LINES = 2_000  # beyond that many the lines are compared place by place, which costs no more than they are
+ALIGNED_LINES = 2_000  # more lines are compared position by position, in linear time
 
 Wanted = dict[str, Any]
-"""What is expected of one record, by the names of Record's fields; what is not named may be anything."""
+"""The expected fields of one record, by the names of Record's fields; fields without a name here match any value."""
 _FIELDS = tuple(field.name for field in fields(Record))
 _SHOWN = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
 def wanted_of(expected: Any, decoded: bool = False, key_decoded: bool = False) -> Wanted:
-    """An expectation by fields. Values, or keys, that are compared with decoded ones are taken as they are; others are
-    bytes, or text for its UTF-8. Raises TypeError."""
+    """Returns an expectation by fields. Expectations of decoded values or keys are compared unchanged; others are
+    bytes, or text that is encoded as UTF-8. Raises TypeError."""
     value_of = _as_is if decoded else to_bytes
     key_of = _as_is if key_decoded else to_bytes
     if isinstance(expected, Record):
@@ -40,7 +41,7 @@ def wanted_of(expected: Any, decoded: bool = False, key_decoded: bool = False) -
         found["headers"] = tuple((name, to_bytes(value)) for name, value in expected.headers)
         optional = {"partition": expected.partition, "timestamp_ms": expected.timestamp_ms}
         return found | {name: value for name, value in optional.items() if value is not None}
-    if isinstance(expected, tuple):
+    if is_tuple(expected):
         if len(expected) != 2:
             raise TypeError(f"an expected record is a value, a (key, value) pair or a Record, not {expected!r}")
         return {"key": key_of(expected[0]), "value": value_of(expected[1])}
@@ -51,11 +52,11 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-def expectations(expected: Iterable[Any], decoded: bool = False, key_decoded: bool = False) -> list[Wanted]:
-    """All expectations by fields. Raises TypeError for what is no list of them."""
+def expectations(expected: Any, decoded: bool = False, key_decoded: bool = False) -> list[Wanted]:
+    """Returns all expectations by fields. Raises TypeError unless it is a list of them."""
     if isinstance(expected, str | bytes | Mapping | Record | NewRecord) or not isinstance(expected, Iterable):
-        raise TypeError(f"what is expected is a list of values, (key, value) pairs or Records, not {expected!r}")
-    return [wanted_of(one, decoded, key_decoded) for one in expected]
+        raise TypeError(f"expected is a list of values, (key, value) pairs or Records, not {expected!r}")
+    return [wanted_of(one, decoded, key_decoded) for one in cast("Iterable[Any]", expected)]
 
 
 def difference(
@@ -67,10 +68,11 @@ def difference(
     decoded: bool = False,
     key_decoded: bool = False,
 ) -> str | None:
-    """The difference between the records and those expected, in a few lines; None if there is none.
+    """Returns the difference between the records and those expected, in a few lines; None if there is none.
 
-    What an expectation does not name (the key of a plain value, the offset of a pair) is not compared. In an `ordered`
-    comparison the records stand by partition and offset. `decoded` and `key_decoded` are those of `expectations`.
+    Only fields that an expectation names are compared: not the key of a plain value, nor the offset of a pair. In an
+    `ordered` comparison the records are ordered by partition and offset. `decoded` and `key_decoded` are those of
+    `expectations`.
     """
     wanted = expectations(expected, decoded, key_decoded)
     if len(found) == len(wanted) and all(_fits(f, w) for f, w in zip(found, wanted, strict=True)):
@@ -100,23 +102,24 @@ def _fits(record: Record, wanted: Wanted) -> bool:
 
 
 def _unmatched(found: Sequence[Record], wanted: Sequence[Wanted]) -> tuple[list[Wanted], list[Record]]:
-    """Expectations without a record, and records without one. Those that name most choose first."""
+    """Returns expectations without a record, and records without an expectation. Expectations with most fields are
+    matched first."""
     left = list(found)
     missing: list[Wanted] = []
     for names in sorted({tuple(sorted(one)) for one in wanted}, key=len, reverse=True):
-        asked = [one for one in wanted if tuple(sorted(one)) == names]
+        group = [one for one in wanted if tuple(sorted(one)) == names]
         try:
-            lacking, left = _counted(asked, left, names)
-        except TypeError:  # a decoded value that has no hash
-            lacking, left = _searched(asked, left)
+            lacking, left = _counted(group, left, names)
+        except TypeError:  # a decoded value is not hashable
+            lacking, left = _searched(group, left)
         missing += lacking
     return missing, left
 
 
 def _counted(
-    asked: Sequence[Wanted], left: Sequence[Record], names: Sequence[str]
+    group: Sequence[Wanted], left: Sequence[Record], names: Sequence[str]
 ) -> tuple[list[Wanted], list[Record]]:
-    needed = Counter(tuple(one[name] for name in names) for one in asked)
+    needed = Counter(tuple(one[name] for name in names) for one in group)
     missing: list[Wanted] = []
     rest: list[Record] = []
     for record in left:
@@ -125,7 +128,7 @@ def _counted(
             needed[key] -= 1
         else:
             rest.append(record)
-    for one in asked:
+    for one in group:
         key = tuple(one[name] for name in names)
         if needed[key] > 0:
             needed[key] -= 1
@@ -133,10 +136,10 @@ def _counted(
     return missing, rest
 
 
-def _searched(asked: Sequence[Wanted], left: Sequence[Record]) -> tuple[list[Wanted], list[Record]]:
+def _searched(group: Sequence[Wanted], left: Sequence[Record]) -> tuple[list[Wanted], list[Record]]:
     rest = list(left)
     missing: list[Wanted] = []
-    for one in asked:
+    for one in group:
         place = next((number for number, record in enumerate(rest) if _fits(record, one)), None)
         if place is None:
             missing.append(one)
@@ -152,7 +155,7 @@ def _line(wanted: Wanted, shown: Sequence[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    # The checksum tells those apart that differ only in what is not shown.
+    # The checksum distinguishes values that differ only in the part that is cut off.
     if isinstance(value, bytes):
         if len(value) <= SHOWN_BYTES:
             return repr(value)
@@ -160,11 +163,11 @@ def _text(value: Any) -> str:
     text = saferepr(value)  # the keys of dicts in order, so that equal ones look equal
     if len(text) <= SHOWN_DECODED or isinstance(value, tuple):
         return text
-    return f"{text[:SHOWN_DECODED]}... ({len(text)} letters, CRC-32 {zlib.crc32(text.encode(errors='replace')):08x})"
+    return f"{text[:SHOWN_DECODED]}... ({len(text)} characters, CRC-32 {zlib.crc32(text.encode(errors='replace')):08x})"
 
 
 def _aligned(wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:
-    """The lines of both with what is expected and missing, and what is there and not expected."""
+    """Yields the lines of both sides aligned: "-" marks missing records, "+" unexpected ones."""
     if max(len(wanted), len(found)) > ALIGNED_LINES:
         yield from _by_place(wanted, found)
         return

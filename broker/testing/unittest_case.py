@@ -1,4 +1,4 @@
-"""The same for unittest: a mixin that gives a test case a broker and topics.
+"""A mixin for unittest that gives a test case a broker and topics.
 
     class TestOrders(OttlaMixin, unittest.TestCase):
         ottla_topic_configs = {"cleanup.policy": "compact"}
@@ -7,7 +7,7 @@
             publish(self.ottla_broker.bootstrap, self.ottla_topic)
             self.ottla_broker.assert_produced(self.ottla_topic, [b"order 1"])
 
-Only this module's users import the broker; it is started with the first class that has tests to run.
+The broker of a class is started before its first test.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..releases.profiles import NEWEST
 from .embedded import AsyncEmbedded, Embedded
 
-MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
+MAX_WORDS = 100  # characters of a test's name in the name of its topic; Kafka allows 249 in all
 NUMBERS = count()
 
 
 class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
-    """One broker for each class (stands before TestCase among its bases); class attributes say which.
+    """One broker for each class, configured by class attributes. Stands before TestCase among the base classes.
 
-    `ottla_broker` runs from `setUpClass` to after `tearDownClass`; `ottla_topic` is a topic that only the test has,
-    made when it is first asked for; `ottla_factory` starts more brokers, which stop with the test. In an
-    IsolatedAsyncioTestCase `ottla_async_broker` is the same broker with methods to be awaited.
+    `ottla_broker` runs from `setUpClass` to after `tearDownClass`; `ottla_topic` is a topic for the test alone, created
+    on first use; `ottla_factory` starts more brokers, which stop with the test. In an IsolatedAsyncioTestCase
+    `ottla_async_broker` is the same broker with methods to be awaited.
     """
 
     ottla_release: ClassVar[str] = NEWEST
@@ -60,7 +60,7 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
 
     @property
     def ottla_topic(self) -> str:
-        """The name of the test's own topic, the same all through the test."""
+        """The name of the test's own topic, the same throughout the test."""
         if (name := self.__dict__.get("_ottla_topic")) is None:
             words = re.sub(r"[^A-Za-z0-9_-]+", "-", self._testMethodName)[:MAX_WORDS]
             name = self.ottla_broker.create_topic(
@@ -72,6 +72,6 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
     def ottla_factory(
         self, release: str | None = None, configs: Mapping[str, Any] = {}, brokers: int | None = None, **more: Any
     ) -> Embedded:
-        """Starts a broker of the test's own. `more` is what else `Embedded` takes."""
+        """Starts a broker for this test. `more` are further arguments of `Embedded`."""
         broker = Embedded(release=release or self.ottla_release, configs=configs, brokers=brokers, **more)
         return self.enterContext(broker)

@@ -1,6 +1,6 @@
-"""A construct schema as text: the names, types, versions and tags of its fields, nested ones indented.
+"""Writes a construct schema as text: the names, types, versions and tags of its fields, nested ones indented.
 
-Owns the form of that text. What it prints is the very schema that reads the bytes.
+The schema is the one that reads the bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TYPES = {
 
 
 def describe(codec: Struct, depth: int = 0) -> Iterator[str]:
-    """Lines of `name: type`, and of what is in it."""
+    """Yields lines of `name: type`, and of nested fields."""
     if not isinstance(codec, Group):
         for name, inner in fields(codec):
             yield from _field(name, inner, depth, "")
@@ -34,7 +34,7 @@ def _versions(group: Group, name: str) -> str:
 
 
 def versions_text(versions: Versions) -> str:
-    """A range of versions as declarations write it."""
+    """Returns a range of versions in the form of declarations, such as 2+ or 0-3."""
     if versions.last == VERSION_MAX:
         return f"{versions.first}+"
     return str(versions.first) if versions.first == versions.last else f"{versions.first}-{versions.last}"
@@ -53,7 +53,7 @@ def _field(name: str, codec: Construct, depth: int, more: str) -> Iterator[str]:
 
 
 def type_name(codec: Construct) -> str:
-    """The type of a field in words."""
+    """Returns the type of a field in words."""
     if isinstance(codec, Fixed):
         return TYPES[codec.fmt]
     if isinstance(codec, UnsignedVarint):

@@ -1,7 +1,7 @@
-"""Record batches and old messages, printed by the schemas of `ottla.protocol.records.schemas`.
+"""Prints record batches and old messages by the schemas of `ottla.protocol.records.schemas`.
 
-Owns their walk: headers always, records when asked for, what is compressed opened within a bound. Damage inside one
-batch is reported and the next one is read; where no batch can be found any more, Stopped is raised.
+Headers are always printed, records on request; compressed data is decompressed up to a bound. Damage inside a batch is
+reported and the next batch is read; Stopped is raised if no further batch can be found.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _MESSAGE_BYTES_MIN = 26  # of a v0 message, null key and value
 
 
 class Entries:
-    """Prints entries. `topic` tells how their keys and values are read, `with_records` whether records are shown."""
+    """Prints entries. `topic` selects the schemas of their keys and values, `with_records` whether records are
+    shown."""
 
     def __init__(self, tracer: Tracer, *, topic: str | None, with_records: bool) -> None:
         self.tracer = tracer
@@ -46,9 +47,9 @@ class Entries:
         self.with_records = with_records
 
     def all(self, source: inspect.Source, base: int, depth: int, *, may_be_cut: bool = False) -> None:
-        """Every entry of a source that lies at `base` of the input. Raises Stopped for damage.
+        """Prints every entry of a source that begins at position `base` of the input. Raises Stopped at damage.
 
-        `may_be_cut`: an entry that is cut at the end is no damage, as in a fetched set.
+        With `may_be_cut` a cut entry at the end is no damage, as in the records of a Fetch response.
         """
         for found in inspect.entries(source):
             if isinstance(found, inspect.BatchFacts):
@@ -59,14 +60,14 @@ class Entries:
                 raise Stopped(str(base + found.position), found.reason)
 
     def in_message(self, window: Window, depth: int) -> None:
-        """The records in a field of a request or response. Damage is no reason not to read the other fields."""
+        """Prints the records in a field of a request or response. After damage the other fields are still read."""
         try:
             self.all(inspect.BytesSource(window.stream.getvalue()), window.base, depth, may_be_cut=True)
         except Stopped as stopped:
             self.tracer.problem(stopped, depth)
 
     def _entry(self, source: inspect.Source, facts: inspect.BatchFacts, base: int, depth: int) -> None:
-        """One entry. What is wrong inside of it is no reason not to read the next."""
+        """Prints one entry. After damage inside it the next entry is still read."""
         position = str(base + facts.position)
         try:
             if facts.magic == 2:
@@ -90,12 +91,12 @@ class Entries:
         window = Window(_read(source, facts.position, HEADER_BYTES, base), position)
         self.tracer.struct(BATCH_HEADER, window, depth + 1)
         if facts.crc_ok is False:
-            self.tracer.problem(Stopped(str(position + CRC_AT), "the CRC of these bytes is another one"), depth + 1)
+            self.tracer.problem(Stopped(str(position + CRC_AT), "the CRC does not match these bytes"), depth + 1)
         codec = CODEC_NAMES.get(header.codec, "unknown codec")
         size = header.size_bytes - HEADER_BYTES
         compressed = f", {codec}" if header.codec else ""
         self.tracer.line(str(position + HEADER_BYTES), depth + 1, f"records: {size} bytes{compressed}")
-        if self.with_records or header.is_control:  # a marker is no data, and one line says too little of it
+        if self.with_records or header.is_control:  # markers are always shown: they are metadata
             try:
                 self._records(self._payload(source, facts, position), header, depth + 2)
             except Stopped as stopped:
@@ -126,11 +127,11 @@ class Entries:
             self._record(window.part(position, start + length - position), start - position, header, depth)
             position = start + length
         if position < len(data):
-            reason = f"{len(data) - position} bytes behind the last of {header.record_count} records"
+            reason = f"{len(data) - position} bytes after the last of {header.record_count} records"
             raise Stopped(window.place(position), reason)
 
     def _record(self, window: Window, body: int, header: BatchHeader, depth: int) -> None:
-        """One record; `body` is where it begins behind its length."""
+        """Prints one record; `body` is the position after its length."""
         self.tracer.line(window.place(0), depth, _record_title(window.stream.getvalue(), body, header))
         self._fields(RECORD_V2, window, depth + 1, control=header.is_control)
         if window.left:
@@ -153,7 +154,7 @@ class Entries:
         finally:
             self.tracer.hide_bytes = False
         if not crc_ok:
-            self.tracer.problem(Stopped(window.place(12), "the CRC of these bytes is another one"), depth + 1)
+            self.tracer.problem(Stopped(window.place(12), "the CRC does not match these bytes"), depth + 1)
         if window.left:
             self.tracer.problem(Stopped(window.position, f"{window.left} bytes left over"), depth + 1)
         if header.codec and self.with_records:
@@ -167,7 +168,7 @@ class Entries:
     def _wrapped(self, value: Window, header: BatchHeader, depth: int) -> None:
         data = _decompress(header.codec, value.stream.getvalue(), value.base, header.magic)
         last = 0
-        for _, _, offset in _messages(data):  # twice instead of keeping millions of places
+        for _, _, offset in _messages(data):  # walked twice, rather than keeping millions of positions
             last = offset
         if not data:
             raise Stopped("+0", "a wrapper without messages")
@@ -175,7 +176,7 @@ class Entries:
             part = Window(data[start : start + size], start, inner=True)
             crc, magic = _CRC_AND_MAGIC.unpack_from(data, start + LEGACY_CRC_AT)
             if magic != header.magic:
-                raise Stopped(part.place(MAGIC_AT), f"magic {magic} inside of a wrapper of magic {header.magic}")
+                raise Stopped(part.place(MAGIC_AT), f"magic {magic} inside a wrapper of magic {header.magic}")
             absolute = offset if magic == 0 else header.base_offset - last + offset
             inner = header._replace(
                 base_offset=absolute,
@@ -187,7 +188,7 @@ class Entries:
     # -- fields
 
     def _fields(self, layout: Struct, window: Window, depth: int, *, control: bool = False) -> Window | None:
-        """Prints the fields of a record or message, its key and value by their own schemas where there are some.
+        """Prints the fields of a record or message, its key and value by their own schemas if they have some.
 
         Returns the window of the value.
         """
@@ -233,7 +234,7 @@ class Entries:
 
 
 def _record_title(data: bytes, body: int, header: BatchHeader) -> str:
-    """The absolute offset and the timestamp that counts of a record, as far as they can be read."""
+    """Returns a record's absolute offset and effective timestamp, as far as they can be read."""
     try:
         timestamp_delta, at = varlong(data, body + 1)
         offset_delta, _ = varint(data, at)
@@ -259,7 +260,7 @@ def _decompress(codec: int, data: bytes, position: int, magic: int) -> bytes:
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, size, offset field) of each message inside of a wrapper. Raises Stopped."""
+    """Yields (start, size, offset field) of each message inside a wrapper. Raises Stopped."""
     position = 0
     while position < len(data):
         left = len(data) - position

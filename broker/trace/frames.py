@@ -1,7 +1,7 @@
-"""Captured frames: one request or response, with or without its size, and what message it is.
+"""Captured frames: one request or response, with or without its size, and the message in it.
 
-Owns the telling apart and the headers' schemas (KIP-482: header v2 of requests and v1 of responses have tagged fields;
-ApiVersions always answers with v0, KIP-511). What is inside is printed by `trace` from the message's own schema.
+Identifies frames, and has the schemas of headers (KIP-482: header v2 of requests and v1 of responses have tagged
+fields; responses to ApiVersions always have header v0, KIP-511). The message is printed by `trace` from its own schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEFT_OVER_SHOWN = 64
 
 @group
 class RequestHeader:
-    """What precedes a request's message."""
+    """The header of a request."""
 
     request_api_key: Int16
     request_api_version: Int16
@@ -37,7 +37,7 @@ class RequestHeader:
 
 @group
 class ResponseHeader:
-    """What precedes a response's message."""
+    """The header of a response."""
 
     correlation_id: Int32
 
@@ -46,7 +46,7 @@ def _header(cls: Any, *plan: tuple[str, Construct], flexible: bool) -> Group:
     return Group(cls, list(plan), {} if flexible else None, [])
 
 
-# By hand, since a client id keeps its old length in the flexible header, which the declarations cannot say.
+# By hand: a client id keeps its old length in the flexible header, which declarations cannot express.
 _REQUEST: list[tuple[str, Construct]] = [
     ("request_api_key", int16),
     ("request_api_version", int16),
@@ -60,16 +60,16 @@ RESPONSE_HEADER_V1 = _header(ResponseHeader, ("correlation_id", int32), flexible
 
 
 def api_name(key: int) -> str:
-    """The name of an API for people, with a leading blank; empty if none has this key."""
+    """Returns the name of an API in parentheses, with a leading space; " (unknown)" for an unknown key."""
     api = apis().get(key)
     return f" ({api.name})" if api else " (unknown)"
 
 
 def parse_api(text: str) -> tuple[Api, int]:
-    """`KEY:VERSION` or `NAME:VERSION`. ValueError says what is wrong with it."""
+    """Parses `KEY:VERSION` or `NAME:VERSION`. Raises ValueError with one line."""
     name, colon, number = text.partition(":")
     if not colon or not number.isascii() or not number.isdigit():
-        raise ValueError(f"{text!r} is not KEY:VERSION")
+        raise ValueError(f"{text!r} is not KEY:VERSION, such as 0:9 or Produce:9")
     if name.isascii() and name.isdigit():
         api = apis().get(int(name)) if len(name) < 10 else None
     else:
@@ -78,12 +78,12 @@ def parse_api(text: str) -> tuple[Api, int]:
         raise ValueError(f"no API is known as {name!r}")
     version = int(number) if len(number) < 10 else -1
     if version not in spec(api.response).versions:
-        raise ValueError(f"{api.name} has no version {number}, but {versions_text(spec(api.response).versions)}")
+        raise ValueError(f"{api.name} has no version {number}; it has {versions_text(spec(api.response).versions)}")
     return api, version
 
 
 class Frame(NamedTuple):
-    """One frame that was told apart: it lies in `begin`..`end` of the input, behind its size if `has_size`."""
+    """An identified frame: it lies in `begin`..`end` of the input, and begins with its size if `has_size`."""
 
     begin: int
     end: int
@@ -95,12 +95,12 @@ class Frame(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where the header begins."""
+        """The position of the header."""
         return self.begin + (SIZE_BYTES if self.has_size else 0)
 
 
 def _request(data: bytes, begin: int, end: int, has_size: bool) -> Frame | None:
-    """The request that lies there; None if no declared one has such a key and version."""
+    """Returns the request at this position; None if its key and version are unknown."""
     start = begin + (SIZE_BYTES if has_size else 0)
     if start + 8 > end:
         return None
@@ -119,12 +119,12 @@ def _response(data: bytes, api: Api, version: int, has_size: bool) -> Frame:
 
 
 def request_frame(data: bytes) -> Frame | None:
-    """The request in these bytes, which begin with its header; None if it is none that is declared."""
+    """Returns the request in these bytes, which begin with its header; None if its key and version are unknown."""
     return _request(data, 0, len(data), False)
 
 
 def response_frame(data: bytes, api_key: int, version: int) -> Frame | None:
-    """The answer in these bytes, which begin with its header; None if the API has no such version."""
+    """Returns the response in these bytes, which begin with its header; None if the API has no such version."""
     api = apis().get(api_key)
     if api is None or version not in spec(api.response).versions:
         return None
@@ -132,7 +132,7 @@ def response_frame(data: bytes, api_key: int, version: int) -> Frame | None:
 
 
 def _is_whole(data: bytes, frame: Frame | None) -> bool:
-    """Whether the message fills the frame, by the bounded reader that the sockets use."""
+    """Returns whether the message fills the frame, by the bounded parser that the broker uses."""
     if frame is None:
         return False
     stream = io.BytesIO(data[frame.start : frame.end])
@@ -149,9 +149,9 @@ def _size_at(data: bytes, position: int) -> int:
 
 
 def find_requests(data: bytes) -> Iterator[Frame]:
-    """The requests in these bytes: one alone, or one behind the other, each with its size.
+    """Yields the requests in these bytes: one alone, or several, each with its size.
 
-    What cannot be read to its end is taken for what it most looks like; what looks like nothing ends the iteration.
+    A damaged request is yielded as the API that its header names. Bytes without a known API end the iteration.
     """
     position = 0
     while position < len(data):
@@ -172,7 +172,7 @@ def _next_request(data: bytes, position: int) -> Frame | None:
 
 
 def find_response(data: bytes, api: Api, version: int) -> Frame:
-    """The response in these bytes, with or without its size."""
+    """Returns the response in these bytes, with or without its size."""
     plain = _response(data, api, version, False)
     if _size_at(data, 0) != len(data) - SIZE_BYTES:
         return plain
@@ -181,7 +181,7 @@ def find_response(data: bytes, api: Api, version: int) -> Frame:
 
 
 def trace_frame(data: bytes, frame: Frame, tracer: Tracer) -> int:
-    """Prints size, header and message; returns where the frame ends. Raises Stopped."""
+    """Prints size, header and message; returns the end of the frame. Raises Stopped."""
     window = Window(data[frame.begin : frame.end], frame.begin)
     size = frame.end - frame.start
     tracer.line(window.position, 0, f"{frame.title}, {size} bytes")
@@ -206,7 +206,7 @@ def _trace_left_over(window: Window, tracer: Tracer) -> None:
 
 
 def describe_frame(frame: Frame) -> Iterator[str]:
-    """The schema of header and message."""
+    """Yields the schema of header and message."""
     declared = spec(frame.cls)
     flexible = "none" if declared.flexible.last < 0 else versions_text(declared.flexible)
     yield f"{frame.title} (versions {versions_text(declared.versions)}, flexible {flexible})"

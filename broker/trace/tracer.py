@@ -1,8 +1,7 @@
-"""Bytes printed by their construct schema: each field with its position, its name and its value, nested ones indented.
+"""Prints bytes by their construct schema: each field with its position, its name and its value, nested ones indented.
 
-Owns the walk over a schema and the form of a line. It reads with the schema's own leaves, which bound everything by the
-bytes that are left, and prints while it reads: what could be read before damage is on the screen. Memory is that of the
-bytes and of one value. Raises Stopped and nothing else.
+Reads with the schema's own leaves, which bound every length by the remaining bytes, and prints while it reads:
+everything before damage is shown. Memory is that of the bytes and of one value. Raises only Stopped.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from ...protocol.structs import Construct, Struct, parse_value
 from ...protocol.text import time_text
 from ...storage.format.partition_metadata import encode_id
 
-SHOWN_BYTES = 256  # of one text or blob; behind them stands how many there are
+SHOWN_BYTES = 256  # of one text or blob; the total follows
 INLINE_NUMBERS = 16  # numbers on one line
 
 
 class Stopped(Exception):
-    """The bytes at `position` are not what the schema says."""
+    """The bytes at `position` do not match the schema."""
 
     def __init__(self, position: str, reason: str) -> None:
         super().__init__(f"at byte {position}: {reason}")
@@ -33,23 +32,22 @@ class Stopped(Exception):
 
 
 class Problems:
-    """What was wrong: the first, and how many there were."""
+    """The first problem, and the number of problems."""
 
     def __init__(self) -> None:
         self.first: Stopped | None = None
         self.count = 0
 
     def add(self, stopped: Stopped) -> None:
-        """One more."""
         self.first = self.first or stopped
         self.count += 1
 
 
 class Window:
-    """Bytes to read and where they lie: `base` is the position of the first one in the input.
+    """Bytes to read, and their place: `base` is the position of the first byte in the input.
 
-    `inner` bytes were compressed there: their positions are counted from the start of what was decompressed, and are
-    printed with a plus sign.
+    The bytes of an `inner` window were compressed in the input: their positions count from the start of the
+    decompressed data, and are printed with a plus sign.
     """
 
     def __init__(self, data: bytes, base: int = 0, *, inner: bool = False) -> None:
@@ -59,20 +57,20 @@ class Window:
 
     @property
     def position(self) -> str:
-        """Where the next byte lies, as it is printed."""
+        """The position of the next byte, as it is printed."""
         return self.place(self.stream.tell())
 
     def place(self, offset: int) -> str:
-        """Where the byte with this offset in the window lies."""
+        """Returns the printed position of the byte at this offset in the window."""
         return f"{'+' if self.inner else ''}{self.base + offset}"
 
     @property
     def left(self) -> int:
-        """Bytes that were not read yet."""
+        """The number of bytes that are not read yet."""
         return self.stream.getbuffer().nbytes - self.stream.tell()
 
     def part(self, start: int, size: int) -> Window:
-        """A window on some of these bytes."""
+        """Returns a window on some of these bytes."""
         return Window(bytes(self.stream.getbuffer()[start : start + size]), self.base + start, inner=self.inner)
 
 
@@ -80,7 +78,7 @@ RecordsHook = Callable[[Window, int], None]
 
 
 class Tracer:
-    """Prints lines of `position, indented name: value` to `write`. `width` is that of the column of positions."""
+    """Prints lines of `position, indented name: value` to `write`. `width` is the width of the column of positions."""
 
     def __init__(
         self,
@@ -94,23 +92,22 @@ class Tracer:
         self._width = width
         self._notes = NOTES | (names or {})
         self.on_records: RecordsHook | None = None
-        """What to do with the record batches in a field of a message: (window, depth)."""
+        """Called with the record batches in a field of a message: (window, depth)."""
         self.hide_bytes = False
-        """Whether keys and values are shown by their size only."""
+        """Whether keys and values are replaced by their size."""
         self.problems = problems or Problems()
-        """What was wrong without being the end of reading."""
+        """The problems after which reading continued."""
 
     def line(self, position: str, depth: int, text: str) -> None:
-        """One line."""
         self._write(f"{position:>{self._width}}  {'  ' * depth}{text}\n")
 
     def problem(self, stopped: Stopped, depth: int) -> None:
-        """Something is wrong here, and reading goes on behind it."""
+        """Reports a problem at a position; reading continues after it."""
         self.problems.add(stopped)
         self.line(stopped.position, depth, f"({stopped.reason})")
 
     def struct(self, codec: Struct, window: Window, depth: int) -> dict[str, Any]:
-        """Prints the fields of a Struct, one below the other; returns the plain ones."""
+        """Prints the fields of a Struct, one per line; returns the values of plain fields."""
         found: dict[str, Any] = {}
         for name, inner in codec.plan if isinstance(codec, Group) else fields(codec):
             found[name] = self.field(name, inner, window, depth)
@@ -119,14 +116,14 @@ class Tracer:
         return found
 
     def whole(self, codec: Struct, window: Window, depth: int) -> dict[str, Any]:
-        """As `struct`, for one that fills its window."""
+        """Like `struct`, for a Struct that must fill its window. Raises Stopped otherwise."""
         found = self.struct(codec, window, depth)
         if window.left:
             raise Stopped(window.position, f"{window.left} bytes left over")
         return found
 
     def field(self, name: str, codec: Construct, window: Window, depth: int) -> Any:
-        """Prints one field and what is in it; returns its value if it is a plain one."""
+        """Prints one field and its nested fields; returns its value if it is a plain field."""
         position = window.position
         if isinstance(codec, Nullable):
             if self.read(int8, name, window) < 0:
@@ -187,7 +184,7 @@ class Tracer:
             tag = self.read(unsigned_varint, "a tag", window)
             size = self.read(unsigned_varint, f"tag {tag}", window)
             if tag <= last:
-                raise Stopped(position, f"tag {tag} behind tag {last}: tags must ascend")
+                raise Stopped(position, f"tag {tag} after tag {last}: tags must ascend")
             last = tag
             start = window.stream.tell()
             data = self._guarded(lambda size=size, tag=tag: take(window.stream, size, f"tag {tag}"), window.position)
@@ -201,7 +198,7 @@ class Tracer:
                 self.line(position, depth + 1, f"(tag {tag}, unknown): {blob(data)}")
 
     def read(self, codec: Construct, name: str, window: Window) -> Any:
-        """Reads one field and prints nothing."""
+        """Reads one field without printing it. Raises Stopped."""
         return self._guarded(lambda: parse_value(codec, window.stream, None, name), window.position)
 
     def _guarded(self, read: Callable[[], Any], position: str) -> Any:
@@ -211,7 +208,7 @@ class Tracer:
             raise Stopped(position, str(error)) from None
 
     def shown(self, name: str, codec: Construct, value: Any) -> str:
-        """The text of a plain value."""
+        """Returns the text of a plain value."""
         if value is None:
             return "null"
         if isinstance(codec, Bits):
@@ -229,13 +226,13 @@ class Tracer:
 
 
 def quoted(text: str) -> str:
-    """Text between double quotes, one line whatever is in it, cut where it is long."""
+    """Returns text in double quotes on one line, control characters escaped, cut at SHOWN_BYTES characters."""
     shown = _letters(text[:SHOWN_BYTES])
     return f'"{shown}"' + (f"... ({len(text)} characters)" if len(text) > SHOWN_BYTES else "")
 
 
 def _letters(text: str) -> str:
-    if text.isprintable():  # nearly always, and much quicker
+    if text.isprintable():  # nearly always, and much faster
         return text.replace("\\", "\\\\").replace('"', '\\"')
     return "".join(map(_letter, text))
 
@@ -247,12 +244,12 @@ def _letter(letter: str) -> str:
 
 
 def blob(data: bytes) -> str:
-    """Bytes as text between quotes if they are printable UTF-8, else in hex; cut where they are long."""
+    """Returns bytes as quoted text if they are printable UTF-8, else in hex; cut at SHOWN_BYTES."""
     head = data[:SHOWN_BYTES]
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
-        # A letter that the cut went through is no reason to show hex.
+        # The cut may split a character of a text; that is not binary data.
         cut = len(data) > len(head) and error.start >= len(head) - 3
         text = head[: error.start].decode() if cut else "\0"
     shown = f'"{_letters(text)}"' if text.isprintable() else "0x" + head.hex()
@@ -260,7 +257,7 @@ def blob(data: bytes) -> str:
 
 
 def bits(codec: Bits, value: int) -> str:
-    """A number of named bits: in hex, and what is set in it by name."""
+    """Returns a bit field in hex, with the names of the bits that are set."""
     found = codec.split(value)
     words: list[str] = []
     for name, part in found.items():

@@ -65,4 +65,4 @@ def test_difference_of_decoded_values_shows_equal_ones_as_equal() -> None:
         "topic t: expected 2 (-), found 2 (+)\n    {'a': 2, 'b': 1}\n  - 'y'\n  + 'x'"
     )
     long = difference("t", decoded([record(b'"%s"' % (b"x" * 5000))], "json"), ["x" * 4999 + "y"], decoded=True)
-    assert long is not None and len(long) < 1500 and long.count("5002 letters, CRC-32") == 2
+    assert long is not None and len(long) < 1500 and long.count("5002 characters, CRC-32") == 2

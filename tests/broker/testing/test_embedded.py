@@ -247,7 +247,7 @@ def test_what_cannot_be_started_is_said_to_the_caller(tmp_path: Path):
         Embedded("5.11")
     with pytest.raises(ValueError, match=r"num\.partitions"):
         Embedded(configs={"num.partitions": "many"})
-    with pytest.raises(ValueError, match="there can be 1 to 100"):
+    with pytest.raises(ValueError, match="expected 1 to 100"):
         Embedded(brokers=0)
     with pytest.raises(ValueError, match="HOST:PORT"):
         Embedded(listeners="localhost:99999:1")
@@ -487,7 +487,7 @@ def test_records_without_a_time_are_retained_by_the_brokers_clock():
 def test_a_copy_of_the_process_does_not_wait_for_the_broker():
     with Embedded() as broker:
         broker._thread._process += 1  # as if a fork had made this process
-        with pytest.raises(OperationError, match="another process"):
+        with pytest.raises(OperationError, match="the parent process"):
             broker.topics()
         broker._thread._process -= 1
         assert broker.topics() == []

@@ -91,7 +91,7 @@ def test_an_expectation_that_is_no_list_is_no_list_of_its_letters(broker: Embedd
     broker.send(topic, "x")
     with pytest.raises(TypeError) as error:
         broker.assert_produced(topic, expected)
-    one_line(error, "what is expected is a list of values, (key, value) pairs or Records, not ")
+    one_line(error, "expected is a list of values, (key, value) pairs or Records, not ")
     for given in (["x"], ("x",), {"x"}, iter(["x"]), broker.records(topic)):
         broker.assert_produced(topic, given)
 
