@@ -98,7 +98,7 @@ def _announce(config: Config) -> None:
     logger.info("starting", profile=config.profile.name, **behaviours_set(config))
     for warning in config.warnings:
         logger.warning("config ignored", reason=warning)
-    config.tell_inert(config.not_acted_on())
+    config.log_inert(config.not_acted_on())
 
 
 class BrokerState:

@@ -1,1 +1,1 @@
-"""Kafka's configs: their definitions, sources, values, and the rules by which they change while the broker runs."""
+"""Kafka's configs: definitions, sources, values, and the rules of dynamic changes."""

@@ -1,8 +1,8 @@
-"""Which authorizer a configuration asks for, and whom it trusts.
+"""Configuration of the authorizer.
 
-Owns the meaning of `authorizer.class.name`, `super.users` and `allow.everyone.if.no.acl.found`. The last two are the
-authorizer's own configs: Kafka itself hands them on unread. Ottla has the authorizers that Kafka's releases brought
-along, each under the names that it had.
+Interprets `authorizer.class.name`, `super.users` and `allow.everyone.if.no.acl.found`. The last two are configs of the
+authorizer, which Kafka passes on uninterpreted. Ottla implements the authorizers of all Kafka releases, under their
+class names.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 
 
 class AuthorizerSettings(NamedTuple):
-    """What an authorizer is told. Principals are "Type:name", compared as they are written."""
+    """Settings of an authorizer. Principals are "Type:name", compared literally."""
 
     super_users: frozenset[str] = frozenset()
     allow_everyone_if_no_acl_found: bool = False
 
 
 def authorizer_settings(config: Configured) -> AuthorizerSettings | None:
-    """What an authorizer is to know; None where none is configured. Raises ConfigError."""
+    """Returns the authorizer's settings, or None if none is configured. Raises ConfigError."""
     class_name = (config[CLASS_NAME] or "").strip() if config.fact(CLASS_NAME) else ""
     if not class_name:
         return None
@@ -35,7 +35,7 @@ def authorizer_settings(config: Configured) -> AuthorizerSettings | None:
     if class_name not in known:
         raise ConfigError(
             f"Invalid value {class_name} for configuration {CLASS_NAME}: Class {class_name} could not be found; "
-            f"there is {', '.join(known)}"
+            f"expected one of {', '.join(known)}"
         )
     users = [user.strip() for user in (config[SUPER_USERS] or "").split(";")]
     for user in filter(None, users):

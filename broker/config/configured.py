@@ -1,4 +1,4 @@
-"""A broker's configuration as the rules about single configs read it."""
+"""Interfaces of a broker's and a topic's configuration, for modules that interpret configs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ if TYPE_CHECKING:
 
 
 class Configured(Protocol):
-    """Values by Kafka's names, and what is known of each name."""
+    """Values by Kafka's config names, and the definition of each name."""
 
     profile: Profile
 
     def __getitem__(self, name: str) -> Any:
-        """The value in force. Raises KeyError for a name that the release does not have."""
+        """Returns the effective value. Raises KeyError if the release does not have the config."""
         ...
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value in force, or `default` for a name that the release does not have."""
+        """Returns the effective value, or `default` if the release does not have the config."""
         ...
 
     def fact(self, name: str) -> Fact | None:
-        """What is known of a name, or None."""
+        """Returns the definition of a config, or None."""
         ...
 
     def is_set(self, name: str) -> bool:
-        """Whether any source sets the name, so that the value is not its default."""
+        """Returns whether any source sets the config, so that the value is not its default."""
         ...
 
 
 class TopicConfigured(Protocol):
-    """A topic's configuration: its own configs as text, and the values in force."""
+    """A topic's configuration: its own configs as text, and effective values."""
 
     @property
     def overrides(self) -> Mapping[str, str]: ...
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value in force, or `default` for a name that the release does not have."""
+        """Returns the effective value, or `default` if the release does not have the config."""
         ...

@@ -1,14 +1,14 @@
-"""What is known of each config (type, default, valid range, where it may be set) and how its value is parsed.
+"""Definitions of configs (type, default, valid values, dynamic or not), and the parsing of their values.
 
-Owns the facts table (`configs.json`, made by `tests/broker/config/make_configs.py` from Apache Kafka's own definitions
-in six releases), what a profile takes from it, and the rules of Kafka's `ConfigDef` for turning text into a typed
-value. Must not know where a value came from: files, environment and precedence are `values.py`'s.
+Owns the table of definitions (`configs.json`, made by `tests/broker/config/make_configs.py` from Apache Kafka's own
+definitions in six releases), the selection for a profile, and the rules of Kafka's `ConfigDef` for parsing values.
+Independent of the source of a value: `values.py` handles files, environment and precedence.
 
-A profile whose release is not among the six reads the nearest later one, with the corrections that
-`broker/releases/profiles.py` has. Ottla's own profile has every config of 3.9 and later, each as the newest release
-that has it defines it.
+A profile whose release is not among the six uses the nearest later one, with the corrections in
+`broker/releases/profiles.py`. Ottla's own profile has every config of 3.9 and later, as the newest release with that
+config defines it.
 
-The table is read when the first fact is asked for, once for the process; a fact's check is parsed when first used.
+The table is read on first use, once per process; a definition's valid values are parsed on first use.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..errors import ConfigError
 from ..releases.profiles import OWN, OWN_CONFIG_TABLES_FROM, Profile, behaviour_kinds, profile, protocol_place
 
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
-# Longer text than this is no value of any config; it is refused before anything is split or converted.
+# Longer texts are not valid for any config; they are refused before anything is split or converted.
 MAX_VALUE_CHARS = 1 << 20
 
 
 class ConfigType(IntEnum):
-    """The type codes of DescribeConfigs v3 and above (KIP-569)."""
+    """The type codes of DescribeConfigs v3 and later (KIP-569)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -46,19 +46,19 @@ class ConfigType(IntEnum):
 
 
 class Fact(NamedTuple):
-    """One config as a profile has it."""
+    """The definition of a config in a profile."""
 
     name: str
     scope: str  # broker, topic, group or client-metrics
     type: str
     default: str | None
-    valid: str | None  # in the notation of Kafka's documentation, read by `check_of`
-    synonyms: tuple[str, ...]  # broker names to look up, first match wins
-    # s sensitive, r read only, i internal, n a list that must not be empty, e one in which nothing is empty or counts
-    # twice (KIP-1161)
+    valid: str | None  # in the notation of Kafka's documentation, parsed by `check_of`
+    synonyms: tuple[str, ...]  # broker configs to look up, in order of precedence
+    # s: sensitive, r: read only, i: internal, n: a list that must not be empty, e: a list without empty elements, in
+    # which duplicates are removed (KIP-1161)
     flags: str
     dynamic: str | None  # None, "cluster" or "per-broker"
-    shown: str | None = None  # the type that DescribeConfigs tells, where the release called it another
+    shown: str | None = None  # the type in DescribeConfigs, if the release has another one
 
     @property
     def sensitive(self) -> bool:
@@ -77,35 +77,35 @@ class Fact(NamedTuple):
         return ConfigType[self.shown or self.type]
 
 
-UNCHECKED = (None, "non-null string", "non-empty list")  # notations that say nothing of a value or an element
+UNCHECKED = (None, "non-null string", "non-empty list")  # notations without a check of a value or an element
 THROTTLED = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
-# Ottla's own configs; they exist in no Kafka. A new one takes its text in `docs.py`, its name in `ACTED_ON` of
-# `values.py` and, where partition logs go by it, a field in `log_config.py`;
-# `tests/broker/config/test_in_force.py` lists it. The last is KIP-724's, which no release shipped.
+# Ottla's own configs, which no Kafka release has. A new one also needs its text in `docs.py`, its name in `ACTED_ON` of
+# `values.py` and, if partition logs depend on it, a field in `log_config.py`; `tests/broker/config/test_in_force.py`
+# lists it. The last one is from KIP-724, which no release implemented.
 OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
     Fact("ottla.client.telemetry", "broker", "BOOLEAN", "false", None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
 )
-# An authorizer's own: Kafka hands them on unread, so that it shows them only where they are set, and no value.
+# Configs of the authorizer: Kafka passes them on uninterpreted, so it describes them only if set, and without a value.
 AUTHORIZER_FACTS = (
     Fact("super.users", "broker", "STRING", None, None, (), "sri", None, "UNKNOWN"),
     Fact("allow.everyone.if.no.acl.found", "broker", "BOOLEAN", "false", None, (), "sri", None, "UNKNOWN"),
 )
 BEHAVIOUR_PREFIX = "ottla.behaviour."
 
-# Kafka defines these beside its other configs of a broker, and tells of them where they are set.
+# Kafka defines these apart from its other broker configs, and describes them only if set.
 ONLY_IF_SET = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 }
 
-# Kafka has no default for a node's id, and three replicas for internal topics; Ottla is one node. Kafka listens on
-# every interface; a broker that asks nobody for a password should not.
+# Kafka has no default node id, and three replicas for internal topics; Ottla is one node. Kafka listens on all
+# interfaces, which is unsafe for a broker without authentication.
 OWN_DEFAULTS = {
     "node.id": "1",
     "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -116,7 +116,7 @@ OWN_DEFAULTS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-# Names that Kafka itself resolves in code rather than by its synonym table.
+# Configs that Kafka resolves in code rather than with its table of synonyms.
 OWN_SYNONYMS = {"node.id": ("node.id", "broker.id"), "log.dirs": ("log.dirs", "log.dir")}
 
 
@@ -127,40 +127,40 @@ def _table() -> dict[str, Any]:
 
 @functools.cache
 def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
-    """All configs of a scope (broker, topic, group, client-metrics) that a profile has, by name."""
+    """Returns all configs of a scope (broker, topic, group, client-metrics) in a profile, by name."""
     found: dict[str, Fact] = {}
-    played = profile(release)
+    of_release = profile(release)
     for row in _table()["rows"]:
-        if row[1] == scope and (fact := _fact(row, played)) is not None:
+        if row[1] == scope and (fact := _fact(row, of_release)) is not None:
             found[fact.name] = fact
-    # As a release of Kafka, a broker tells nobody of configs that this has not, unless they are set.
-    flag = "" if played.is_own else "i"
+    # A broker with the profile of a Kafka release describes configs that this release lacks only if they are set.
+    flag = "" if of_release.is_own else "i"
     own = [fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS]
-    own += [*AUTHORIZER_FACTS, *_behaviour_facts(played)]
+    own += [*AUTHORIZER_FACTS, *_behaviour_facts(of_release)]
     found.update((fact.name, fact) for fact in own if fact.scope == scope)
     return found
 
 
 @functools.cache
 def harmless(scope: str) -> frozenset[str]:
-    """The configs of a scope that some release has, and none as sensitive: their values may be shown to anybody."""
+    """Returns the configs of a scope that no release treats as sensitive: their values may be shown."""
     rows = [(name, flags) for name, kind, *_, flags, _, _, _ in _table()["rows"] if kind == scope]
     own = [*OWN_FACTS, *AUTHORIZER_FACTS, *_behaviour_facts(profile(OWN))]
     rows += [(fact.name, fact.flags) for fact in own if fact.scope == scope]
     return frozenset(name for name, flags in rows if "s" not in flags)
 
 
-def _fact(row: list[Any], played: Profile) -> Fact | None:
-    """One row of the table as a profile has it; None where it does not."""
+def _fact(row: list[Any], of_release: Profile) -> Fact | None:
+    """Returns the definition in a row of the table for a profile, or None if the profile lacks the config."""
     name, scope, kind, default, valid, synonyms, flags, dynamic, places, moved = row
     tables: list[str] = _table()["tables"]
-    if played.config_table is None:
+    if of_release.config_table is None:
         place = max(int(n) for n in places)
         if place < tables.index(OWN_CONFIG_TABLES_FROM):
             return None
     else:
-        place = tables.index(played.config_table)
-        if str(place) not in places or played.lacks_config(name):
+        place = tables.index(of_release.config_table)
+        if str(place) not in places or of_release.lacks_config(name):
             return None
     there = moved.get(str(place), {})
     dynamic = there.get("dynamic", dynamic)
@@ -172,25 +172,25 @@ def _fact(row: list[Any], played: Profile) -> Fact | None:
         flags += "i"
     valid = there.get("valid", valid)
     if name == "compression.type" and valid is not None:
-        valid = f"[{', '.join(played.codecs)}]"
+        valid = f"[{', '.join(of_release.codecs)}]"
     if valid == "releases":
-        valid = f"releases to {played.protocol_version}"
+        valid = f"releases to {of_release.protocol_version}"
     if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place == len(tables) - 1:
         flags += "e"
-    default = played.config_default(name) or there.get("default", default)
+    default = of_release.config_default(name) or there.get("default", default)
     synonyms = tuple(there.get("synonyms", synonyms))
     if scope == "broker":
         default = OWN_DEFAULTS.get(name, default)
         synonyms = OWN_SYNONYMS.get(name, synonyms)
-    # Values are always read as the newest type, which is what the broker's modules expect.
+    # Values are always parsed as the newest type, which the broker's modules expect.
     return Fact(name, scope, kind, default, valid, synonyms, flags, dynamic, there.get("type"))
 
 
-def _behaviour_facts(played: Profile) -> list[Fact]:
-    """The behaviours as configs that nobody is shown unless they are set."""
+def _behaviour_facts(of_release: Profile) -> list[Fact]:
+    """Returns the behaviours as configs, which are described only if set."""
     found: list[Fact] = []
     for name, kind in behaviour_kinds().items():
-        default = str(getattr(played.behaviour, name)).lower()
+        default = str(getattr(of_release.behaviour, name)).lower()
         if isinstance(kind, tuple):
             type_name, valid = "STRING", f"[{', '.join(map(str, kind))}]"
         else:
@@ -202,9 +202,9 @@ def _behaviour_facts(played: Profile) -> list[Fact]:
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 
-def broker_fact(name: str, played: Profile) -> Fact | None:
-    """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
-    known = facts("broker", played.name)
+def broker_fact(name: str, of_release: Profile) -> Fact | None:
+    """Returns the definition of a broker config, without a `listener.name.<listener>.[<mechanism>.]` prefix."""
+    known = facts("broker", of_release.name)
     if fact := known.get(name):
         return fact
     if match := _LISTENER_PREFIX.fullmatch(name):
@@ -212,30 +212,30 @@ def broker_fact(name: str, played: Profile) -> Fact | None:
     return None
 
 
-def unknown_config(name: str, where: str, played: Profile) -> str:
-    """The message about a broker config that the profile does not have."""
-    topic = facts("topic", played.name).get(name)
+def unknown_config(name: str, where: str, of_release: Profile) -> str:
+    """Returns the error message for a broker config that the profile does not have."""
+    topic = facts("topic", of_release.name).get(name)
     if topic and topic.synonyms:
         return f"{name} {where} is a topic config; the broker's name for it is {topic.synonyms[0]}"
-    if name in facts("broker") and not played.is_own:
-        return f"unknown config {name} {where}: Kafka {played.name} does not have it"
-    kind, known = "config", list(facts("broker", played.name))
+    if name in facts("broker") and not of_release.is_own:
+        return f"unknown config {name} {where}: Kafka {of_release.name} does not have it"
+    kind, known = "config", list(facts("broker", of_release.name))
     if name.startswith(BEHAVIOUR_PREFIX):
         kind, known = "behaviour", [known_name for known_name in known if known_name.startswith(BEHAVIOUR_PREFIX)]
     return f"unknown {kind} {name} {where}{did_you_mean(name, known)}"
 
 
 def invalid(fact: Fact, name: str, text: str, reason: str) -> ConfigError:
-    """Kafka's wording for a bad value; a secret is not repeated."""
+    """Returns Kafka's error for an invalid value; hides a sensitive value."""
     shown = "[hidden]" if fact.sensitive else text if len(text) <= 200 else text[:200] + "..."
     return ConfigError(f"Invalid value {shown} for configuration {name}: {reason}")
 
 
 def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
-    """`text` as the config's type: int, bool, float, str or list of str.
+    """Converts `text` to the config's type: int, bool, float, str or list of str.
 
-    `name` is the name the user wrote where it differs (`listener.name.x.` prefixes). Raises ConfigError when the text
-    is not of the type or outside the valid range.
+    `name` is the name in the user's source if it differs (`listener.name.x.` prefixes). Raises ConfigError if the text
+    is not of the type or not valid.
     """
     name = name or fact.name
     if len(text) > MAX_VALUE_CHARS:
@@ -263,7 +263,7 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
 
 
 def read_value(fact: Fact, text: str) -> Any:
-    """A value that was checked when it was set; some defaults break Kafka's own rules."""
+    """Converts a text that was validated before, or a default: some defaults violate Kafka's own rules."""
     value = _convert(fact, fact.name, text)
     return _once(fact, value) if fact.type == "LIST" else value
 
@@ -275,7 +275,7 @@ def _once(fact: Fact, value: list[str]) -> list[str]:
 def _convert(fact: Fact, name: str, text: str) -> Any:
     trimmed = text.strip()
     if (bound := INT_BOUNDS.get(fact.type)) is not None:
-        # Java's parser takes ASCII digits and one sign; Python's would also take underscores and other scripts.
+        # Java's parser accepts ASCII digits and one sign; Python's also accepts underscores and other scripts.
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", trimmed) or not -bound <= int(trimmed) < bound:
             raise invalid(fact, name, text, f"Not a number of type {fact.type}")
         return int(trimmed)
@@ -293,7 +293,7 @@ def _convert(fact: Fact, name: str, text: str) -> Any:
 
 
 def format_value(fact: Fact, value: Any) -> str | None:
-    """The value as DescribeConfigs shows it: Kafka's own spelling of booleans and lists, None for no value."""
+    """Formats a value like DescribeConfigs: Kafka's spelling of booleans and lists, None for no value."""
     if value is None:
         return None
     if fact.type == "BOOLEAN":
@@ -304,17 +304,17 @@ def format_value(fact: Fact, value: Any) -> str | None:
 
 
 def _java_double(value: float) -> str:
-    """As Java prints it: with an exponent below a thousandth and from ten million on, and always with a point."""
+    """Formats a double like Java: always with a point, with an exponent below 0.001 and from 10,000,000 on."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
-    from decimal import Decimal  # 3 ms; hardly a value needs it
+    from decimal import Decimal  # takes 3 ms to import, and hardly any value needs it
 
     sign, figures, exponent = Decimal(repr(float(value))).normalize().as_tuple()
     digits = "".join(map(str, figures))
     return f"{'-' if sign else ''}{digits[0]}.{digits[1:] or '0'}E{int(exponent) + len(digits) - 1}"
 
 
-Check = Callable[[Any], str | None]  # a typed value -> what is wrong with it, None when nothing is
+Check = Callable[[Any], str | None]  # returns what is wrong with a typed value, or None
 
 _DURATION = re.compile(
     r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.IGNORECASE
@@ -323,12 +323,13 @@ _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 _RANGE = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]( or -1)?")
 
 
-_NAME = "{name}"  # stands in a reason for the config's
+_NAME = "{name}"  # placeholder for the config name in a reason
 
 
 def check_of(fact: Fact) -> Check:
-    """The check that belongs to a fact, of an element where it is a list; parsed from its `valid` notation once. Raises
-    ValueError for a notation that is not known: a new one in the table must not pass as "no check"."""
+    """Returns the check of a definition (for a list, of an element), parsed once from its `valid` notation. Raises
+    ValueError for an unknown notation: a new one in the table must not be treated as "no check".
+    """
     return _notation(fact.valid)
 
 
@@ -395,7 +396,7 @@ def _choice(choices: list[str], *, ignore_case: bool) -> Check:
 
 
 def _release(newest: str, value: str) -> str | None:
-    """Version names, up to the release's own."""
+    """Checks a version name: up to the release's own."""
     try:
         known = protocol_place(value) <= protocol_place(newest)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What may be set of the broker's configs while it runs, for one broker or for all: Kafka's rules and words (KIP-226).
+"""Validation of dynamic broker configs, of one broker or of all, with Kafka's rules and messages (KIP-226).
 
-Owns the checks and their order; pure. What is in force is `values.py`'s. Names that no release knows are taken, as
-Kafka does: a plugin may know them.
+Owns the checks and their order, as pure functions; `values.py` has the values. Config names that no release knows are
+accepted, as in Kafka: they may belong to a plugin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import host_limits
 from .definitions import Fact, parse_value
 from .values import Config, ConfigSource, check_codec, check_cordoned
 
-# Without the prefix of a listener these would change what no listener may lose.
+# Without a listener prefix these would change the settings of all listeners.
 _ONLY_BY_LISTENER = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 _FOR_ALL_BY_LISTENER = {"max.connections", "max.connection.creation.rate", "num.network.threads"}
 _THREADS = (
@@ -24,15 +24,14 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "background.threads",
 )
-# Kafka opens and closes listeners as these say; here they are those of the start.
+# Kafka opens and closes listeners on a change of these; Ottla keeps the listeners of its startup.
 _LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 _MS, _BYTES = "ms", "bytes"
 MEBIBYTE = 1 << 20
 
 
 def check_dynamic(config: Config, source: ConfigSource, configs: Mapping[str, str]) -> None:
-    """Whether `configs` may be all that is set at a level, DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER. Raises
-    ConfigError."""
+    """Checks `configs` as all configs of a level, DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER. Raises ConfigError."""
     names = list(configs)
     static = [name for name in names if (fact := _own(config, name)) is not None and fact.read_only]
     _refuse(config, static, "Cannot update these configs dynamically", "Set")
@@ -50,7 +49,7 @@ def check_dynamic(config: Config, source: ConfigSource, configs: Mapping[str, st
 
 
 def _own(config: Config, name: str) -> Fact | None:
-    """The fact under that very name, without the prefix of a listener."""
+    """Returns the definition of exactly this name, without handling a listener prefix."""
     fact = config.fact(name)
     return fact if fact is not None and fact.name == name else None
 
@@ -69,10 +68,10 @@ def _refuse(config: Config, names: Iterable[str], problem: str, kind: str) -> No
 
 
 def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, str]) -> None:
-    """What a broker with these configs would refuse when it starts, and what it cannot change while it runs."""
+    """Checks the configs that a broker would refuse at startup, and those that it cannot change while running."""
 
     def after(name: str) -> Any:
-        """The typed value that would be in force; None where the release has no such config."""
+        """Returns the effective value after the change; None if the release does not have the config."""
         fact = config.fact(name)
         if fact is None:
             return None
@@ -109,28 +108,28 @@ def _cannot(reason: str) -> ConfigError:
     return ConfigError(f"Invalid value {wrapped} for configuration Invalid dynamic configuration")
 
 
-def _check_threads(name: str, asked: int, now: int) -> None:
-    """At once a pool grows to the double, and shrinks to the half, at most."""
-    failed = f"Dynamic thread count update validation failed for {name}={asked}"
-    if asked == now:
+def _check_threads(name: str, count: int, now: int) -> None:
+    """Kafka's limit of a change: at most double, at least half the number of threads."""
+    failed = f"Dynamic thread count update validation failed for {name}={count}"
+    if count == now:
         return
-    if asked <= 0:
+    if count <= 0:
         raise _cannot(f"{failed}, value should be at least 1")
-    if asked < now // 2:
+    if count < now // 2:
         raise _cannot(f"{failed}, value should be at least half the current value {now}")
-    if asked > now * 2:
+    if count > now * 2:
         raise _cannot(f"{failed}, value should not be greater than double the current value {now}")
 
 
-def _check_cleaner_threads(asked: int, now: int) -> None:
-    if asked < now // 2:
+def _check_cleaner_threads(count: int, now: int) -> None:
+    if count < now // 2:
         raise _cannot(f"Log cleaner threads cannot be reduced to less than half the current value {now}")
-    if asked > now * 2:
+    if count > now * 2:
         raise _cannot(f"Log cleaner threads cannot be increased to more than double the current value {now}")
 
 
 def _check_local(unit: str, local: int | None, whole: int) -> None:
-    """With tiered storage, what stays here is a part of what is kept; -2 is all of it."""
+    """With tiered storage, local retention must not exceed total retention; -2 means the same as total."""
     name = f"log.local.retention.{unit}"
     if local is None or local == -2 or whole == -1:
         return

@@ -1,7 +1,7 @@
-"""How many connections hosts may have that are named: `max.connections.per.ip.overrides`, read and checked.
+"""Parses `max.connections.per.ip.overrides`, the connection limits of single hosts.
 
-Owns the notation, HOST:COUNT with commas between, and Kafka's words where it is broken, so that what is refused when a
-config is set and what is read when a client comes are one thing.
+Owns the notation (HOST:COUNT, comma-separated) and Kafka's error messages, for the validation of the config and for
+accepting connections.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _COUNT = re.compile(r"[+-]?[0-9]{1,10}")  # as Java reads an int
 
 @functools.lru_cache(maxsize=8)
 def counts_of(text: str) -> dict[str, int]:
-    """Counts by host as it is written; one below zero allows none. Raises ConfigError in the words of Java's parsers,
-    as Kafka does."""
+    """Returns the limits by host as written; a negative limit allows no connection. Raises ConfigError with the
+    messages of Java's parsers, like Kafka.
+    """
     found: dict[str, int] = {}
     for pair in text.strip().rstrip(", ").split(",") if text.strip() else ():
         host, colon, count = (part.strip() for part in pair.strip().rpartition(":"))
@@ -36,7 +37,7 @@ def counts_of(text: str) -> dict[str, int]:
 
 
 def check_limits(per_ip: int, text: str) -> None:
-    """Whether the limit of every address and those of hosts may be set together. Raises ConfigError."""
+    """Checks the limit per address together with those of single hosts. Raises ConfigError."""
     counts = counts_of(text)
     if per_ip == 0 and not counts:
         raise ConfigError(f"requirement failed: {PER_IP} can be set to zero only if {NAME} property is set.")
@@ -46,16 +47,16 @@ def check_limits(per_ip: int, text: str) -> None:
 
 @functools.lru_cache(maxsize=8)
 def host_limits(text: str) -> dict[str, int]:
-    """The counts by the hosts' addresses; names are looked up once for a text. Raises ConfigError."""
+    """Returns the limits by address; host names are resolved once per text. Raises ConfigError."""
     return {_address(host): count for host, count in counts_of(text).items()}
 
 
 def _address(host: str) -> str:
-    """The address as connections show it; a name that means nothing stands for itself."""
+    """Returns the address as connections report it; an unresolvable name is returned as it is."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
         try:
             return socket.gethostbyname(host)
-        except (OSError, ValueError):  # the latter for a name that is too long to be asked for
+        except (OSError, ValueError):  # ValueError for a name that is too long to resolve
             return host

@@ -1,6 +1,6 @@
-"""A topic's configs as what its logs need to know: Kafka's names on one side, storage's values on the other.
+"""Converts a topic's configs to the settings of its partition logs.
 
-What the release decides beside the configs comes from the broker's profile.
+Settings that the release decides come from the broker's profile.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ...protocol.records import batch
 from ...protocol.records.compression import Codec
 from ...protocol.records.validate import Rules
 from ...storage.config import LogConfig
-from ...storage.producers.producer_state import Answer, ProducerRules
+from ...storage.producers.producer_state import ProducerRules, RuleOutcome
 from .message_format import target_magic, timestamp_range_ms, zstd_allowed
 from .values import Config, TopicConfig
 
@@ -27,8 +27,8 @@ _CODECS = {
 
 
 def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
-    """What a partition's log has to know of its topic's configs."""
-    codec = _CODECS.get(topic["compression.type"])  # None: "producer", each batch keeps its own
+    """Returns the settings of a topic's partition logs."""
+    codec = _CODECS.get(topic["compression.type"])  # None for "producer": each batch keeps its own codec
     has_level = codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
     level = topic.get(f"compression.{topic['compression.type']}.level") if has_level else None
     before, after = timestamp_range_ms(topic, broker)
@@ -54,12 +54,12 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         zstd_allowed=zstd_allowed(broker),
     )
     policy = topic["cleanup.policy"]
-    # A compacted topic rolls in time for its records to be compacted (KIP-354); older releases have no such lag.
+    # A compacted topic rolls segments early enough for compaction (KIP-354); older releases have no maximum lag.
     lag_ms = topic.get("max.compaction.lag.ms", MAX_LAG_MS) if "compact" in policy else MAX_LAG_MS
     return LogConfig(
         segment_bytes=topic["segment.bytes"],
         segment_ms=min(topic["segment.ms"], lag_ms),
-        # Of segment.ms, as in Kafka: where the lag is shorter every append may so begin a segment.
+        # Derived from segment.ms as in Kafka: with a shorter lag every append may then start a segment.
         segment_jitter_ms=min(topic["segment.jitter.ms"], topic["segment.ms"]),
         index_interval_bytes=topic["index.interval.bytes"],
         segment_index_bytes=topic["segment.index.bytes"],
@@ -70,10 +70,10 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         flush_ms=topic["flush.ms"],
         rules=rules,
         producer_rules=ProducerRules(
-            unknown_producer=Answer[behaviour.unknown_producer.upper()],
-            marker_only=Answer[behaviour.marker_only.upper()],
-            below_cache=Answer[behaviour.below_cache.upper()],
-            inside_cache=Answer[behaviour.inside_cache.upper()],
+            unknown_producer=RuleOutcome[behaviour.unknown_producer.upper()],
+            marker_only=RuleOutcome[behaviour.marker_only.upper()],
+            below_cache=RuleOutcome[behaviour.below_cache.upper()],
+            inside_cache=RuleOutcome[behaviour.inside_cache.upper()],
             cached_batches=behaviour.cached_batches,
             drop_below_log_start=behaviour.drop_below_log_start,
             expiration_ms=producer_expiration_ms(broker),
@@ -84,7 +84,7 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
 
 
 def metadata_config(broker: Config) -> LogConfig:
-    """What the log of `__cluster_metadata` has to know of the configs; releases without it have none."""
+    """Returns the settings of the `__cluster_metadata` log, with defaults for releases without these configs."""
     defaults = LogConfig()
     return LogConfig(
         segment_bytes=broker.get("metadata.log.segment.bytes", defaults.segment_bytes),
@@ -93,9 +93,10 @@ def metadata_config(broker: Config) -> LogConfig:
 
 
 def producer_expiration_ms(broker: Config) -> int | None:
-    """How long after its last timestamp a producer is forgotten; None for never, which is Ottla's own way unless asked.
+    """Returns the time in ms after its last batch at which a producer id expires; None for never, the default of
+    Ottla's profile.
 
-    Up to 3.3 transactional ids and producers went by one config, from 3.4 on each has its own (KIP-854).
+    Up to 3.3 one config covers transactional ids and producer ids, from 3.4 on each has its own (KIP-854).
     """
     if broker.profile.is_own and not broker.is_set("producer.id.expiration.ms"):
         return None

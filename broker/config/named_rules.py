@@ -1,7 +1,7 @@
-"""The configs of client metrics and of groups: which there are, what they may be, what DescribeConfigs shows of them.
+"""Configs of client metrics and of groups: validation and description.
 
-Owns Kafka's rules for these two kinds of resources (KIP-714, KIP-848, KIP-932); pure. What is set,
-`broker/metadata/named_configs.py` keeps; types and defaults are `definitions.py`'s, by release.
+Implements Kafka's rules for these two resource types (KIP-714, KIP-848, KIP-932), as pure functions.
+`broker/metadata/named_configs.py` stores the configs; `definitions.py` has types and defaults by release.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MATCHED = {
     "client_source_address",
     "client_source_port",
 }
-# Where the broker's bound has another name than the group's config with min or max put in.
+# Configs whose broker-side limits are not simply the group config with min or max inserted.
 _BOUNDED = {"streams.num.standby.replicas": "streams.{}.standby.replicas"}
 
 
 def check_named(kind: int, name: str, configs: Mapping[str, str], broker: Config) -> None:
-    """Whether these may be all configs of a resource. Raises Refused or ConfigError."""
+    """Checks all configs of a resource together. Raises Refused or ConfigError."""
     if kind == CLIENT_METRICS:
         _check_client_metrics(name, configs, broker)
     else:
@@ -37,7 +37,7 @@ def check_named(kind: int, name: str, configs: Mapping[str, str], broker: Config
 
 
 def facts_of(kind: int, broker: Config) -> dict[str, Fact]:
-    """What the release knows of the configs of a kind, by name."""
+    """Returns the definitions of a resource type's configs in this release, by name."""
     return broker.facts("client-metrics" if kind == CLIENT_METRICS else "group")
 
 
@@ -57,7 +57,7 @@ def _check_client_metrics(name: str, configs: Mapping[str, str], broker: Config)
 
 
 def _check_selectors(selectors: list[str]) -> None:
-    """Raises ConfigError for a selector that is not `attribute=expression`, with an attribute of MATCHED."""
+    """Raises ConfigError for a selector that is not `attribute=expression` with an attribute in MATCHED."""
     for selector in selectors:
         parts = [part.strip() for part in selector.split("=")]
         try:
@@ -91,7 +91,7 @@ def _check_group(name: str, configs: Mapping[str, str], broker: Config) -> None:
 
 
 def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> list[ConfigEntry]:
-    """What DescribeConfigs shows of a resource for which `configs` are set."""
+    """Returns the DescribeConfigs entries of a resource with these `configs`."""
     known = facts_of(kind, broker)
     if kind == CLIENT_METRICS:
         source = ConfigSource.DYNAMIC_CLIENT_METRICS
@@ -101,13 +101,13 @@ def describe_named(kind: int, configs: Mapping[str, str], broker: Config) -> lis
     source, has_synonyms = ConfigSource.DYNAMIC_GROUP, broker.profile.behaviour.group_synonyms
     entries: list[ConfigEntry] = []
     for fact in known.values():
-        told: list[Synonym] = []
+        synonyms: list[Synonym] = []
         if has_synonyms:
-            # What no config of the broker stands for is told as if one of the same name did.
-            told = broker.told(fact.synonyms[0]) if fact.synonyms else [_default(fact)]
+            # Kafka reports a config without a broker synonym as its own synonym.
+            synonyms = broker.reported_synonyms(fact.synonyms[0]) if fact.synonyms else [_default(fact)]
         elif fact.name not in configs:
-            told = [_default(fact)]
-        entries.append(_entry(fact, configs, source, told, broker if fact.synonyms else None))
+            synonyms = [_default(fact)]
+        entries.append(_entry(fact, configs, source, synonyms, broker if fact.synonyms else None))
     return entries
 
 
@@ -116,13 +116,13 @@ def _default(fact: Fact) -> Synonym:
 
 
 def _entry(
-    fact: Fact, configs: Mapping[str, str], source: ConfigSource, told: list[Synonym], broker: Config | None = None
+    fact: Fact, configs: Mapping[str, str], source: ConfigSource, synonyms: list[Synonym], broker: Config | None = None
 ) -> ConfigEntry:
     text = configs.get(fact.name)
     if text is not None:
         value = format_value(fact, parse_value(fact, text))
-        told = [Synonym(fact.name, value, source), *told]
+        synonyms = [Synonym(fact.name, value, source), *synonyms]
     else:
         value = fact.default if broker is None else format_value(fact, broker[fact.synonyms[0]])
-    first = told[0].source if told else ConfigSource.DEFAULT
-    return ConfigEntry(fact.name, value, first, False, False, fact.type_code, tuple(told))
+    first = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigEntry(fact.name, value, first, False, False, fact.type_code, tuple(synonyms))

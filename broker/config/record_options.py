@@ -1,6 +1,7 @@
-"""What is to be recorded, and where to: checked before anything else is imported, or touched.
+"""Options of a recording, validated before anything is imported or opened.
 
-Owns names and endings. `.jsonl`, `.ndjson` and `.json` are JSON lines, `.pcapng` and `.pcap` a capture for Wireshark.
+Owns the file name extensions: `.jsonl`, `.ndjson` and `.json` for JSON lines, `.pcapng` and `.pcap` for a Wireshark
+capture.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 
 MAX_BYTES = 1 << 30
-FORMER = ".1"  # of a ring's older file
+FORMER = ".1"  # suffix of a ring's older file
 LEAST_BYTES = 64 << 10
 
 
 class Format(StrEnum):
-    """The kinds of files."""
+    """File formats of recordings."""
 
     JSON = "json"
     PCAPNG = "pcapng"
@@ -31,16 +32,16 @@ ENDINGS = {
 
 
 class RecordError(ValueError):
-    """There can be no such recording; one line."""
+    """An impossible recording; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What is to be recorded, and where to. Raises RecordError for what cannot be, as far as that shows without
-    looking at the disk.
+    """What to record, and where. Raises RecordError for invalid options, as far as that is possible without disk
+    access.
 
-    At `max_bytes` it ends, or, with `ring`, what is oldest goes: then it keeps the newest, at least half of that.
-    Without `contents` the keys and values of records, and the values of their headers, are left out.
+    The recording ends at `max_bytes`; with `ring` it drops the oldest exchanges instead, and keeps at least half of
+    that size. Without `contents`, keys, values and header values of records are left out.
     """
 
     path: str
@@ -51,22 +52,22 @@ class RecordOptions:
     def __post_init__(self) -> None:
         format_of(self.path)
         if self.max_bytes < LEAST_BYTES:
-            raise RecordError(f"a recording of {self.max_bytes} bytes: the least is {LEAST_BYTES}")
+            raise RecordError(f"a recording of {self.max_bytes} bytes is too small: the minimum is {LEAST_BYTES}")
 
     @property
     def file_bytes_max(self) -> int:
-        """The limit of one file; a ring has two."""
+        """Size limit of one file; a ring has two."""
         return self.max_bytes // 2 if self.ring else self.max_bytes
 
     @property
     def format(self) -> Format:
-        """By the ending."""
+        """The file format, by extension."""
         return format_of(self.path)
 
 
 def format_of(path: str) -> Format:
-    """Which kind a file is, by its ending. Raises RecordError."""
+    """Returns the format of a file, by extension. Raises RecordError."""
     found = ENDINGS.get(Path(path).suffix.lower())
     if found is None:
-        raise RecordError(f"{path}: a recording's name ends in .jsonl (or .ndjson, .json) or .pcapng (or .pcap)")
+        raise RecordError(f"{path}: expected a file name that ends with .jsonl, .ndjson, .json, .pcapng or .pcap")
     return found

@@ -1,4 +1,4 @@
-"""Kafka's numbers for the kinds of resources that have configs (ConfigResource.Type)."""
+"""Numbers of the resource types that have configs (ConfigResource.Type)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What `ottla serve` was asked to do, as one value: listeners, advertised addresses, data directories, configuration.
+"""Options of `ottla serve` as one value: listeners, advertised addresses, data directories, configuration.
 
 Owns the notations of addresses (`[NAME=]HOST:PORT` on the command line, `NAME://host:port` in Kafka's configs) and the
-checks between them. Pure: opens nothing and binds nothing, so that a mistake is reported before anything is touched.
+checks that involve several options. Opens and binds nothing, so that mistakes are reported before any side effect.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ _ADDRESS = re.compile(
 
 
 class StartupError(Exception):
-    """The broker cannot start as asked: a used port, a locked data directory. One line for the user, exit code 2."""
+    """The broker cannot start, for example because of a used port or a locked data directory. The message is one line
+    for the user; exit code 2.
+    """
 
 
 class Listener(NamedTuple):
-    """One address to accept connections on."""
+    """An address to listen on."""
 
     name: str
-    host: str  # without brackets; "" is every interface
-    port: int  # 0 lets the system choose
+    host: str  # without brackets; "" for all interfaces
+    port: int  # 0 for a free port
 
     def __str__(self) -> str:
         return f"{self.name}://{format_address(self.host, self.port)}"
@@ -52,44 +54,45 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Everything the server needs to know to start. All of it is checked, as far as that can be done without acting."""
+    """All options of a server, validated as far as that is possible without side effects."""
 
     listeners: tuple[Listener, ...]
-    advertised: dict[str, tuple[str, int | None]]  # listener name -> host and port; None: the port that was bound
+    advertised: dict[str, tuple[str, int | None]]  # listener name -> host and port; None: the bound port
     data_dirs: tuple[Path, ...]
     config: Config
     node_ids: tuple[int, ...] = (FIRST_NODE_ID,)
-    """The nodes that clients see, each on a port of its own for every listener, in the order of the ports. A lone node
-    that is not named has the id that is configured or that its directory has, whatever this is."""
+    """The node ids that clients see, in the order of their ports; each node has its own port for every listener.
+    Ignored for a single node without `--node-ids`: it has the configured id, or that of its data directory.
+    """
     are_named: bool = False
-    """Whether `--node-ids` names the nodes."""
+    """Whether `--node-ids` was given."""
     control: Listener | None = None
-    """Where the control plane listens; None: there is none."""
+    """Address of the control plane; None for no control plane."""
     log_levels: tuple[tuple[str, str], ...] = ()
-    """Loggers with their levels, where these are not INFO from the start."""
+    """Loggers with an initial level other than INFO."""
     control_write: bool = False
     schemas: Schemas | None = None
-    """What the control plane's page decodes keys and values with."""
-    """Whether its page, and browsers, may change something."""
+    """Schemas with which the control plane's page decodes keys and values."""
+    """Whether the control plane's page, and browsers, may make changes."""
     record: RecordOptions | None = None
-    """What is recorded from the start on; None: nothing."""
+    """Recording that starts with the broker; None for no recording."""
 
     @property
     def brokers(self) -> int:
-        """How many nodes clients see."""
+        """Number of nodes that clients see."""
         return len(self.node_ids)
 
     @property
     def allowed_ids(self) -> tuple[int, ...]:
-        """The ids of which the data directories' node has one. Empty: any id."""
+        """The node ids that the data directories may have; empty for any id."""
         return self.node_ids if self.brokers > 1 or self.are_named else ()
 
     def advertised_address(self, name: str, bound_port: int, local_host: str, node_id: int) -> tuple[str, int]:
-        """The host and port of listener `name` of a node, as clients receive them.
+        """Returns the host and port of listener `name` of a node, as clients receive them.
 
-        Its advertised address if one was given, each further node's port being the next; else the listener's own host,
-        and for a listener on every interface `local_host`: the address at which this client reached us, the one that
-        is known to work for it.
+        That is the advertised address if one was given, with consecutive ports for further nodes. Otherwise it is the
+        listener's own host; for a listener on all interfaces it is `local_host`, the address at which this client
+        reached the broker, which is certain to work for it.
         """
         if name in self.advertised:
             host, port = self.advertised[name]
@@ -99,7 +102,7 @@ class ServeOptions:
         return (local_host if host in WILDCARDS else host), bound_port
 
     def nodes(self) -> list[tuple[int, Listener]]:
-        """Every node's listeners, node by node, as (node id, listener with that node's port)."""
+        """Returns (node id, listener with that node's port) for every listener, node by node."""
         return [
             (node_id, listener._replace(port=listener.port + place) if listener.port else listener)
             for place, node_id in enumerate(self.node_ids)
@@ -108,24 +111,25 @@ class ServeOptions:
 
 
 def format_address(host: str, port: int) -> str:
-    """`host:port`, an IPv6 host in brackets."""
+    """Returns `host:port`, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(text: str) -> tuple[str, int | None]:
-    """`HOST:PORT`, `[v6]:PORT`, `:PORT` or `HOST` as (host, port or None). Raises ConfigError."""
+    """Parses `HOST:PORT`, `[v6]:PORT`, `:PORT` or `HOST` into (host, port or None). Raises ConfigError."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not text:
-        raise ConfigError(f"{text!r} is not HOST:PORT (an IPv6 address stands in brackets: [::1]:9092)")
+        raise ConfigError(f"{text!r} is not HOST:PORT (write an IPv6 address in brackets: [::1]:9092)")
     port = int(match["port"]) if match["port"] else None
     if port is not None and port > 65535:
-        raise ConfigError(f"{text!r}: a port is 0 to 65535, not {match['port']}")
+        raise ConfigError(f"{text!r}: expected a port from 0 to 65535, not {match['port']}")
     return match["v6"] or match["host"] or "", port
 
 
 def flag_address(flag: str, text: str) -> tuple[str, int | None]:
-    """The address that a flag gives: as `parse_address`, and a port alone is one of 127.0.0.1. Raises ConfigError
-    with the flag's name."""
+    """Parses the address of a flag: like `parse_address`, but a port alone is on 127.0.0.1. Raises ConfigError with the
+    flag's name.
+    """
     if text.isascii() and text.isdigit():
         text = f"{LOCAL}:{text}"
     try:
@@ -135,24 +139,25 @@ def flag_address(flag: str, text: str) -> tuple[str, int | None]:
 
 
 def control_listener(text: str) -> Listener:
-    """The value of `--control`: HOST:PORT. The host must be said, as whoever reaches it needs no password. Raises
-    ConfigError, also where there is no aiohttp to serve it with."""
+    """Parses the value of `--control`: HOST:PORT. The host is mandatory, because the control plane has no password.
+    Raises ConfigError, also if aiohttp is not installed.
+    """
     host, port = flag_address("--control", text.removeprefix("http://").removesuffix("/"))
     if port is None:
         raise ConfigError(f"--control {text}: the port is missing (0 lets the system choose)")
     if not host:
-        raise ConfigError(f"--control {text}: the host is missing (127.0.0.1 is this machine alone)")
+        raise ConfigError(f"--control {text}: the host is missing (use 127.0.0.1 for this machine only)")
     if importlib.util.find_spec("aiohttp") is None:
         raise ConfigError("a control plane needs aiohttp: pip install 'ottla[http]'")
     return Listener("CONTROL", host, port)
 
 
 def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[str]) -> dict[str, str]:
-    """The command line's flags as the configs they stand for; a flag that was not given sets nothing.
+    """Converts the command line's flags to configs; a flag that was not given sets nothing.
 
-    A `--listen` without a name is PLAINTEXT, and further ones PLAINTEXT_2, PLAINTEXT_3: Kafka's listeners have distinct
-    names. An `--advertise` without a port means the listener's own, which is filled in once it is bound.
-    Raises ConfigError.
+    A `--listen` without a name is PLAINTEXT, further ones are PLAINTEXT_2, PLAINTEXT_3: Kafka's listeners have distinct
+    names. An `--advertise` without a port uses the listener's port, which is filled in once it is bound. Raises
+    ConfigError.
     """
     configs: dict[str, str] = {}
     if listen:
@@ -165,7 +170,9 @@ def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[st
         configs["advertised.listeners"] = ",".join(f"{name or DEFAULT_LISTENER}://{text}" for name, text in pairs)
     if data_dirs:
         if any("," in text for text in data_dirs):
-            raise ConfigError("--data-dir: a path with a comma cannot be used, since log.dirs is a list")
+            raise ConfigError(
+                "--data-dir: a path with a comma is not possible, because log.dirs is a comma-separated list"
+            )
         configs["log.dirs"] = ",".join(data_dirs)
     return configs
 
@@ -186,26 +193,26 @@ def _flag_listeners(listen: list[str]) -> list[Listener]:
 
 
 def _split_name(argument: str) -> tuple[str | None, str]:
-    """`NAME=ADDRESS`, or as in Kafka's configs `NAME://ADDRESS`. Raises ConfigError."""
+    """Splits `NAME=ADDRESS` or, as in Kafka's configs, `NAME://ADDRESS`. Raises ConfigError."""
     separator = "://" if "://" in argument else "="
     name, found, text = argument.partition(separator)
     if not found:
         return None, argument
     if name.lower() in ("http", "https"):
-        raise ConfigError(f"{argument!r}: a listener speaks Kafka's protocol; it is PLAINTEXT://HOST:PORT or HOST:PORT")
+        raise ConfigError(f"{argument!r}: not an HTTP address: expected PLAINTEXT://HOST:PORT or HOST:PORT")
     if not (_NAME if separator == "=" else _CONFIG_NAME).fullmatch(name):
-        raise ConfigError(f"{argument!r}: a listener's name is made of letters, digits and underscores")
+        raise ConfigError(f"{argument!r}: a listener name may only have letters, digits and underscores")
     return name.upper(), text
 
 
 def serve_options(
     config: Config, flag_listeners: bool = False, brokers: int | None = None, node_ids: Sequence[int] | None = None
 ) -> ServeOptions:
-    """Listeners, advertised addresses, data directories and nodes out of the configuration and the command line.
+    """Derives listeners, advertised addresses, data directories and nodes from the configuration and the command line.
 
-    `flag_listeners`: the listeners came from the command line, where a name of one's own needs no entry in
-    `listener.security.protocol.map`. `brokers` nodes have consecutive ids from `node.id` on, or from 1; `node_ids`
-    names any. Raises ConfigError with one line for the user.
+    `flag_listeners`: the listeners are from the command line, where a custom name needs no entry in
+    `listener.security.protocol.map`. `brokers` nodes have consecutive ids from `node.id` or 1 on; `node_ids` sets the
+    ids explicitly. Raises ConfigError with one line for the user.
     """
     nodes = _node_ids(config, brokers, node_ids)
     listeners = _served_listeners(config, flag_listeners)
@@ -216,26 +223,26 @@ def serve_options(
         if name in controllers:
             continue
         if name not in names:
-            raise ConfigError(f"advertised.listeners names {name}, which is none of the listeners")
+            raise ConfigError(f"advertised.listeners has {name}, which is not in listeners")
         if host in WILDCARDS:
             raise ConfigError(
                 f"advertised.listeners cannot use {host or 'an empty host'}: clients cannot connect to it"
             )
         if name in advertised:
-            raise ConfigError(f"advertised.listeners names {name} twice")
+            raise ConfigError(f"advertised.listeners has {name} twice")
         advertised[name] = (host, port or None)
     if not config.is_set("log.dirs"):
         raise ConfigError("no data directory: give --data-dir DIR, or log.dirs in the configuration")
     data_dirs = tuple(Path(text) for text in config["log.dirs"])
     if len({path.absolute() for path in data_dirs}) != len(data_dirs):
-        raise ConfigError("a data directory is named twice")
+        raise ConfigError("the same data directory is given twice")
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options
 
 
 def parse_node_ids(text: str) -> tuple[int, ...]:
-    """The value of `--node-ids`: `0,1,2`. Raises ConfigError."""
+    """Parses the value of `--node-ids`: `0,1,2`. Raises ConfigError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,10}", part) for part in parts):
         raise ConfigError(f"--node-ids {text!r}: expected whole numbers with commas between them, such as 0,1,2")
@@ -243,48 +250,50 @@ def parse_node_ids(text: str) -> tuple[int, ...]:
 
 
 def _node_ids(config: Config, brokers: int | None, named: Sequence[int] | None) -> tuple[int, ...]:
-    """The ids of the nodes in the order of their ports. Raises ConfigError."""
+    """Returns the node ids in the order of their ports. Raises ConfigError."""
     configured: int | None = config["node.id"] if config.is_set("node.id") else None
     count = brokers if brokers is not None else 1 if named is None else len(named)
     if not 1 <= count <= BROKERS_MAX:
-        raise ConfigError(f"--brokers {count}: there can be 1 to {BROKERS_MAX}")
+        raise ConfigError(f"--brokers {count}: expected 1 to {BROKERS_MAX}")
     if named is None:
         first = FIRST_NODE_ID if configured is None else configured
         if first + count - 1 > NODE_ID_MAX:
-            raise ConfigError(
-                f"--brokers {count}: from node.id {first} on there are not as many, {NODE_ID_MAX} is the last"
-            )
+            raise ConfigError(f"--brokers {count}: too many for node.id {first}: the last node id is {NODE_ID_MAX}")
         return tuple(range(first, first + count))
     ids = ",".join(map(str, named))
     if len(named) != count:
         raise ConfigError(
-            f"--brokers {count} and --node-ids {ids} differ in how many nodes there are: give one of them"
+            f"--brokers {count} and --node-ids {ids} differ in the number of nodes: give only one of them"
         )
     if len(set(named)) < len(named):
-        raise ConfigError(f"--node-ids {ids}: a node id stands twice")
+        raise ConfigError(f"--node-ids {ids}: a node id is given twice")
     if not all(0 <= node_id <= NODE_ID_MAX for node_id in named):
-        raise ConfigError(f"--node-ids {ids}: a node id is 0 to {NODE_ID_MAX}")
+        raise ConfigError(f"--node-ids {ids}: expected node ids from 0 to {NODE_ID_MAX}")
     if configured is not None and configured not in named:
-        raise ConfigError(f"--node-ids {ids}: node.id {configured} is none of them")
+        raise ConfigError(f"--node-ids {ids}: node.id {configured} is missing")
     return tuple(named)
 
 
 def _check_ports(options: ServeOptions) -> None:
-    """Whether there is a port for each node."""
+    """Checks that every node has its own ports. Raises ConfigError."""
     brokers = options.brokers
     if brokers == 1:
         return
     ports = [port for port in (port for _, port in options.advertised.values()) if port]
     for port in (*(listener.port for listener in options.listeners), *ports):
         if port + brokers - 1 > 65535:
-            raise ConfigError(f"--brokers {brokers}: from port {port} on there are not as many")
+            raise ConfigError(f"--brokers {brokers}: not enough ports from {port} on, the last port is 65535")
     taken = [(listener.host, listener.port) for _, listener in options.nodes() if listener.port]
     if len(set(taken)) < len(taken):
-        raise ConfigError(f"--brokers {brokers}: two listeners would need the same port, each takes {brokers} in a row")
+        raise ConfigError(
+            f"--brokers {brokers}: two listeners need the same port: each needs {brokers} consecutive ports"
+        )
 
 
 def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, ...]:
-    """The listeners for clients, without those of a KRaft controller that a server.properties names beside them."""
+    """Returns the listeners for clients, without a KRaft controller's listeners, which a server.properties
+    may include.
+    """
     protocols = _protocol_map(config["listener.security.protocol.map"])
     controllers = {name.upper() for name in config["controller.listener.names"] or ()}
     found: dict[str, Listener] = {}
@@ -295,14 +304,14 @@ def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, .
         if protocol is None:
             raise ConfigError(f"listener {name} has no entry in listener.security.protocol.map")
         if protocol != "PLAINTEXT":
-            raise ConfigError(f"listener {name} speaks {protocol}: only PLAINTEXT is served yet")
+            raise ConfigError(f"listener {name} has the protocol {protocol}: only PLAINTEXT is supported")
         if name in found:
-            raise ConfigError(f"listeners names {name} twice")
+            raise ConfigError(f"listeners has {name} twice")
         if port is None:
             raise ConfigError(f"listener {name} has no port (0 lets the system choose)")
         found[name] = Listener(name, host, port)
     if not found:
-        raise ConfigError("listeners names no listener for clients")
+        raise ConfigError("listeners has no listener for clients")
     return tuple(found.values())
 
 
@@ -317,7 +326,7 @@ def _parse_listeners(config_name: str, texts: list[str]) -> list[tuple[str, str,
 
 
 def _protocol_map(text: str) -> dict[str, str]:
-    """`listener.security.protocol.map`: NAME:PROTOCOL pairs, names in upper case as Kafka compares them."""
+    """Parses `listener.security.protocol.map`: NAME:PROTOCOL pairs, names in upper case as in Kafka's comparison."""
     found: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, separator, protocol = pair.partition(":")

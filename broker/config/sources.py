@@ -1,6 +1,6 @@
-"""Where config text comes from: Java properties files and `KAFKA_*` environment variables.
+"""Sources of config texts: Java properties files and `KAFKA_*` environment variables.
 
-The names in the environment follow the rule of Apache Kafka's own container image.
+Variable names follow the rule of Apache Kafka's container image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 20  # a server.properties has a few kB; anything larger is the wrong file
 
-# Variables that Kafka's scripts and image read themselves; they name no config.
+# Variables that Kafka's scripts and image read themselves; they are not configs.
 NOT_CONFIGS = frozenset(
     """KAFKA_VERSION KAFKA_HEAP_OPTS KAFKA_OPTS KAFKA_LOG4J_OPTS KAFKA_LOG4J_ROOT_LOGLEVEL KAFKA_LOG4J_LOGGERS
     KAFKA_TOOLS_LOG4J_LOGLEVEL KAFKA_JMX_OPTS KAFKA_JMX_HOSTNAME KAFKA_JMX_PORT KAFKA_JVM_PERFORMANCE_OPTS
@@ -23,7 +23,7 @@ NOT_CONFIGS = frozenset(
 
 
 def read_properties_file(path: Path) -> dict[str, str]:
-    """The pairs of a properties file. Raises ConfigError when it cannot be read or is no such file."""
+    """Reads the pairs of a properties file. Raises ConfigError if it cannot be read or parsed."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -38,9 +38,10 @@ def read_properties_file(path: Path) -> dict[str, str]:
 
 
 def from_environment(environ: Mapping[str, str], known: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    """Config name -> (value, variable) for each `KAFKA_*` variable: one underscore is a dot, two are one, three a dash.
+    """Returns config name -> (value, variable) for each `KAFKA_*` variable: `_` is a dot, `__` an underscore, `___` a
+    dash.
 
-    `known` gives back the capitals of the few names that have some; the variables cannot.
+    `known` restores the case of the few config names with capital letters.
     """
     spelled = {name.lower(): name for name in known if name != name.lower()}
     found: dict[str, tuple[str, str]] = {}

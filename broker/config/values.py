@@ -1,12 +1,12 @@
-"""The broker's configuration and each topic's: Kafka's names, typed values, and which source a value came from.
+"""The broker's configuration and each topic's: typed values by Kafka's names, and the source of each value.
 
 Owns precedence (`--override`, flags, `KAFKA_*` variables, server.properties, defaults), Kafka's chains of synonyms
-(`retention.ms` <- `log.retention.ms` <- `log.retention.minutes` <- `log.retention.hours`) and what DescribeConfigs
-shows. Facts about single configs in a release are `definitions.py`'s, what the configs of message formats mean
-`message_format.py`'s, notations `sources.py`'s. Must not know sockets or topics' logs. Sources: ConfigDef's rules,
-KIP-226 (dynamic broker configs), KIP-569 (types in DescribeConfigs).
+(`retention.ms` <- `log.retention.ms` <- `log.retention.minutes` <- `log.retention.hours`), and the entries of
+DescribeConfigs. `definitions.py` has the definitions by release, `message_format.py` interprets message format configs,
+`sources.py` parses files and variables. Uses neither sockets nor logs of topics. Sources: Kafka's ConfigDef, KIP-226
+(dynamic broker configs), KIP-569 (types in DescribeConfigs).
 
-The entries of a synonym list stand in the order in which they win, the one in force first.
+Synonym lists are in order of precedence, the effective entry first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .definitions import (
 )
 from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
-from .message_format import check_formats, profile_in_force
+from .message_format import check_formats, effective_profile
 from .sources import from_environment, read_properties_file
 
 __all__ = [
@@ -54,9 +54,9 @@ __all__ = [
     "validate_topic_configs",
 ]
 
-# The configs that Ottla acts on. Every other known one is taken, shown and checked; set explicitly, it is logged once
-# as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/test_docs.py` holds this list to what the
-# modules read.
+# The configs that Ottla acts on. All others are accepted, validated and described; setting one explicitly is logged
+# once, as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/test_docs.py` compares this
+# list with the configs that modules read.
 ACTED_ON = frozenset(
     """
     num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
@@ -103,13 +103,13 @@ ACTED_ON = frozenset(
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 
-# A listener may have these for itself, under its prefix; of other configs it has the broker's.
+# Configs that a listener can override with its prefix; for all others it has the broker's value.
 OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
 
 EVERY_DIRECTORY = "*"
-"""What `cordoned.log.dirs` is for all of them."""
+"""The value of `cordoned.log.dirs` for all directories."""
 
-# The units of the older names, in milliseconds.
+# Units of the older configs, in milliseconds.
 _IN_MS = {
     "log.retention.minutes": 60_000,
     "log.retention.hours": 3_600_000,
@@ -119,7 +119,7 @@ _IN_MS = {
 
 
 class ConfigSource(IntEnum):
-    """Where a value came from, as DescribeConfigs codes it."""
+    """The source of a value, with the codes of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -134,7 +134,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One place that gives a value, in the order in which they win."""
+    """A value of a config from one source; lists are in order of precedence."""
 
     name: str
     value: str | None  # None for a secret
@@ -143,7 +143,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """What DescribeConfigs answers for one config."""
+    """A config in the response to DescribeConfigs."""
 
     name: str
     value: str | None  # None for a secret or no value
@@ -155,30 +155,30 @@ class ConfigEntry:
 
 
 class Config:
-    """The broker's configuration: `config["num.partitions"]` is the typed value in force.
+    """The broker's configuration: `config["num.partitions"]` is the effective value, with its type.
 
-    `warnings` holds one line for each unknown name in a file or the environment, for the log. `revision` grows whenever
-    a dynamic value changes, so that what was derived from this object knows when to derive it again.
+    `warnings` has a line for each unknown config in a file or the environment, for the log. `revision` increases with
+    every change of a dynamic value; caches derived from this object compare it.
     """
 
     def __init__(
         self, static: Mapping[str, str] | None = None, warnings: Sequence[str] = (), *, profile: Profile | None = None
     ) -> None:
-        """A configuration from texts by name, as `load` collects them; `profile` is Ottla's own unless given.
+        """Creates a configuration from texts by name, as collected by `load`; the default `profile` is Ottla's own.
 
         Raises ConfigError.
         """
-        # First the release as it was, which says what configs there are; then as the configs change it.
+        # First the original profile, which defines the existing configs; below, the profile changed by the configs.
         self.profile: Profile = profile or own_profile()
         self._static: dict[str, str] = {}
         self._dynamic: dict[ConfigSource, dict[str, str]] = {
             ConfigSource.DYNAMIC_BROKER: {},
             ConfigSource.DYNAMIC_DEFAULT_BROKER: {},
         }
-        """By level, the stronger first. What the release does not know may be there too, as in Kafka."""
+        """By level, in order of precedence. May include configs that the release does not have, as in Kafka."""
         self._values: dict[str, Any] = {}
         self._resolved: dict[tuple[str, ...], Any] = {}
-        self._told_inert: set[str] = set()
+        self._logged_inert: set[str] = set()
         self.warnings: tuple[str, ...] = tuple(warnings)
         self.revision = 0
         for name, text in (static or {}).items():
@@ -187,11 +187,11 @@ class Config:
                 raise ConfigError(unknown_config(name, "in the configuration", self.profile))
             parse_value(fact, text, name)
             if name == "broker.id" and text.strip() == "-1":
-                continue  # Kafka's "choose one for me", which is what its absence says
+                continue  # in Kafka -1 means to generate an id, like the absence of the config
             self._static[name] = text
         self._check_together()
         self.warnings += tuple(check_formats(self))
-        self.profile = profile_in_force(self)
+        self.profile = effective_profile(self)
         self.forget_dynamic()
         self.revision = 0
 
@@ -204,11 +204,12 @@ class Config:
         file: Path | None = None,
         profile: Profile | None = None,
     ) -> Config:
-        """Collects the sources, strongest first: `--override`, flags, `KAFKA_*` variables, properties file, defaults.
+        """Collects the sources, in order of precedence: `--override`, flags, `KAFKA_*` variables, properties file,
+        defaults.
 
-        `profile` is the release, Ottla's own unless given. Raises ConfigError with one line for the user: an unknown
-        name among the overrides, a file that cannot be read, a malformed value of a known name in any source, also in
-        one that a stronger source hides.
+        The default `profile` is Ottla's own. Raises ConfigError, with one line for the user, for an unknown config in
+        an override, an unreadable file, or a malformed value of a known config in any source, even one that is
+        overridden.
         """
         profile = profile or own_profile()
         static: dict[str, str] = {}
@@ -233,15 +234,15 @@ class Config:
         return cls(static, warnings, profile=profile)
 
     def facts(self, scope: str) -> dict[str, Fact]:
-        """What this broker's release knows of the configs of a scope, by name."""
+        """Returns the definitions of a scope's configs in this release, by name."""
         return facts(scope, self.profile.name)
 
     def fact(self, name: str) -> Fact | None:
-        """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
+        """Returns the definition of a broker config, without a `listener.name.<listener>.[<mechanism>.]` prefix."""
         return broker_fact(name, self.profile)
 
     def _check_together(self) -> None:
-        """What Kafka checks between configs and what the range of a single one cannot say."""
+        """Runs Kafka's checks that involve several configs."""
         if self["log.retention.ms"] == 0:
             raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
         check_codec(self["compression.type"], self.profile)
@@ -250,7 +251,7 @@ class Config:
         self._check_idle()
         ids = [self._static[name].strip() for name in ("node.id", "broker.id") if name in self._static]
         if len({int(text) for text in ids}) > 1:
-            raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: they name one thing")
+            raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: both are the id of this broker")
         authorizer_settings(self)
 
     def _check_idle(self) -> None:
@@ -263,7 +264,9 @@ class Config:
             )
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value in force: int, bool, float, str, list of str, None for no value. KeyError if unknown."""
+        """Returns the effective value: int, bool, float, str, list of str, or None for no value. Raises KeyError if
+        unknown.
+        """
         try:
             return self._values[name]
         except KeyError:
@@ -274,16 +277,19 @@ class Config:
             return value
 
     def resolve(self, chain: tuple[str, ...]) -> Any:
-        """The typed value of the first name in `chain` that is set, else the first default, hours turned into ms."""
+        """Returns the value of the first config in `chain` that is set, otherwise the first default, with hours
+        converted to ms.
+        """
         try:
-            return self._resolved[chain]  # each topic asks for the same ones
+            return self._resolved[chain]  # cached: every topic resolves the same chains
         except KeyError:
             value = self._resolved[chain] = self._resolve(chain, (*self._dynamic.values(), self._static))
             return value
 
     def without(self, name: str, source: ConfigSource) -> Any:
-        """The typed value that would be in force if the level DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER did not set it.
-        KeyError if unknown."""
+        """Returns the value that would be effective if the level DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER did not set
+        it. Raises KeyError if unknown.
+        """
         fact = self.fact(name)
         if fact is None:
             raise KeyError(name)
@@ -305,22 +311,24 @@ class Config:
         return self[plain.name] if plain else None
 
     def _converted(self, name: str, text: str, chain: Sequence[str], *, trusted: bool = False) -> Any:
-        """The value in the unit of the chain's first name. A default is trusted: some break Kafka's own rules."""
+        """Converts a text to the unit of the chain's first config. Defaults are not validated: some violate Kafka's own
+        rules.
+        """
         fact = self.fact(name)
         assert fact is not None, name
         value = read_value(fact, text) if trusted else parse_value(fact, text, name)
         return value * _IN_MS[name] if name in _IN_MS and name != chain[0] and value != -1 else value
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The typed value in force, or `default` where the release has no such config."""
+        """Returns the effective value, or `default` if the release does not have the config."""
         return default if self.fact(name) is None else self[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether any source other than the defaults gives the config, under this name or a synonym."""
+        """Returns whether any source except the defaults sets the config, under this name or a synonym."""
         return self.source(name) is not ConfigSource.DEFAULT
 
     def source(self, name: str) -> ConfigSource:
-        """Which kind of source the value in force came from. KeyError if unknown."""
+        """Returns the source of the effective value. Raises KeyError if unknown."""
         fact = self.fact(name)
         if fact is None:
             raise KeyError(name)
@@ -328,66 +336,74 @@ class Config:
         return found[0].source if found else ConfigSource.DEFAULT
 
     def synonyms(self, chain: Sequence[str]) -> list[Synonym]:
-        """Every place that gives a value for the names of `chain`, the one in force first."""
+        """Returns every value for the configs of `chain`, in order of precedence."""
         found: list[Synonym] = []
         for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
             for name in chain:
                 if name in layer and self.fact(name):
-                    found.append(self._told(name, layer[name], source))
+                    found.append(self._synonym(name, layer[name], source))
         known = self.facts("broker")
         for name in chain:
             if name in known and (default := known[name].default) is not None:
-                found.append(self._told(name, default, ConfigSource.DEFAULT))
+                found.append(self._synonym(name, default, ConfigSource.DEFAULT))
         return found
 
-    def told(self, name: str) -> list[Synonym]:
-        """The places that DescribeConfigs tells of a value for `name`, the one in force first: as `synonyms`, but
-        nothing before the name itself is found under itself, and only the names that Kafka takes for synonyms."""
+    def reported_synonyms(self, name: str) -> list[Synonym]:
+        """Returns the synonyms of `name` for DescribeConfigs, in order of precedence.
+
+        As in Kafka this starts with the config itself, and includes only Kafka's own synonyms.
+        """
         fact = self.fact(name)
         chain: Sequence[str] = (name,)
         if fact is not None and fact.name != name:
-            chain = (name, fact.name)  # with a listener's prefix, and without
+            chain = (name, fact.name)  # with and without the listener prefix
         elif fact is not None and name not in OWN_SYNONYMS and name in fact.synonyms:
             chain = fact.synonyms
         found: list[Synonym] = []
         for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
-            found += [self._told(key, layer[key], source) for key in chain if key in layer]
+            found += [self._synonym(key, layer[key], source) for key in chain if key in layer]
         known = self.facts("broker")
         for key in chain:
             default = known[key].default if key in known and key not in ONLY_IF_SET else None
             if default is not None:
-                found.append(self._told(key, default, ConfigSource.DEFAULT))
+                found.append(self._synonym(key, default, ConfigSource.DEFAULT))
         return list(itertools.dropwhile(lambda synonym: synonym.name != name, found))
 
-    def _told(self, name: str, text: str, source: ConfigSource) -> Synonym:
+    def _synonym(self, name: str, text: str, source: ConfigSource) -> Synonym:
         fact = self.fact(name)
         return Synonym(name, None if fact is None or fact.sensitive else text, source)
 
     def names(self) -> list[str]:
-        """The names DescribeConfigs lists when asked for all: the release's, and internal or unknown ones that are
-        set."""
+        """Returns the configs that DescribeConfigs lists by default: those of the release, and internal or unknown ones
+        that are set.
+        """
         known = self.facts("broker")
         layers = (*self._dynamic.values(), self._static)
         listed = [name for name, fact in known.items() if not fact.internal or any(name in layer for layer in layers)]
         return listed + sorted({name for layer in layers for name in layer if name not in known})
 
     def describe(self, name: str) -> ConfigEntry:
-        """What DescribeConfigs shows of a broker config: the value under this very name, which a synonym may overrule.
-        What is not known is kept secret. KeyError if it is not set either."""
+        """Returns the DescribeConfigs entry of a broker config, with the value under exactly this name, which a synonym
+        may override.
+
+        Values of unknown configs are hidden. Raises KeyError for an unknown config that is not set.
+        """
         fact = self.fact(name)
-        told = self.told(name)
-        source = told[0].source if told else ConfigSource.DEFAULT
+        synonyms = self.reported_synonyms(name)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         if fact is None:
-            if not told:
+            if not synonyms:
                 raise KeyError(name)
-            return ConfigEntry(name, None, source, True, True, ConfigType.UNKNOWN, tuple(told))
-        text = self._text_told(name, fact)
+            return ConfigEntry(name, None, source, True, True, ConfigType.UNKNOWN, tuple(synonyms))
+        text = self._stored_text(name, fact)
         value = None if text is None or fact.sensitive else format_value(fact, read_value(fact, text))
         read_only = fact.read_only or fact.name != name
-        return ConfigEntry(name, value, source, read_only, fact.sensitive, fact.type_code, tuple(told))
+        return ConfigEntry(name, value, source, read_only, fact.sensitive, fact.type_code, tuple(synonyms))
 
-    def _text_told(self, name: str, fact: Fact) -> str | None:
-        """The text for a name as Kafka keeps it: a level hides the synonyms of what it sets in weaker ones."""
+    def _stored_text(self, name: str, fact: Fact) -> str | None:
+        """Returns the text of a config as Kafka stores it: a level that sets a synonym hides the values of weaker
+        levels.
+        """
         for layer in (*self._dynamic.values(), self._static):
             if name in layer:
                 return layer[name]
@@ -396,21 +412,23 @@ class Config:
         return fact.default
 
     def described_for_all(self) -> list[ConfigEntry]:
-        """Only what is set for all brokers, also where this one has another value of its own."""
+        """Returns the entries of configs that are set for all brokers, even if this broker overrides them."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         entries: list[ConfigEntry] = []
         for name, text in self._dynamic[source].items():
             entry = self.describe(name)
-            told = tuple(synonym for synonym in entry.synonyms if synonym.source is source)
+            synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source is source)
             entries.append(
-                dataclasses.replace(entry, value=None if entry.sensitive else text, source=source, synonyms=told)
+                dataclasses.replace(entry, value=None if entry.sensitive else text, source=source, synonyms=synonyms)
             )
         return entries
 
     def set_dynamic(self, name: str, text: str | None, source: ConfigSource = ConfigSource.DYNAMIC_BROKER) -> None:
-        """Sets a dynamic value, or removes it when `text` is None, at the level DYNAMIC_BROKER (this broker) or
-        DYNAMIC_DEFAULT_BROKER (all brokers). Whether that is allowed, `dynamic.py` knows; raises ConfigError
-        for what could not even be read."""
+        """Sets a dynamic value, or removes it if `text` is None, at the level DYNAMIC_BROKER (this broker) or
+        DYNAMIC_DEFAULT_BROKER (all brokers).
+
+        The caller checks the change with `dynamic.py`. Raises ConfigError for a value of the wrong type.
+        """
         layer = self._dynamic[source]
         fact = self.fact(name)
         if text is not None and fact is not None:
@@ -423,8 +441,9 @@ class Config:
         self._changed()
 
     def _always_dynamic(self) -> dict[ConfigSource, dict[str, str]]:
-        """What a cluster has from its beginning: with eligible leaders (KIP-966), how many replicas have to be in sync,
-        by which these are reckoned."""
+        """Returns the configs that a new cluster has: with eligible leader replicas (KIP-966), min.insync.replicas, on
+        which they depend.
+        """
         if not self.profile.behaviour.eligible_leaders:
             return {}
         name = "min.insync.replicas"
@@ -437,25 +456,25 @@ class Config:
         self.revision += 1
 
     def forget_dynamic(self) -> None:
-        """Removes all dynamic values, as for a broker that is started anew and reads them from its metadata."""
+        """Removes all dynamic values, like a broker that restarts and reads them from the metadata."""
         for source, layer in self._dynamic.items():
             layer.clear()
             layer.update(self._always_dynamic().get(source, {}))
         self._changed()
 
     def dynamic(self, source: ConfigSource) -> dict[str, str]:
-        """A copy of the dynamic texts set at one level, for AlterConfigs, which replaces them all."""
+        """Returns a copy of the dynamic texts of one level, for AlterConfigs, which replaces them all."""
         return dict(self._dynamic[source])
 
-    def tell_inert(self, names: Iterable[str]) -> None:
-        """Says in the log which of these are accepted but change nothing here, of each name once."""
-        told = sorted({name for name in names if not self._is_acted_on(name)} - self._told_inert)
-        if told:
-            self._told_inert.update(told)
-            get_logger().info("configs accepted but not acted on", names=told)
+    def log_inert(self, names: Iterable[str]) -> None:
+        """Logs the configs among `names` that have no effect in Ottla, each once."""
+        inert = sorted({name for name in names if not self._is_acted_on(name)} - self._logged_inert)
+        if inert:
+            self._logged_inert.update(inert)
+            get_logger().info("configs accepted but not acted on", names=inert)
 
     def not_acted_on(self) -> list[str]:
-        """The explicitly set names that are accepted but change nothing here, for one line in the log."""
+        """Returns the explicitly set configs that have no effect in Ottla, for the log."""
         names = {name for layer in (*self._dynamic.values(), self._static) for name in layer}
         return sorted(name for name in names if not self._is_acted_on(name))
 
@@ -467,13 +486,13 @@ class Config:
 
 
 class TopicConfig:
-    """One topic's configuration: its own overrides, else the broker's value for the synonym, else the default.
+    """A topic's configuration: its own value, or the broker's value of the synonym, or the default.
 
-    `config["retention.ms"]` is the typed value in force and follows dynamic changes of the broker's configuration.
+    `config["retention.ms"]` is the effective value and follows dynamic changes of the broker's configuration.
     """
 
     def __init__(self, broker_config: Config, overrides: Mapping[str, str] | None = None) -> None:
-        """Raises ConfigError when an override is unknown or malformed, as `validate_topic_configs` does."""
+        """Raises ConfigError for an unknown or malformed override, like `validate_topic_configs`."""
         self._broker = broker_config
         self._overrides = dict(overrides or {})
         self._facts = broker_config.facts("topic")
@@ -482,7 +501,7 @@ class TopicConfig:
         self._revision = broker_config.revision
 
     def check_tiered(self) -> None:
-        """Raises ConfigError where the topic asks for storage elsewhere that the broker does not have (KIP-405)."""
+        """Raises ConfigError if the topic enables tiered storage and the broker does not support it (KIP-405)."""
         if self.get("remote.storage.enable") and not self._broker.get("remote.log.storage.system.enable"):
             raise ConfigError(
                 "Tiered Storage functionality is disabled in the broker. "
@@ -491,11 +510,11 @@ class TopicConfig:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """The texts set on the topic itself; a copy."""
+        """A copy of the texts set on the topic itself."""
         return dict(self._overrides)
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value in force. KeyError if there is no such topic config."""
+        """Returns the effective value. Raises KeyError for an unknown topic config."""
         if self._revision != self._broker.revision:
             self._values.clear()
             self._revision = self._broker.revision
@@ -506,7 +525,7 @@ class TopicConfig:
             return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The typed value in force, or `default` where the release has no such config."""
+        """Returns the effective value, or `default` if the release does not have the config."""
         return self[name] if name in self._facts else default
 
     def _value(self, fact: Fact) -> Any:
@@ -517,31 +536,33 @@ class TopicConfig:
         return None if fact.default is None else parse_value(fact, fact.default)
 
     def names(self) -> list[str]:
-        """The names DescribeConfigs lists when asked for all: the release's, and internal ones that are set."""
+        """Returns the configs that DescribeConfigs lists by default: those of the release, and internal ones that are
+        set.
+        """
         return [name for name, fact in self._facts.items() if not fact.internal or name in self._overrides]
 
     def describe(self, name: str) -> ConfigEntry:
-        """What DescribeConfigs shows of a topic config. KeyError if unknown."""
+        """Returns the DescribeConfigs entry of a topic config. Raises KeyError if unknown."""
         fact = self._facts[name]
         value = format_value(fact, self[name])
-        told = self._broker.told(fact.synonyms[0]) if fact.synonyms else []
+        synonyms = self._broker.reported_synonyms(fact.synonyms[0]) if fact.synonyms else []
         if name in self._overrides:
-            told.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_TOPIC))
-        source = told[0].source if told else ConfigSource.DEFAULT
-        return ConfigEntry(name, value, source, fact.read_only, fact.sensitive, fact.type_code, tuple(told))
+            synonyms.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_TOPIC))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        return ConfigEntry(name, value, source, fact.read_only, fact.sensitive, fact.type_code, tuple(synonyms))
 
 
 def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The configs of a topic, if each has a value. Raises ConfigError."""
+    """Returns the configs if all have a value. Raises ConfigError."""
     if nulls := [name for name, text in configs.items() if text is None]:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
     return {name: text for name, text in configs.items() if text is not None}
 
 
 def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact] | None = None) -> None:
-    """Checks the configs of CreateTopics and AlterConfigs, of which a release knows `known`.
+    """Validates the configs of CreateTopics and AlterConfigs; `known` are the release's definitions.
 
-    Raises ConfigError, whose text goes with INVALID_CONFIG.
+    Raises ConfigError, whose message is the text of INVALID_CONFIG.
     """
     known = facts("topic") if known is None else known
     values: dict[str, Any] = {}
@@ -557,12 +578,14 @@ def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact]
 
 
 def _chain(fact: Fact, name: str) -> tuple[str, ...]:
-    """The names to look up for `name`: the first of a chain falls back on the others, which stand for themselves."""
+    """Returns the names to look up for `name`: the first of a chain falls back to the others, which have no
+    fallback.
+    """
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
 
 
 def check_codec(name: str, played: Profile) -> None:
-    """Raises ConfigError for a compression.type of the broker that there is not: old releases have no list of them."""
+    """Raises ConfigError if the release does not have this compression.type of a broker: its type allows any text."""
     if name not in played.codecs:
         raise ConfigError(
             f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(played.codecs)}"
@@ -570,8 +593,9 @@ def check_codec(name: str, played: Profile) -> None:
 
 
 def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:
-    """Whether a value of `cordoned.log.dirs` names directories of ours, or all at once (KIP-1066). Raises
-    ConfigError."""
+    """Checks that `cordoned.log.dirs` has only directories of this broker, or `*` alone (KIP-1066). Raises
+    ConfigError.
+    """
     if EVERY_DIRECTORY in cordoned:
         if any(path != EVERY_DIRECTORY for path in cordoned):
             problem = "When cordoned.log.dirs is set to *, it must not contain other values"

@@ -562,7 +562,7 @@ class Topics:
             partition.configure(config)
 
     def _warn_of_format(self, topic: Topic) -> None:
-        self._config.tell_inert(topic.config.overrides)
+        self._config.log_inert(topic.config.overrides)
         if reason := topic_warning(topic.config, self._config):
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 

@@ -1,1 +1,1 @@
-"""Kafka's releases as data: versions of APIs, configs, features and behaviours by release."""
+"""Kafka releases as data: API versions, configs, features and behaviours by release."""

@@ -1,7 +1,9 @@
-"""What moved between Kafka's releases beside versions and configs: the switches of a profile, and when each moved.
+"""Behaviours: differences between Kafka releases other than API versions and configs, and the releases that changed
+them.
 
-Owns the declarations and, release by release, their values; `profiles.py` makes profiles of them. Each switch can be
-set alone by `--override ottla.behaviour.<name>=<value>`. docs/reference/behaviours.md has the table, made from the sentences below.
+Owns the declarations and their values by release; `profiles.py` creates profiles from them. Each behaviour can be set
+individually with `--override ottla.behaviour.<name>=<value>`. docs/reference/behaviours.md has the table, generated
+from the sentences below.
 """
 
 from __future__ import annotations
@@ -11,201 +13,252 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# What a producer's batch may be answered where releases differ; the names of storage's `Answer`.
-AnswerName = Literal["accept", "unknown", "out_of_order", "duplicate_sequence"]
+# Verdicts on a producer's batch where releases differ; the names of storage's `ProducerRules` verdicts.
+ProducerVerdict = Literal["accept", "unknown", "out_of_order", "duplicate_sequence"]
 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What moved between releases beside versions and configs. The defaults are Ottla's own profile."""
+    """The behaviours of a profile. The defaults are those of Ottla's own profile."""
 
-    unknown_producer: AnswerName = "unknown"
-    """Nothing is known of a producer and its batch does not begin with sequence 0."""
-    marker_only: AnswerName = "out_of_order"
-    """The producer's epoch is known, none of its batches is, and the batch does not begin with sequence 0."""
-    below_cache: AnswerName = "duplicate_sequence"
-    """All of the batch was written before, and before the remembered batches."""
-    inside_cache: AnswerName = "duplicate_sequence"
-    """All of the batch was written before, some of it in remembered batches, and it is a copy of none of these."""
+    unknown_producer: ProducerVerdict = "unknown"
+    """Verdict on a batch that does not begin with sequence 0 if there is no state of its producer."""
+    marker_only: ProducerVerdict = "out_of_order"
+    """Verdict on a batch that does not begin with sequence 0 if the producer's state has its epoch but none of its
+    batches.
+    """
+    below_cache: ProducerVerdict = "duplicate_sequence"
+    """Verdict on a batch whose records were all written before those in the cached batches."""
+    inside_cache: ProducerVerdict = "duplicate_sequence"
+    """Verdict on a batch whose records were all written before, some of them in cached batches, if it duplicates none
+    of these.
+    """
     cached_batches: int = 5
-    """How many batches of a producer are remembered."""
+    """The number of batches of a producer that its state caches."""
     drop_below_log_start: bool = False
-    """A producer is forgotten when its last offset falls below the log start offset."""
+    """The state of a producer is removed when its last offset falls below the log start offset."""
     unknown_below_log_start: bool = True
-    """A producer whose last offset lies below the log start offset is unknown to an idempotent client that is known to
-    compare that offset with its last acknowledged one (KIP-192)."""
+    """A producer whose last offset is below the log start offset gets UNKNOWN_PRODUCER_ID, if its client compares the
+    log start offset in the response with the last acknowledged offset (KIP-192).
+    """
 
     invalid_record_code: Literal[2, 87] = 87
-    """A malformed batch: CORRUPT_MESSAGE, which clients retry, or INVALID_RECORD, which they do not."""
+    """The error for a malformed batch: CORRUPT_MESSAGE (2), on which clients retry, or INVALID_RECORD (87), on which
+    they do not.
+    """
     wrong_batches: Literal["close", "corrupt", "invalid"] = "invalid"
-    """Produce v3 and later with anything but one v2 batch: the connection closes, or error 2, or 87."""
+    """The reaction to Produce v3 and later with anything but one v2 batch: the connection closes, or error 2, or error
+    87.
+    """
     unreadable_batches: Literal["partition", "close", "first", "any"] = "first"
-    """What batches refuse that cannot be read: their partition; the connection, if they are a partition's first; the
-    whole request, if they are first; or the request in any place, as also batches that end before their producer id."""
+    """What fails because of a malformed batch: its partition (`partition`), the connection if it is a partition's first
+    batch (`close`), the whole request if it is a partition's first batch (`first`), or the whole request in any case,
+    also for a batch that ends before its producer id (`any`).
+    """
     record_errors: Literal["none", "first", "all"] = "all"
-    """Which refused records a refusal names."""
+    """The refused records that an error response lists: none, the first, or all."""
     counted_record_errors: bool = True
-    """The text of such a refusal counts the records and shows the first three."""
+    """The error message for refused records has their number and shows the first three."""
     refuse_unnumbered: bool = False
-    """A compressed batch whose offsets are not 0, 1, 2, ... is refused rather than rebuilt."""
+    """A compressed batch whose offsets are not 0, 1, 2, ... is refused, instead of being rebuilt."""
     unnumbered_fail: bool = True
-    """Such a batch of format v2 fails with UNKNOWN_SERVER_ERROR where its codec is kept."""
+    """A compressed v2 batch whose offsets are not 0, 1, 2, ... fails with UNKNOWN_SERVER_ERROR if its codec is kept."""
     one_magic: bool = True
-    """A set of several compressed wrappers, or of several formats, is refused rather than merged."""
+    """A message set with several compressed wrappers, or with several formats, is refused, instead of being merged."""
     append_time_bit_allowed: bool = True
-    """A batch that a client marked as log append time enters a create-time topic."""
+    """A batch with the log append time bit set by its client is accepted in a topic with create time."""
     timestamp_range: Literal["difference", "both", "before_after"] = "both"
-    """Which of message.timestamp.difference.max.ms and .before/.after.max.ms bound a record's timestamp."""
+    """The configs that limit a record's timestamp: message.timestamp.difference.max.ms, message.timestamp.before.max.ms
+    and message.timestamp.after.max.ms, or both.
+    """
     old_formats: bool = True
-    """Sets of v0 and v1 are taken from producers at all."""
+    """Producers may send message sets of formats v0 and v1."""
     newest_magic: Literal[0, 1, 2] = 2
-    """The newest message format that the release knows."""
+    """The newest message format of the release."""
 
     down_conversion: Literal["scan", "always", "none"] = "always"
-    """For Fetch v0-v3: only if what was read holds a newer format, always, or never."""
+    """Down-conversion for Fetch v0 to v3: only if the records have a newer format (`scan`), always, or never."""
     nothing_left: Literal["original", "overflow"] = "overflow"
-    """Down-conversion left no record: the unconverted bytes are sent, or the header of a message that is too large."""
+    """The response if down-conversion leaves no record: the unconverted bytes, or the header of a message that is too
+    large.
+    """
     sends_cut: bool = True
-    """Fetch v0-v2 asks for less than one message or batch: it gets that cut off one and learns that it is too large,
-    rather than nothing."""
+    """Fetch v0 to v2 with a limit below the size of the first batch returns a truncated batch, from which the client
+    learns that the limit is too low, instead of nothing.
+    """
     zstd_topic_needs_fetch_10: bool = False
-    """Fetch before v10 of a topic with compression.type=zstd answers UNSUPPORTED_COMPRESSION_TYPE."""
+    """Fetch before v10 from a topic with compression.type=zstd fails with UNSUPPORTED_COMPRESSION_TYPE."""
     v2_from_ibp_3: bool = True
-    """With inter.broker.protocol.version 3.0 or later everything is written as v2, whatever the topic says."""
+    """With inter.broker.protocol.version 3.0 or later, v2 is written regardless of message.format.version."""
 
     cleaner_keeps_old_formats: bool = False
-    """The log cleaner leaves v0 and v1 in their formats, rather than writing v2 (KIP-724)."""
+    """The log cleaner keeps formats v0 and v1, instead of writing v2 (KIP-724)."""
     delete_horizon: bool = True
-    """The log cleaner counts delete.retention.ms from its first pass over a tombstone, noted in the batch (KIP-534)."""
+    """The log cleaner counts delete.retention.ms from its first pass over a tombstone, stored in the batch
+    (KIP-534).
+    """
     cleaner_keeps_last_batch: bool = True
-    """The log cleaner keeps the header of the last batch that it has cleaned."""
+    """The log cleaner keeps the header of the last batch that it cleaned."""
 
     eligible_leaders: bool = False
-    """A partition whose only replica is offline has that as an eligible leader, and nobody in sync (KIP-966)."""
+    """A partition whose only replica is offline has that replica in its eligible leader replicas, and an empty ISR
+    (KIP-966).
+    """
 
     transaction_version: Literal[0, 1, 2] = 2
-    """The feature transaction.version as it is finalised: from 1 on KIP-915's records of transactions are written, from
-    2 on every transaction has its own epoch and partitions are added by writing to them (KIP-890)."""
+    """The finalized level of transaction.version: 1 writes the transaction records of KIP-915, 2 gives every
+    transaction its own epoch and adds partitions when they are written to (KIP-890).
+    """
     verifies_transactions: bool = True
-    """A write begins a transaction in a partition only if the coordinator knows the partition in it (KIP-890)."""
+    """A write starts a transaction in a partition only if the coordinator's transaction includes the partition
+    (KIP-890).
+    """
     own_epoch_begins_at_0: bool = True
-    """With transaction.version 2 a producer begins a transaction with sequence 0 where none of its batches is known."""
+    """With transaction.version 2, a transaction of a producer without cached batches must begin with sequence 0."""
     verifies_offsets: bool = True
-    """Offsets enter a transaction only if the coordinator knows their group in it (KIP-890, KAFKA-15449)."""
+    """A transactional offset commit is accepted only if the coordinator's transaction includes the group (KIP-890,
+    KAFKA-15449).
+    """
     absent_group_code: Literal[22, 25] = 22
-    """A member commits in a transaction to a group that is not there: ILLEGAL_GENERATION, or UNKNOWN_MEMBER_ID."""
+    """The error for a transactional offset commit of a member to an unknown group: ILLEGAL_GENERATION (22) or
+    UNKNOWN_MEMBER_ID (25).
+    """
 
     hides_topics: bool = False
-    """Who may not describe a topic is told that it is unknown, rather than that the right is missing."""
+    """A client without DESCRIBE on a topic gets UNKNOWN_TOPIC_OR_PARTITION, instead of TOPIC_AUTHORIZATION_FAILED."""
     offset_fetch_reads_group: bool = False
-    """OffsetFetch asks for READ on the group, rather than DESCRIBE."""
+    """OffsetFetch requires READ on the group, instead of DESCRIBE."""
     creates_by_topic: bool = True
-    """Who may CREATE a topic of that name may create it, rather than who may CREATE on the cluster alone (KIP-277)."""
+    """CREATE on a topic name allows to create the topic; otherwise only CREATE on the cluster does (KIP-277)."""
     describe_suffices: bool = True
-    """ListGroups lists the groups that may be described, OffsetForLeaderEpoch answers for such topics (KIP-231,
-    KIP-320), rather than both asking for a right on the cluster."""
+    """ListGroups and OffsetForLeaderEpoch require DESCRIBE on each group or topic, instead of a permission on the
+    cluster (KIP-231, KIP-320).
+    """
     idempotence_of_cluster: bool = False
-    """Numbered batches and their producer ids ask for IDEMPOTENT_WRITE on the cluster, rather than WRITE on any topic
-    being enough (KIP-679)."""
+    """Idempotent producers require IDEMPOTENT_WRITE on the cluster; otherwise WRITE on any topic is enough
+    (KIP-679).
+    """
     group_configs: bool = True
-    """The rights to describe and alter a group's configs are among those that a group has."""
+    """The authorized operations of a group include DESCRIBE_CONFIGS and ALTER_CONFIGS."""
     refusal_texts: Literal["none", "create", "describe", "alter"] = "alter"
-    """Which refusals for a missing right have a text: none, those of CreateTopics, of DescribeConfigs as well, or also
-    of DeleteTopics and of altering configs, as KRaft's have."""
+    """The APIs whose authorization errors have a message: none, CreateTopics (`create`), also DescribeConfigs
+    (`describe`), or also DeleteTopics and alterations of configs (`alter`).
+    """
 
-    log_dirs_of_topics_asked: bool = True
-    """DescribeLogDirs of some partitions leaves out the other topics, rather than to list them without partitions."""
+    log_dirs_of_topics_asked: bool = True  # words: quoted
+    """DescribeLogDirs for some partitions omits other topics, instead of listing them without partitions."""
     controls_as_kraft: bool = True
-    """Elections and reassignments are answered as by a KRaft controller rather than with ZooKeeper: other texts, an
-    election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
+    """Elections and reassignments respond like a KRaft controller instead of like one with ZooKeeper: with other
+    messages, all topics in the result of an election of all leaders, and leader.imbalance.per.broker.percentage
+    ignored.
+    """
 
     topics_as_kraft: bool = True
-    """Topics are made, grown and deleted as by KRaft's controller, rather than with ZooKeeper: other texts; DELETE
-    on the cluster is enough, and no name is deleted that may not be described; and each entry of a name that is listed
-    twice is answered with ZooKeeper alone."""
+    """Topic changes respond like a KRaft controller instead of like one with ZooKeeper: with other messages; DELETE on
+    the cluster suffices to delete; a topic without DESCRIBE is not deleted; and a duplicate name in a request gets only
+    one result.
+    """
     first_offsets: bool = True
-    """Version 0 of OffsetCommit and OffsetFetch is answered, rather than refused in words: ZooKeeper's brokers keep
-    such offsets there."""
+    """OffsetCommit v0 and OffsetFetch v0 are served; Kafka with ZooKeeper stores these offsets there."""
     special_timestamps: bool = True
-    """ListOffsets knows negative timestamps below -2, each from its version on; before KIP-734 they are times."""
+    """ListOffsets supports special timestamps below -2, each from its API version on; before KIP-734 they are treated
+    as times.
+    """
     cordoned_log_dirs: bool = True
-    """Brokers that are too few may have to do with log directories that take no more partitions (KIP-1066)."""
+    """Error messages about too few brokers mention cordoned log directories (KIP-1066)."""
     deletes_without_policy: bool = True
-    """Records of a topic whose cleanup.policy is empty can be deleted; before that is what `delete` in it allows."""
+    """DeleteRecords is allowed if cleanup.policy is empty; otherwise only if it includes `delete`."""
     in_sync_at_most_replicas: bool = True
-    """A partition with fewer replicas than min.insync.replicas can be written to as long as all of them are in sync."""
+    """A partition with fewer replicas than min.insync.replicas accepts writes if all of them are in sync."""
 
     coordinator_awaits_topic: bool = False
-    """There is no coordinator before its topic exists: FindCoordinator creates the topic and answers
-    COORDINATOR_NOT_AVAILABLE, other requests answer NOT_COORDINATOR."""
+    """There is no coordinator until its topic exists: FindCoordinator creates the topic and returns
+    COORDINATOR_NOT_AVAILABLE, other requests get NOT_COORDINATOR.
+    """
     removes_unsynced: bool = True
-    """A member that sends no SyncGroup within the rebalance timeout is removed (KAFKA-12890)."""
+    """A member without SyncGroup within the rebalance timeout is removed (KAFKA-12890)."""
     member_checks: Literal["rebalance_first", "given", "all", "unless_empty"] = "unless_empty"
-    """Which requests of groups are refused for their member. `rebalance_first`: before the assignment is known each
-    OffsetCommit, with REBALANCE_IN_PROGRESS, else as `given`. `given`: an instance id that the group does not have is
-    ignored, and TxnOffsetCommit may name a member or a generation alone. `all`: these are refused. `unless_empty`: as
-    `all`, but a commit without a generation to an Empty group may name any member."""
+    """The checks of the member in group requests. `rebalance_first`: OffsetCommit gets REBALANCE_IN_PROGRESS until the
+    assignment is known, otherwise like `given`. `given`: an unknown instance id is ignored, and TxnOffsetCommit may
+    have a member or a generation alone. `all`: these are refused. `unless_empty`: like `all`, but a commit without a
+    generation to an Empty group may have any member.
+    """
     heartbeats_before_sync: bool = True
-    """A heartbeat before the assignment is known keeps the member's session, rather than being refused with
-    REBALANCE_IN_PROGRESS."""
+    """A heartbeat before the assignment is known keeps the session of the member, instead of getting
+    REBALANCE_IN_PROGRESS.
+    """
     first_session_at_join: bool = True
-    """The session of a new member begins with the response to its JoinGroup, rather than with its next request
-    (KAFKA-9752)."""
+    """The session of a new member starts with the response to JoinGroup, instead of with its next request
+    (KAFKA-9752).
+    """
     old_group_coordinator: bool = False
-    """The group coordinator before KIP-848's: a group without members goes with its last offset rather than at the
-    next check, a member of no group commits with another code, topics that are asked for nothing are not listed."""
+    """The group coordinator is the one before KIP-848: a group without members is removed with its last offset instead
+    of by the next check, a commit to an unknown group gets another error, and topics without requested partitions are
+    not listed.
+    """
     group_states_in_any_case: bool = True
-    """ListGroups takes the names of states in any case, rather than as it writes them."""
+    """ListGroups accepts state names in any case."""
     producers_in_words: bool = True
-    """DescribeProducers says in words what is wrong with a topic or its name, rather than that it is unknown."""
+    """DescribeProducers returns an error message for an unknown topic or an invalid name."""
 
     scram_once_a_user: bool = True
-    """A request may change the SCRAM credentials of a user once, rather than once for each mechanism; and the texts are
-    a KRaft controller's."""
-    feature_answers: Literal["zookeeper", "each", "whole"] = "whole"
-    """UpdateFeatures is judged as with ZooKeeper, where there are no features, by a KRaft controller that answers for
-    each feature, or by one that does all that was asked for or nothing."""
+    """A request may change the SCRAM credentials of each user once, instead of each mechanism of a user once; error
+    messages are those of a KRaft controller.
+    """
+    feature_answers: Literal["zookeeper", "each", "whole"] = "whole"  # words: quoted
+    """UpdateFeatures responds like ZooKeeper releases, which have no features; like a KRaft controller with a result
+    for each feature (`each`); or like one that applies all updates or none (`whole`).
+    """
 
     newest_acl_operation: Literal[12, 14, 15] = 15
-    """The newest operation that an access control entry may be about: 13 and 14 came with the resource type USER
-    (KIP-373), 15 with transactions in two phases (KIP-939)."""
+    """The newest operation in access control entries: 13 and 14 belong to the resource type USER (KIP-373), 15 to
+    two-phase commit (KIP-939).
+    """
     acls_as_kraft: bool = True
-    """CreateAcls and DeleteAcls check and answer as KRaft's controller does, rather than as the authorizers that kept
-    their entries in ZooKeeper."""
+    """CreateAcls and DeleteAcls validate and respond like a KRaft controller, instead of like the authorizers that
+    stored entries in ZooKeeper.
+    """
 
     mutes_throttled: bool = True
-    """Who breaks a quota is answered at once and then not heard for a while, rather than answered late (KIP-219)."""
+    """A client above its quota gets its response at once and its connection is muted, instead of the response being
+    delayed (KIP-219).
+    """
     quota_checks: Literal["zookeeper", "kraft"] = "kraft"
-    """Whose checks and texts altering and describing quotas have."""
+    """The validation and messages of altering and describing client quotas."""
     validation_is_charged: bool = True
-    """Also creating topics and partitions that is only validated counts for a quota of mutations (KIP-599)."""
+    """Requests with validate_only that create topics or partitions count for controller mutation quotas (KIP-599)."""
 
     described_text: bool = True
-    """DescribeConfigs of a resource without an error, or that does not exist, has an empty text rather than none."""
+    """DescribeConfigs returns an empty error message without an error and for an unknown resource, instead of null."""
     acl_text: bool = True
-    """CreateAcls and DescribeAcls without an error have an empty text rather than none."""
+    """CreateAcls and DescribeAcls return an empty error message without an error, instead of null."""
     kraft_configs: bool = True
-    """Changes of configs are checked and refused as by KRaft's controller, rather than as by a broker with
-    ZooKeeper: other texts, and a bad value of a topic's config is INVALID_CONFIG."""
+    """Config changes are validated like in a KRaft controller instead of a broker with ZooKeeper: with other messages,
+    and INVALID_CONFIG for an invalid value of a topic config.
+    """
     sets_as_scala: bool = False
-    """Refusals of changes of configs list their names as Set(a, b) rather than [a, b]."""
+    """Error messages about config changes list names as Set(a, b), instead of [a, b]."""
     logger_configs: bool = True
-    """The levels of loggers are told and set as configs of a broker (KIP-412)."""
+    """Logger levels can be described and altered as configs of a broker (KIP-412)."""
     client_metrics_configs: Literal["none", "set", "all"] = "all"
-    """What is told of the configs of client metrics (KIP-714): there are none, those that are set, or all."""
+    """The client metrics configs in DescribeConfigs (KIP-714): none, those that are set, or all."""
     group_synonyms: bool = True
-    """A group's configs are told with the broker's that stand for them, rather than as their own defaults."""
-    tells_unregistered: bool = True
-    """UnregisterBroker says in words that it knows no such broker (KAFKA-18859)."""
+    """Group configs are described with the broker configs that are their synonyms, instead of as defaults
+    of their own.
+    """
+    tells_unregistered: bool = True  # words: quoted
+    """UnregisterBroker returns an error message for an unknown broker (KAFKA-18859)."""
 
     unknown_version_lists_range: bool = True
-    """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
+    """ApiVersions in an unsupported version returns UNSUPPORTED_VERSION with the supported range of ApiVersions,
+    instead of an empty list.
+    """
 
 
 BEHAVIOUR_NAMES = tuple(declared.name for declared in dataclasses.fields(Behaviour))
-Moves = Sequence[tuple[str, Any]]  # (from this release on, this), oldest release first
+Moves = Sequence[tuple[str, Any]]  # (first release with the value, value), oldest first
 
-# What each release does. The first row reaches back to the oldest, where the question may not arise.
+# The values by release. The first row applies from the oldest release on, even if the difference cannot occur there.
 BEHAVIOUR_MOVES: dict[str, Moves] = {
     "unknown_producer": (("0.8.2", "out_of_order"), ("1.0.1", "unknown"), ("2.5", "accept")),
     "marker_only": (("0.8.2", "out_of_order"), ("2.0", "unknown"), ("2.5", "out_of_order")),

@@ -1,16 +1,16 @@
-"""How Kafka's releases differ, as data: the one module that compares releases. Everything else asks by name.
+"""Release profiles: the only module that compares releases. All other modules use a profile's attributes.
 
-Owns the profiles (`--release 0.8.2` to `4.3`, and Ottla's own): which versions of which API each one advertises and
-serves, and its `Behaviour`, whose switches and moves are declared in `behaviour.py`. Owns also the order of
-`inter.broker.protocol.version` and `message.format.version`, and which row of the table of configs a release reads,
-with what that table does not know. Must not know sockets, configuration or logs: it is read before any of them exists.
+Owns the profiles (`--release 0.8.2` to `4.3`, and Ottla's own): the API versions that each one advertises and serves,
+and its `Behaviour`, declared in `behaviour.py`. Also owns the order of `inter.broker.protocol.version` and
+`message.format.version`, and the selection of a release's row in the table of configs, with corrections of that table.
+Uses no sockets, configuration or logs: it is imported before any of them exists.
 
-A profile stands for the last patch of its release. Where patches of one release differ, the earlier behaviour has a
-name of three parts: `1.0.1` (like 1.0.0), `2.0.0`, `4.0.0`.
+A profile represents the last patch of its release. If patches of a release differ, the earlier behaviour has a name
+with three parts: `1.0.1` (like 1.0.0), `2.0.0`, `4.0.0`.
 
-`releases.json` holds the advertised versions, made by `tests/broker/releases/make_releases.py`. Sources of the
+`releases.json` has the advertised versions, made by `tests/broker/releases/make_releases.py`. Sources of the
 behaviours: the brokers' source of each release; KIP-98, 192, 360 (producers), KIP-467 (record errors), KIP-511 (unknown
-versions), KIP-724 (formats), KIP-890 (transactions), KIP-896 (what 4.0 dropped), KIP-937 (timestamps), KAFKA-18659
+versions), KIP-724 (formats), KIP-890 (transactions), KIP-896 (removed in 4.0), KIP-937 (timestamps), KAFKA-18659
 (Produce's advertised minimum), KAFKA-19444 (JoinGroup in 4.0.0).
 """
 
@@ -29,7 +29,7 @@ from ...protocol.api_key import ApiKey
 from ...protocol.names import meant, near
 from .behaviour import BEHAVIOUR_MOVES, BEHAVIOUR_NAMES, Behaviour, Moves
 
-if TYPE_CHECKING:  # what these import costs more than the whole command line; only what is asked for is imported
+if TYPE_CHECKING:  # these imports cost more than the whole command line
     from ...protocol.schema import Versions
 
 __all__ = ["BEHAVIOUR_NAMES", "Behaviour"]
@@ -42,10 +42,10 @@ RELEASES = tuple(
 PROFILE_NAMES = (*RELEASES, OWN)
 NEWEST = RELEASES[-1]
 
-# Other ways to say the same: a first or only patch, and 0.10 for the last of its three.
+# Other names of releases: a first or only patch, and 0.10 for the last of its three.
 _ALIASES = {"0.8": "0.8.2", "0.9.0": "0.9", "0.10": "0.10.2", "0.11.0": "0.11", "1.0.0": "1.0.1"}
 
-# Every `inter.broker.protocol.version` that 3.9 takes, oldest first.
+# All values of `inter.broker.protocol.version` that 3.9 accepts, oldest first.
 PROTOCOL_VERSIONS = tuple(
     """0.8.0 0.8.1 0.8.2 0.9.0 0.10.0-IV0 0.10.0-IV1 0.10.1-IV0 0.10.1-IV1 0.10.1-IV2 0.10.2-IV0 0.11.0-IV0 0.11.0-IV1
     0.11.0-IV2 1.0-IV0 1.1-IV0 2.0-IV0 2.0-IV1 2.1-IV0 2.1-IV1 2.1-IV2 2.2-IV0 2.2-IV1 2.3-IV0 2.3-IV1 2.4-IV0 2.4-IV1
@@ -55,11 +55,11 @@ PROTOCOL_VERSIONS = tuple(
 )
 FIRST_V2_ONLY = "3.0-IV1"  # KIP-724: from here on everything is written as v2
 FIRST_ZSTD = "2.1-IV0"  # KIP-110
-_FORMATS_FROM = ("0.10.0-IV0", "0.11.0-IV0")  # the first versions of formats v1 and v2: KIP-32, KIP-98
+_FORMATS_FROM = ("0.10.0-IV0", "0.11.0-IV0")  # first versions with formats v1 and v2: KIP-32, KIP-98
 _VERSION_CONFIGS = ("inter.broker.protocol.version", "log.message.format.version", "message.format.version")
-_FORMAT_DEFAULT = "3.0-IV1"  # of the format's version, since it is ignored
+_FORMAT_DEFAULT = "3.0-IV1"  # default of the message format version, which is ignored
 
-# Which release of the table of configs stands for which.
+# The release of the table of configs to use for each release.
 _CONFIG_TABLES: Moves = (
     ("0.8.2", "2.8.2"),
     ("3.0", "3.0.2"),
@@ -68,9 +68,9 @@ _CONFIG_TABLES: Moves = (
     ("4.1", "4.1.1"),
     ("4.2", "4.3.1"),
 )
-# The own profile has every config of this table and later ones.
+# The oldest table whose configs Ottla's own profile has.
 OWN_CONFIG_TABLES_FROM = "3.9.1"
-# Configs that a release before the one in the table did not have, as far as they act here.
+# First releases of configs that the table wrongly attributes to older releases, if Ottla acts on them.
 _CONFIGS_SINCE = {
     "authorizer.class.name": "0.9",
     "inter.broker.protocol.version": "0.9",
@@ -95,43 +95,45 @@ _CONFIGS_SINCE = {
     "compression.zstd.level": "3.8",
 }
 _CONFIGS_SINCE.update({f"log.{name}": since for name, since in _CONFIGS_SINCE.items() if name.startswith("message.")})
-# Defaults that moved before 2.8, the oldest in the table.
+# Defaults that changed before 2.8, the oldest release in the table.
 _CONFIG_DEFAULTS: dict[str, Moves] = {
     "max.message.bytes": (("0.8.2", "1000012"), ("2.5", None)),
     "message.max.bytes": (("0.8.2", "1000012"), ("2.5", None)),
     "offsets.retention.minutes": (("0.8.2", "1440"), ("2.0.0", None)),  # KIP-186
 }
 
-# What `compression.type` may be, in the order in which a broker lists it; zstd is KIP-110's.
+# Values of `compression.type`, in a broker's order; zstd is from KIP-110.
 _CODECS: Moves = (
     ("0.8.2", ("uncompressed", "snappy", "lz4", "gzip", "producer")),
     ("2.1", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
 )
 
-# The classes that `authorizer.class.name` may name, and in which releases there are those.
+# Class names for `authorizer.class.name`, and the releases that have them.
 _AUTHORIZERS: dict[str, Moves] = {
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer": (("3.2", True),),
     "kafka.security.authorizer.AclAuthorizer": (("2.4", True), ("4.0.0", False)),
     "kafka.security.auth.SimpleAclAuthorizer": (("0.9", True), ("3.0", False)),
 }
 
-# Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
-# broker with a receiver for telemetry; here that is one with `ottla.client.telemetry`.
+# Used between brokers and controllers only. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
+# Kafka broker with a telemetry plugin; by Ottla with `ottla.client.telemetry`.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
 TELEMETRY_KEYS = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 _END_TXN_OWN_EPOCH = 5  # KIP-890
-# Produce is advertised from 0 everywhere: librdkafka before 2.12 sends uncompressed otherwise.
+# All releases advertise Produce from v0 on: otherwise librdkafka before 2.12 sends uncompressed batches.
 _PRODUCE_SERVED_FROM: Moves = (("0.8.2", 0), ("4.0.0", 3))
-# The table's 4.0 is 4.0.0, the only release that took JoinGroup v0 and v1 away.
+# The table's 4.0 is 4.0.0, the only release without JoinGroup v0 and v1.
 _JOIN_GROUP_FROM: Moves = (("0.8.2", 0), ("4.0.0", 2), ("4.0", 0))
 
 
 class UnknownRelease(ValueError):
-    """No release of that name. The text is for the user and names the nearest."""
+    """No release has this name. The message is for the user and suggests the nearest ones."""
 
 
 def at(moves: Moves, release: str) -> Any:
-    """What holds in a release, of `moves` that begin at the oldest or later; None before the first."""
+    """Returns the value for a release from `moves`, pairs of (first release, value), oldest first; None before the
+    first.
+    """
     here = RELEASES.index(release)
     found = None
     for first, value in moves:
@@ -142,7 +144,7 @@ def at(moves: Moves, release: str) -> Any:
 
 @dataclass(frozen=True)
 class Profile:
-    """One release as the broker plays it, or Ottla's own ways."""
+    """A Kafka release for the broker to imitate, or Ottla's own profile."""
 
     name: str
     behaviour: Behaviour
@@ -154,9 +156,10 @@ class Profile:
 
     @functools.cached_property
     def apis(self) -> dict[int, Versions]:
-        """API key -> the versions that ApiVersions of this release lists, in order, where Ottla has the API or not.
+        """Versions by API key that ApiVersions lists in this release, in order, including APIs that Ottla does not
+        implement.
 
-        Left out are the APIs between brokers and those of telemetry.
+        Excludes APIs between brokers, and those of telemetry.
         """
         if self.is_own:
             return self._ended({key: versions for key, versions in _declared().items() if key not in TELEMETRY_KEYS})
@@ -165,16 +168,17 @@ class Profile:
 
     @property
     def telemetry_apis(self) -> dict[int, Versions]:
-        """API key -> the versions in which this release takes clients' metrics, where that is switched on."""
+        """Versions by API key of client telemetry, which are served if that is enabled."""
         known = _declared() if self.is_own else self.apis_of_kafka
         return {key: versions for key, versions in known.items() if key in TELEMETRY_KEYS}
 
     @functools.cached_property
     def apis_of_kafka(self) -> dict[int, Versions]:
-        """API key -> the versions that brokers of this release of Kafka advertise, those for other brokers as well."""
+        """Versions by API key that brokers of this Kafka release advertise, including APIs between brokers."""
         from ...protocol.schema import Versions
 
-        # The table is one of minor releases; 4.0.0 and 4.0 share a row, and what differs between patches is below.
+        # The table has minor releases; 4.0.0 and 4.0 share a row, and the code below has the differences between
+        # patches.
         rows = _table()["releases"]
         row = rows[next(name for name in (self.name, self.name.rpartition(".")[0]) if name in rows)]
         found = {int(key): Versions(*ends) for key, ends in row.items()}
@@ -183,7 +187,7 @@ class Profile:
         return found
 
     def _ended(self, apis: dict[int, Versions]) -> dict[int, Versions]:
-        """Without the version of EndTxn that ends transactions of their own epochs, where there are none."""
+        """Returns `apis` without the EndTxn version that needs an epoch per transaction, if the release lacks that."""
         if ApiKey.END_TXN in apis and self.behaviour.transaction_version < 2:
             last = min(apis[ApiKey.END_TXN].last, _END_TXN_OWN_EPOCH - 1)
             apis[ApiKey.END_TXN] = apis[ApiKey.END_TXN]._replace(last=last)
@@ -191,7 +195,7 @@ class Profile:
 
     @functools.cached_property
     def served(self) -> dict[int, Versions]:
-        """API key -> the versions that this release answers; a request in another closes its connection."""
+        """Versions by API key that this release serves; a request in another version closes its connection."""
         found = dict(self.apis)
         if not self.is_own:
             found[ApiKey.PRODUCE] = found[ApiKey.PRODUCE]._replace(first=at(_PRODUCE_SERVED_FROM, self.name))
@@ -199,24 +203,23 @@ class Profile:
 
     @property
     def config_table(self) -> str | None:
-        """The release in the table of configs that stands for this one; None for the own profile, which has them all.
-
-        Where the table lacks a release, it is the nearest later one.
+        """The release in the table of configs for this one: the nearest later one if the table lacks it. None for
+        Ottla's own profile, which uses several.
         """
         return None if self.is_own else at(_CONFIG_TABLES, self.name)
 
     def lacks_config(self, name: str) -> bool:
-        """Whether a config of that table is younger than this release."""
+        """Returns whether a config in that table is newer than this release."""
         since = _CONFIGS_SINCE.get(name)
         return since is not None and not self.is_own and RELEASES.index(self.name) < RELEASES.index(since)
 
     @property
     def codecs(self) -> tuple[str, ...]:
-        """What `compression.type` may be."""
+        """Values of `compression.type`."""
         return at(_CODECS, NEWEST if self.is_own else self.name)
 
     def config_default(self, name: str) -> str | None:
-        """The default of a config where the table does not know it; None where it does."""
+        """Returns the default of a config if it differs from the table, otherwise None."""
         if name in _VERSION_CONFIGS:
             newest = self.protocol_version
             is_format = name != _VERSION_CONFIGS[0]
@@ -225,12 +228,14 @@ class Profile:
 
     @property
     def authorizers(self) -> tuple[str, ...]:
-        """The names of the authorizers that this release brings along, the newest first; all for the own profile."""
+        """The class names of this release's authorizers, newest first; all of them for Ottla's own profile."""
         return tuple(name for name, moves in _AUTHORIZERS.items() if self.is_own or at(moves, self.name))
 
     @property
     def protocol_version(self) -> str | None:
-        """The newest `inter.broker.protocol.version` that this release takes, its default; None where there is none."""
+        """The newest `inter.broker.protocol.version` of this release, which is its default; None if it has no such
+        config.
+        """
         if self.is_own:
             return "3.9-IV0"
         parts = self.name.split(".")
@@ -239,12 +244,12 @@ class Profile:
         return found[-1] if found and not self.lacks_config(_VERSION_CONFIGS[0]) else None
 
     def overridden(self, values: Mapping[str, Any]) -> Profile:
-        """This profile with single behaviours changed. The values are of their types."""
+        """Returns this profile with single behaviours changed. The values must have the right types."""
         return dataclasses.replace(self, behaviour=dataclasses.replace(self.behaviour, **values))
 
 
 def profile(name: str) -> Profile:
-    """The profile of that name. Raises UnknownRelease."""
+    """Returns the profile of a release. Raises UnknownRelease."""
     return _profile(_ALIASES.get(name, name))
 
 
@@ -258,12 +263,12 @@ def _profile(name: str) -> Profile:
 
 
 def own_profile() -> Profile:
-    """Ottla's own profile."""
+    """Returns Ottla's own profile."""
     return profile(OWN)
 
 
 def nearest_releases(name: str) -> list[str]:
-    """The releases that a wrong name lies between, or those that look like it."""
+    """Returns the releases around an unknown release number, or those with a similar name."""
     number = _number(name)
     if number is None:
         return near(name, PROFILE_NAMES, 3, 0.5) or [RELEASES[0], NEWEST, OWN]
@@ -281,34 +286,35 @@ def _number(name: str) -> tuple[int, ...] | None:
 
 @functools.cache
 def behaviour_kinds() -> dict[str, type | tuple[Any, ...]]:
-    """Behaviour -> its type: bool, int or a tuple of the values that it may have."""
+    """Returns the type of each behaviour: bool, int, or a tuple of the possible values."""
     hints = typing.get_type_hints(Behaviour)
     return {name: typing.get_args(kind) or kind for name, kind in hints.items()}
 
 
 def writes_v2_only(version: str) -> bool:
-    """Whether KIP-724's rules of 3.0 hold under this `inter.broker.protocol.version`. Raises ValueError."""
+    """Returns whether KIP-724's rules of 3.0 apply with this `inter.broker.protocol.version`. Raises ValueError."""
     return protocol_place(version) >= protocol_place(FIRST_V2_ONLY)
 
 
-def knows_zstd(version: str) -> bool:
-    """Whether zstd may be written under this `inter.broker.protocol.version`. Raises ValueError."""
+def supports_zstd(version: str) -> bool:
+    """Returns whether zstd may be written with this `inter.broker.protocol.version`. Raises ValueError."""
     return protocol_place(version) >= protocol_place(FIRST_ZSTD)
 
 
 def record_format(version: str) -> int:
-    """The message format (magic) of a value of `message.format.version` or `inter.broker.protocol.version`.
+    """Returns the message format (magic) of a `message.format.version` or `inter.broker.protocol.version`.
 
-    Raises ValueError for a version that does not exist.
+    Raises ValueError for an unknown version.
     """
     place = protocol_place(version)
     return sum(place >= protocol_place(first) for first in _FORMATS_FROM)
 
 
 def protocol_place(version: str) -> int:
-    """Where a version stands among all of them, oldest first. Raises ValueError for one that does not exist.
+    """Returns the position of a protocol version among all, oldest first. Raises ValueError for an unknown one.
 
-    As Kafka reads them: "2.8-IV1" as listed, and "2.8" or "2.8.1" for the last of 2.8. Below 1.0 three parts count.
+    Accepts Kafka's spellings: "2.8-IV1" as listed, and "2.8" or "2.8.1" for the last of 2.8. Below 1.0 three parts
+    count.
     """
     if version in PROTOCOL_VERSIONS:
         return PROTOCOL_VERSIONS.index(version)
@@ -320,13 +326,14 @@ def protocol_place(version: str) -> int:
 
 
 def api_names() -> dict[int, str]:
-    """API key -> name, of every API that any release has."""
+    """Returns API names by key, of all releases."""
     return {int(key): name for key, name in _table()["names"].items()}
 
 
 def advertised_by_releases(api_key: int) -> list[tuple[str, Versions | None]]:
-    """What brokers of Kafka itself advertise of an API: (the first release that does, versions), oldest first; None
-    where it was taken away."""
+    """Returns the versions of an API that Kafka brokers advertise, as pairs (first release, versions), oldest first;
+    None from the release on that removed it.
+    """
     runs: list[tuple[str, Versions | None]] = []
     for name in RELEASES:
         versions = profile(name).apis_of_kafka.get(api_key)
@@ -342,7 +349,7 @@ def _table() -> dict[str, Any]:
 
 @functools.cache
 def _declared() -> dict[int, Versions]:
-    """Every version of every API that is declared."""
+    """Returns all versions of all declared APIs."""
     import importlib
     import pkgutil
 

@@ -1,4 +1,4 @@
-"""What one broker serves: the versions of its release that are implemented."""
+"""The APIs and versions that a broker serves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ...protocol.schema import Versions
 
 
 class Apis(NamedTuple):
-    """What one broker serves, by API key: what ApiVersions lists, what is answered.
+    """The APIs of a broker by key: the versions that ApiVersions lists, and those that are served.
 
-    `readers` is the router's: (key, version) -> what it needs to read and answer such a request.
+    `readers` is for the router: by (key, version), the code for such a request.
     """
 
     advertised: dict[int, Versions]

@@ -52,17 +52,17 @@ def test_address_of_a_listener_is_understood(argument: str, listener: str, tmp_p
 @pytest.mark.parametrize(
     ("flag", "argument", "text"),
     [
-        ("--listen", "localhost:99999", "--listen 'localhost:99999': a port is 0 to 65535, not 99999"),
-        ("--listen", "99999999", "--listen '127.0.0.1:99999999': a port is 0 to 65535, not 99999999"),
+        ("--listen", "localhost:99999", "--listen 'localhost:99999': expected a port from 0 to 65535, not 99999"),
+        ("--listen", "99999999", "--listen '127.0.0.1:99999999': expected a port from 0 to 65535, not 99999999"),
         ("--listen", "localhost", "--listen localhost: the port is missing (0 lets the system choose)"),
-        ("--listen", "::1:9092", "an IPv6 address stands in brackets: [::1]:9092"),
-        ("--listen", "http://localhost:9092", "a listener speaks Kafka's protocol; it is PLAINTEXT://HOST:PORT"),
-        ("--listen", "SSL://localhost:9092", "listener SSL speaks SSL: only PLAINTEXT is served yet"),
-        ("--listen", "a b://localhost:9092", "a listener's name is made of letters"),
-        ("--control", "99999", "--control '127.0.0.1:99999': a port is 0 to 65535, not 99999"),
+        ("--listen", "::1:9092", "write an IPv6 address in brackets: [::1]:9092"),
+        ("--listen", "http://localhost:9092", "not an HTTP address: expected PLAINTEXT://HOST:PORT"),
+        ("--listen", "SSL://localhost:9092", "listener SSL has the protocol SSL: only PLAINTEXT is supported"),
+        ("--listen", "a b://localhost:9092", "a listener name may only have letters"),
+        ("--control", "99999", "--control '127.0.0.1:99999': expected a port from 0 to 65535, not 99999"),
         ("--control", "localhost", "--control localhost: the port is missing"),
         ("--control", ":9080", "--control :9080: the host is missing"),
-        ("--advertise", "localhost:99999", "--advertise 'localhost:99999': a port is 0 to 65535"),
+        ("--advertise", "localhost:99999", "--advertise 'localhost:99999': expected a port from 0 to 65535"),
     ],
 )
 def test_address_that_is_none_is_explained(flag: str, argument: str, text: str, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ ABOVE = f"{BROKER_FORMAT} {{}} can only be used when {PROTOCOL} is that or highe
         ("ottla", {PROTOCOL: "0.9.0", BROKER_FORMAT: "0.10.0"}, ABOVE.format("0.10.0", "0.9.0")),
         ("2.8", {FORCE: "2"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; it is 2.8-IV1"),
         ("ottla", {FORCE: "2", PROTOCOL: "3.0-IV0"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; it is 3.0-IV0"),
-        ("0.8.2", {FORCE: "2"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; there is none here"),
+        ("0.8.2", {FORCE: "2"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; this release has none"),
         ("ottla", {FORCE: "1"}, f"Invalid value 1 for configuration {FORCE}: Expected 2, or nothing"),
         ("4.0", {FORCE: "3"}, f"Invalid value 3 for configuration {FORCE}: Expected 2, or nothing"),
     ],

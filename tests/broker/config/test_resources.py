@@ -386,7 +386,7 @@ async def test_what_is_acted_on_is_explained(tmp_path: Path) -> None:
         for kind, name in ((BROKER, "1"), (TOPIC, "t")):
             explained = {entry.name: entry.documentation for entry in (await describe(client, kind, name)).configs}
             assert all(text is None or len(text) <= 120 for text in explained.values())
-        assert explained["retention.ms"] == "Segments whose newest record is older are deleted; -1 keeps them."
+        assert explained["retention.ms"] == "The age of its newest record at which a segment is deleted; -1 for no limit."
         assert explained["preallocate"] is None
         result = await describe(client, TOPIC, "t", "retention.ms", "nope")
         assert [entry.name for entry in result.configs] == ["retention.ms"]

@@ -309,7 +309,7 @@ def test_node_id_and_log_dir_have_their_old_names() -> None:
     assert Config({"broker.id": "-1"})["node.id"] == 1
     assert Config({"log.dir": "/a"})["log.dirs"] == ["/a"] and Config({"log.dir": "/a"}).is_set("log.dirs")
     assert Config({"log.dir": "/a", "log.dirs": "/b,/c"})["log.dirs"] == ["/b", "/c"]
-    with pytest.raises(ConfigError, match="they name one thing"):
+    with pytest.raises(ConfigError, match="both are the id of this broker"):
         Config({"node.id": "1", "broker.id": "2"})
 
 

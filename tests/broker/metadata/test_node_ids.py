@@ -57,13 +57,13 @@ def test_node_ids_follow_from_what_is_given(
 @pytest.mark.parametrize(
     ("configs", "brokers", "named", "problem"),
     [
-        ({}, 2, (0, 1, 2), "--brokers 2 and --node-ids 0,1,2 differ in how many nodes there are"),
-        ({}, None, (0, 1, 0), "a node id stands twice"),
-        ({}, None, (0, MAX + 1), "a node id is 0 to 2147483647"),
-        ({}, None, (-1, 0), "a node id is 0 to 2147483647"),
-        ({"node.id": "3"}, None, (0, 1, 2), "node.id 3 is none of them"),
-        ({"node.id": str(MAX)}, 2, None, "from node.id 2147483647 on there are not as many"),
-        ({}, None, tuple(range(101)), "there can be 1 to 100"),
+        ({}, 2, (0, 1, 2), "--brokers 2 and --node-ids 0,1,2 differ in the number of nodes"),
+        ({}, None, (0, 1, 0), "a node id is given twice"),
+        ({}, None, (0, MAX + 1), "expected node ids from 0 to 2147483647"),
+        ({}, None, (-1, 0), "expected node ids from 0 to 2147483647"),
+        ({"node.id": "3"}, None, (0, 1, 2), "node.id 3 is missing"),
+        ({"node.id": str(MAX)}, 2, None, "too many for node.id 2147483647"),
+        ({}, None, tuple(range(101)), "expected 1 to 100"),
     ],
 )
 def test_node_ids_that_cannot_be_are_refused_in_one_line(

@@ -43,14 +43,14 @@ def test_each_node_is_advertised_at_the_next_port():
 @pytest.mark.parametrize(
     ("brokers", "configs", "problem"),
     [
-        (0, {}, "there can be 1 to 100"),
-        (101, {}, "there can be 1 to 100"),
-        (3, {"listeners": "PLAINTEXT://h:65534"}, "from port 65534 on there are not as many"),
-        (3, {"advertised_listeners": "PLAINTEXT://h:65534"}, "from port 65534 on there are not as many"),
+        (0, {}, "expected 1 to 100"),
+        (101, {}, "expected 1 to 100"),
+        (3, {"listeners": "PLAINTEXT://h:65534"}, "not enough ports from 65534 on"),
+        (3, {"advertised_listeners": "PLAINTEXT://h:65534"}, "not enough ports from 65534 on"),
         (
             2,
             {"listeners": "PLAINTEXT://h:9092,PLAINTEXT_2://h:9093", "listener_security_protocol_map": MAP},
-            "two listeners would need the same port",
+            "two listeners need the same port",
         ),
     ],
 )
