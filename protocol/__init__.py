@@ -1,1 +1,1 @@
-"""Bytes to values and back: messages, records, framing. No I/O, no clock, no event loop."""
+"""Kafka's wire protocol: messages, record batches and framing. No I/O, no clock, no event loop."""

@@ -1,7 +1,7 @@
-"""The codes of access control lists: kinds of resources and patterns, operations, permissions.
+"""Codes of access control lists: resource types, pattern types, operations, permissions.
 
-Owns the numbers that requests and stored records carry, shared by the broker and the client's admin (KIP-11, KIP-140,
-KIP-290). What they decide is the broker's `security` package's.
+The numbers in requests and stored records, shared by the broker and the admin client (KIP-11, KIP-140, KIP-290). The
+broker's `security` package evaluates them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """What an access control list is about."""
+    """The type of the resource that an access control entry applies to."""
 
     UNKNOWN = 0
     ANY = 1
@@ -23,7 +23,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is matched; ANY and MATCH in filters only."""
+    """How the resource name of an entry is matched. ANY and MATCH occur only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -33,7 +33,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What somebody does with a resource."""
+    """The operation that an entry allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -63,10 +63,10 @@ class PermissionType(IntEnum):
 
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER."""
+"""The name of the only resource of type CLUSTER."""
 
 
 def words(of: type[IntEnum], *, in_filter: bool = False) -> list[str]:
-    """Kafka's words for a part of an entry; a filter may have ANY and MATCH as well."""
+    """Returns the names of the values that an entry may have; with `in_filter` also ANY and MATCH."""
     left_out = ("UNKNOWN",) if in_filter else ("UNKNOWN", "ANY", "MATCH")
     return [one.name for one in of if one.name not in left_out]

@@ -1,7 +1,7 @@
-"""The key of each API that is declared in `messages`.
+"""The keys of the APIs declared in `messages`.
 
-A test compares it with the declarations. Where a key is compared for every request, bind it to a plain int of the
-module: `_PRODUCE = int(ApiKey.PRODUCE)`.
+A test compares them with the declarations. Code that compares a key on every request binds it to a plain int of its
+module, which compares faster: `_PRODUCE = int(ApiKey.PRODUCE)`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The first number of each request (Kafka's `ApiKeys.id`)."""
+    """The API key, the first field of a request header (Kafka's `ApiKeys.id`)."""
 
     PRODUCE = 0
     FETCH = 1

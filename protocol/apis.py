@@ -1,6 +1,6 @@
-"""Every declared API by its number: its name, and the classes of its request and its answer.
+"""A table of all declared APIs: key, name, and the classes of request and response.
 
-The modules of `messages` are found by walking the package, when the table is first used: there is no list to add to.
+The modules of `messages` are found by walking the package when the table is first used: there is no list to add to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .schema import spec
 
 
 class Api(NamedTuple):
-    """One API: its number, its name, and the classes of its messages."""
+    """An API: its key, its name, and the classes of its messages."""
 
     key: int
     name: str
@@ -25,7 +25,7 @@ class Api(NamedTuple):
 
 @cache
 def apis() -> dict[int, Api]:
-    """Every declared API by its key."""
+    """Returns the declared APIs by key."""
     found: dict[int, dict[str, type]] = {}
     for module in pkgutil.walk_packages(messages.__path__, f"{messages.__name__}."):
         members = vars(importlib.import_module(module.name))
@@ -49,11 +49,11 @@ def _is_message(cls: type) -> bool:
 
 @cache
 def api_keys() -> dict[str, int]:
-    """The key of each API by its name in small letters."""
+    """Returns the API keys by name in lower case."""
     return {api.name.lower(): key for key, api in apis().items()}
 
 
 def name_of(key: int) -> str:
-    """The name of an API; its number where none has it."""
+    """Returns the name of an API, or the key as text if no such API is declared."""
     api = apis().get(key)
     return str(key) if api is None else api.name

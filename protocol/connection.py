@@ -1,13 +1,14 @@
-"""One connection without any I/O: received bytes in, whole frames out, and the framing of a response.
+"""The framing of one connection without any I/O: received bytes in, whole frames out, responses with their size field.
 
-Owns framing, the bound on a frame's size and the receive buffers; both sides of a connection use them. Knows nothing of
-what is in a frame. The caller reads from the socket into `receive_buffer()`, reports the number of bytes with
-`received(count)`, takes frames with `next_frame()` until None, and then calls `settle()`.
+Both sides of a connection use it; the content of a frame is opaque here. The caller reads from the socket into
+`receive_buffer()`, passes the number of bytes to `received(count)`, takes frames with `next_frame()` until it returns
+None, and then calls `settle()`.
 
-Buffers: a read goes into a buffer from a pool shared by all connections; a frame that is cut off by the end of a read
-moves into a buffer of its own, which the next reads fill. So idle connections hold no memory, a large frame is received
-straight into its place, and a frame's bytes may be written to until the next `settle()`. A peer that announces much
-and sends little gets memory only as it sends: one read's worth, then eight times what it sent.
+Buffers: a read goes into a buffer from a pool shared by all connections. A frame that is incomplete at the end of a
+read moves into a buffer of its own, which later reads fill. Idle connections therefore hold no memory, a large frame is
+received without copies, and the bytes of a frame may be modified until the next `settle()`. A peer that announces a
+large frame and sends little does not exhaust memory: the buffer is one read in size at first, then at most eight times
+the bytes received.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from .errors import ProtocolViolation
 
 READ_BYTES = 128 * 1024  # larger frames get their own buffer; larger reads were not faster
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
-JOIN_PIECES = 512  # so many pieces are joined where a response has more of them
-SMALL_PIECE_BYTES = 512  # pieces of this size on average are copied; not larger ones, as records or shared entries
+JOIN_PIECES = 512  # a response with more pieces is joined in runs of this many
+# a run is copied only if its pieces are at most this large on average; records and shared entries are larger
+SMALL_PIECE_BYTES = 512
 _SIZE = struct.Struct(">i")
 
 
@@ -31,35 +33,35 @@ class BufferPool:
         self._free: list[memoryview] = []
 
     def lend(self) -> memoryview:
-        """A buffer for one read. It stays in the pool, and the next `take` returns it: a read that ends without bytes,
-        as at the end of a stream, costs a closing connection no memory."""
+        """Returns a buffer for one read. It stays in the pool, and the next `take` returns it, so that a read without
+        bytes, as at the end of a stream, allocates nothing for a closing connection."""
         if not self._free:
             self._free.append(memoryview(bytearray(READ_BYTES)))
         return self._free[-1]
 
     def take(self) -> memoryview:
-        """The buffer that was lent last, or another one. Its content is undefined."""
+        """Removes and returns the buffer that `lend` returned last, or another one. Its content is undefined."""
         return self._free.pop() if self._free else memoryview(bytearray(READ_BYTES))
 
     def give(self, buffer: memoryview) -> None:
-        """Takes a buffer back; a few are kept."""
+        """Returns a buffer to the pool, which keeps up to four."""
         if len(self._free) < 4:
             self._free.append(buffer)
 
 
 class FrameReceiver:
-    """The receiving half of one connection. Raises ProtocolViolation for a size that no frame has."""
+    """The receiving half of one connection. Raises ProtocolViolation for a frame size out of bounds."""
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._pool = pool
         self._frame_bytes_max = frame_bytes_max
-        self._pooled: memoryview | None = None  # the buffer of the read under way
-        self._own: memoryview | None = None  # holds what a former read left over
-        self._start = 0  # of what is not taken yet, in the buffer in use
+        self._pooled: memoryview | None = None  # the buffer of the current read
+        self._own: memoryview | None = None  # holds the incomplete frame of earlier reads
+        self._start = 0  # of the unread bytes in the current buffer
         self._end = 0
 
     def receive_buffer(self) -> memoryview:
-        """Where the next bytes go; never empty. Valid until another connection of the pool asks for one."""
+        """Returns the buffer for the next bytes; never empty. Valid until another connection of the pool calls this."""
         if self._own is not None:
             return self._own[self._end :]
         if self._pooled is None:
@@ -67,13 +69,13 @@ class FrameReceiver:
         return self._pooled[self._end :]
 
     def received(self, count: int) -> None:
-        """`count` bytes were written to the start of `receive_buffer()`."""
+        """Records that `count` bytes were written to the start of `receive_buffer()`."""
         if self._own is None and self._pooled is None:
             self._pooled = self._pool.take()
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its size field, or None. Valid and writable until `settle()`."""
+        """Returns the next whole frame without its size field, or None. Valid and writable until `settle()`."""
         buffer = self._own if self._own is not None else self._pooled
         if buffer is None or self._end - self._start < 4:
             return None
@@ -86,11 +88,11 @@ class FrameReceiver:
 
     @property
     def has_unread(self) -> bool:
-        """Whether bytes were received that no frame took yet."""
+        """Whether received bytes remain that no frame has included yet."""
         return self._end > self._start
 
     def settle(self) -> None:
-        """The frames taken so far are done with: keeps what is left over and gives the read buffer back."""
+        """Releases the frames returned so far: keeps the incomplete rest and returns the read buffer to the pool."""
         left = self._end - self._start
         buffer = self._own if self._own is not None else self._pooled
         if buffer is None:
@@ -111,7 +113,7 @@ class FrameReceiver:
         if left < 4:
             return READ_BYTES // 32
         whole = 4 + self._frame_size(buffer)
-        if whole <= left:  # frames that wait because the peer does not read its answers
+        if whole <= left:  # whole frames are left when the peer does not read its responses
             return left + 1
         return min(whole, max(READ_BYTES, 8 * left))
 
@@ -126,7 +128,7 @@ class FrameReceiver:
 
 
 def _other_protocol(head: bytes) -> str:
-    """What the four bytes of an impossible size are in the protocols that meet a Kafka port by mistake."""
+    """Names the protocol, TLS or HTTP, of a client that connected to a Kafka port by mistake."""
     if head[:2] in (b"\x16\x03", b"\x15\x03"):  # a handshake, an alert
         return "; this is TLS, and PLAINTEXT is spoken here: set security.protocol=PLAINTEXT"
     if head in (b"GET ", b"POST", b"PUT ", b"HEAD", b"HTTP"):
@@ -135,8 +137,8 @@ def _other_protocol(head: bytes) -> str:
 
 
 def add_response(parts: list[Any], ready: list[Any]) -> int:
-    """Appends a response to `ready`: its size field, then `parts`, the pieces of the rest. No parts mean no response
-    (acks=0). Returns the number of bytes added."""
+    """Appends a response to `ready`: its size field, then `parts`, the pieces of the rest. A request with acks=0 has no
+    parts and gets no response. Returns the number of bytes added."""
     if not parts:
         return 0
     size = sum(map(len, parts))
@@ -146,8 +148,8 @@ def add_response(parts: list[Any], ready: list[Any]) -> int:
 
 
 def joined(pieces: list[Any]) -> list[Any]:
-    """The same bytes in fewer pieces: runs of small ones are joined. libuv refuses (EINVAL) to write more than some
-    million of them at once, as a response of DescribeConfigs may have."""
+    """Joins runs of small pieces. libuv refuses (EINVAL) to write more than some million pieces at once, which a
+    DescribeConfigs response can have."""
     if len(pieces) <= JOIN_PIECES:
         return pieces
     out: list[Any] = []

@@ -1,6 +1,6 @@
-"""Kafka's error codes, and the two errors of the wire itself.
+"""Kafka's error codes (those of Apache Kafka 4.3's `Errors`), and the two exceptions of the wire format.
 
-Owns the numbers (Apache Kafka 4.3's `Errors`); which failure answers which code is decided in `broker/errors.py`.
+`broker/errors.py` maps the broker's exceptions to these codes.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from enum import IntEnum
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no such message, or a value that cannot be written as one; the text names the field."""
+    """Bytes that cannot be parsed as the message, or a value that cannot be written as one. The text names the
+    field."""
 
 
 class ProtocolViolation(Exception):
-    """The peer broke the protocol in a way that has no answer: the connection is closed."""
+    """The peer broke the protocol in a way that no error response can express: the connection is closed."""
 
 
 class ErrorCode(IntEnum):
-    """The `error_code` of answers."""
+    """The `error_code` of a response."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

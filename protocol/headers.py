@@ -1,9 +1,8 @@
 """Request and response headers: the bytes between a frame's size and its message.
 
-Owns their layout and bounds. Header v1 (correlation id, client id) precedes requests of older versions, v2 (with tagged
-fields) those of flexible versions; a response has header v0 or, flexible, v1. ApiVersions always answers with header
-v0, since a client reads that answer before it knows the broker's age (KIP-511). The client id keeps its old encoding in
-every header.
+Requests of older versions have header v1 (correlation id, client id), those of flexible versions v2 (with tagged
+fields). Responses have header v0, flexible ones v1; ApiVersions responses always v0, since a client parses them before
+it has the broker's version (KIP-511). The client id keeps its non-compact encoding in every header.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class RequestPrefix(NamedTuple):
 
 
 def read_prefix(frame: bytes | bytearray | memoryview) -> RequestPrefix:
-    """The first ten bytes of a request. Raises ProtocolViolation when there are fewer."""
+    """Reads the first ten bytes of a request. Raises ProtocolViolation if there are fewer."""
     if len(frame) < _PREFIX.size:
         raise ProtocolViolation(f"a request of {len(frame)} bytes has no header")
     return RequestPrefix._make(_PREFIX.unpack_from(frame))
 
 
 def read_rest(frame: bytes | bytearray | memoryview, prefix: RequestPrefix, flexible: bool) -> tuple[str, int]:
-    """(client id, position of the message). A null client id reads as "". Raises ProtocolViolation."""
+    """Returns the client id and the position of the message. A null client id becomes "". Raises ProtocolViolation."""
     position = _PREFIX.size
     client_id = ""
     if prefix.client_id_length >= 0:
@@ -86,7 +85,7 @@ def _varint(frame: bytes | bytearray | memoryview, position: int) -> tuple[int, 
 
 
 def response_header(correlation_id: int, api_key: int, flexible: bool) -> bytes:
-    """The header in front of an answer's message."""
+    """Returns the header of a response."""
     header = _CORRELATION.pack(correlation_id)
     return header + b"\0" if flexible and api_key != _API_VERSIONS else header
 
@@ -94,7 +93,7 @@ def response_header(correlation_id: int, api_key: int, flexible: bool) -> bytes:
 def request_header(
     api_key: int, api_version: int, correlation_id: int, client_id: bytes | None, flexible: bool
 ) -> bytes:
-    """The header in front of a request's message; `client_id` is UTF-8 of at most 32767 bytes, None for null."""
+    """Returns the header of a request. `client_id` is UTF-8 of at most 32767 bytes, None for null."""
     if client_id is None:
         header = _PREFIX.pack(api_key, api_version, correlation_id, -1)
     else:
@@ -103,9 +102,9 @@ def request_header(
 
 
 def read_response_header(frame: bytes | bytearray | memoryview, api_key: int, flexible: bool) -> tuple[int, int]:
-    """(correlation id, position of the message) of an answer. Raises ProtocolViolation."""
+    """Returns the correlation id of a response and the position of its message. Raises ProtocolViolation."""
     if len(frame) < _CORRELATION.size:
-        raise ProtocolViolation(f"an answer of {len(frame)} bytes has no header")
+        raise ProtocolViolation(f"a response of {len(frame)} bytes has no header")
     (correlation_id,) = _CORRELATION.unpack_from(frame)
     if flexible and api_key != _API_VERSIONS:
         return correlation_id, _skip_tags(frame, _CORRELATION.size)

@@ -1,4 +1,4 @@
-"""Smallest and largest values of the signed integers of the protocol and of the files."""
+"""Smallest and largest values of the signed integers in messages and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MurmurHash2 with the seed of Apache Kafka's Java client: which partition a key belongs to."""
+"""MurmurHash2 as in Apache Kafka's Java client, which partitions by key with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INT32 = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Java's client as an unsigned number (MurmurHash2 with Kafka's seed)."""
+    """Returns the 32-bit hash of Java's client as an unsigned number (MurmurHash2 with Kafka's seed)."""
     m = 0x5BD1E995
     size = len(data)
     h = 0x9747B28C ^ size
@@ -24,5 +24,5 @@ def murmur2(data: bytes) -> int:
 
 
 def java_partition(key: bytes, count: int) -> int:
-    """Where Java's client puts a key among `count` partitions."""
+    """Returns the partition, of `count`, that Java's client chooses for a key."""
     return (murmur2(key) & _INT31) % count

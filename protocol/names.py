@@ -1,6 +1,6 @@
-"""Names that a person typed wrong: the nearest of those that exist, and the words that suggest it.
+"""Suggestions for misspelled names.
 
-Knows nothing of Kafka; it stands here since every package may import this one.
+Independent of Kafka; it is in this package because every other package may import this one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ PREFIX_LETTERS = 3
 
 
 def near(name: str, names: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
-    """The names that look most like `name`, whatever their case, those that it begins first; none where nothing is
+    """Returns the names most similar to `name`, ignoring case, those that start with it first; none if no name is
     close."""
     import difflib  # 4 ms; only a mistake needs it
 
@@ -24,10 +24,10 @@ def near(name: str, names: Iterable[str], count: int = 1, cutoff: float = 0.6) -
 
 
 def meant(found: Sequence[str]) -> str:
-    """`; did you mean A or B?`; nothing where there are none."""
+    """Returns `; did you mean A or B?`, or nothing without suggestions."""
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """The end of a message about a name that does not exist: `; did you mean X?`, or nothing."""
+    """Returns the end of a message about an unknown name: `; did you mean X?`, or nothing."""
     return meant(near(name, names, cutoff=cutoff))

@@ -1,7 +1,7 @@
-"""Checks of untyped values, as of JSON: each is isinstance for a generic class whose items then have the type Any.
+"""Type guards for untyped values such as parsed JSON: isinstance for a generic class, whose items then have type Any.
 
-After a plain `isinstance(value, list)` the items are Unknown, which pyright's strict mode refuses. Knows nothing of
-Kafka; it stands here since every package may import this one.
+After a plain `isinstance(value, list)` the items are Unknown, which pyright's strict mode refuses. Independent of
+Kafka; it is in this package because every other package may import this one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The leaves of Kafka's wire language as bounded `construct` classes: integers, text, blobs, uuids, arrays.
+"""Kafka's primitive types as bounded `construct` classes: integers, strings, bytes, uuids, arrays.
 
-Owns how one value is laid out. Must not know any message, version or socket. Every length and count is checked
-against the bytes that are left before memory is taken, and every failure is a `MalformedMessage` that names the field.
+Every length and count is checked against the remaining bytes before memory is allocated, and every failure is a
+`MalformedMessage` that names the field.
 
-These classes are the readable schema: `compiler` walks them to emit the fast code, tests hold both against each other.
-Sources: the protocol guide's "Protocol Primitive Types"; KIP-482 (compact forms and tagged fields).
+These classes are the readable form of the schema; `compiler` walks them to generate the fast code, and tests compare
+the two. Sources: the protocol guide's "Protocol Primitive Types"; KIP-482 (compact forms and tagged fields).
 """
 
 from __future__ import annotations
@@ -17,47 +17,48 @@ from .errors import MalformedMessage
 from .structs import Construct, build_value, parse_value
 
 ZERO_UUID = bytes(16)
-"""The uuid that means "none" (Kafka's `Uuid.ZERO_UUID`)."""
+"""The uuid that stands for none (Kafka's `Uuid.ZERO_UUID`)."""
 
 VARINT_BYTES_MAX = 5  # 32 bits in groups of seven
 
 
 ITEMS_MAX = 1 << 20
-"""The most items of arrays, and tagged fields, of one message. An item of two bytes on the wire may be an object of 100
-in memory (measured: up to 52 times), and takes a microsecond to read: this bounds both, far above what clients send."""
+"""The most array items and tagged fields of one message. An item of two bytes on the wire may become an object of 100
+bytes (measured: up to 52 times) and takes a microsecond to parse: this bounds both, far above what clients send."""
 
 
 def request_items_max(size_bytes: int) -> int:
-    """The most items of a request of this size: 16,384, and one more for each 32 bytes.
+    """Returns the most items of a request of this size: 16,384, and one more for each 32 bytes.
 
-    A server keeps some 500 bytes for an item until the response has left, so the bound keeps the memory of a request
-    below 20 times its size plus 16 MB. Entries that clients send in large numbers (the partitions of a Fetch, the
-    topics of a Metadata request by id) take 32 bytes or so, and are bounded by the size of the request alone.
+    The broker keeps some 500 bytes per item until the response is sent, so the bound keeps the memory of a request
+    below 20 times its size plus 16 MB. Entries that clients send in large numbers (partitions of a Fetch request, topic
+    ids of a Metadata request) take about 32 bytes each, so that only the size of the request bounds them.
     """
     return (1 << 14) + (size_bytes >> 5)
 
 
 class Effort:
-    """How many items a slow reading may still look at. Raises MalformedMessage with `reason` when it is spent."""
+    """The number of items that a slow parse may still visit. Raises MalformedMessage with `reason` when it is used
+    up."""
 
     def __init__(self, items: int, reason: str) -> None:
         self.items = items
         self.reason = reason
 
     def spend(self, path: str) -> None:
-        """One more item."""
+        """Counts one item."""
         self.items -= 1
         if self.items < 0:
-            raise MalformedMessage(f"{path} or behind it: {self.reason}")
+            raise MalformedMessage(f"{path} or after it: {self.reason}")
 
 
 def bytes_left(stream: io.BytesIO) -> int:
-    """Bytes between the stream's position and its end."""
+    """Returns the number of bytes between the stream's position and its end."""
     return stream.getbuffer().nbytes - stream.tell()
 
 
 def take(stream: io.BytesIO, size: int, path: str) -> bytes:
-    """Exactly `size` bytes, or MalformedMessage."""
+    """Reads exactly `size` bytes. Raises MalformedMessage if there are fewer."""
     if size > bytes_left(stream):
         raise MalformedMessage(f"{path}: {size} bytes announced, {bytes_left(stream)} left")
     return stream.read(size)
@@ -103,7 +104,7 @@ class UnsignedVarint(Construct):
 
 
 def varint_bytes(value: int) -> bytes:
-    """`value` (0 <= value < 2^31) as an unsigned varint."""
+    """Returns `value` (0 <= value < 2^31) as an unsigned varint."""
     if value < 0 or value >> 31:
         raise MalformedMessage(f"{value} is not a length")
     out = bytearray()
@@ -115,7 +116,7 @@ def varint_bytes(value: int) -> bytes:
 
 
 class UuidLeaf(Construct):
-    """Sixteen bytes, kept as `bytes`; all zero means none."""
+    """A uuid of sixteen bytes, kept as `bytes`; all zero stands for none."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> bytes:
         return take(stream, 16, path)
@@ -128,7 +129,7 @@ class UuidLeaf(Construct):
 
 
 class Mark(Construct):
-    """No bytes at all: a tagged field that says something by being there. Reads as True."""
+    """A tagged field without content, whose presence is its value. Parsed as True."""
 
     min_size = 0
 
@@ -140,8 +141,8 @@ class Mark(Construct):
 
 
 TEXT_BYTES_MAX = 0x7FFF
-"""Of a string, also in the compact form, whose length could say more. Kafka's generated code refuses longer ones, so
-that what arrives by a flexible version fits into the records and responses of all versions."""
+"""The longest string in bytes, also in the compact form, whose length field could hold more. Kafka's generated code
+refuses longer ones, so that a string received in a flexible version fits the records and responses of all versions."""
 
 boolean = Fixed("?")
 int8 = Fixed("b")
@@ -157,7 +158,8 @@ mark = Mark()
 
 
 class Length(Construct):
-    """A count or a size: int16, int32 or, compact, a varint of count + 1; null is -1, compact 0 (KIP-482)."""
+    """A count or a size: int16, int32, or in the compact form a varint of count + 1. Null is -1, compact 0
+    (KIP-482)."""
 
     def __init__(self, wire: Fixed | None, nullable: bool) -> None:
         super().__init__()
@@ -166,12 +168,12 @@ class Length(Construct):
 
     @property
     def compact(self) -> bool:
-        """Whether this is the varint form."""
+        """Whether the length is a varint."""
         return self.wire is None
 
     @property
     def min_size(self) -> int:
-        """Least bytes this takes on the wire."""
+        """The smallest size of the length field in bytes."""
         return 1 if self.wire is None else self.wire.size
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int | None:
@@ -197,7 +199,8 @@ class Length(Construct):
 
 
 class Blob(Construct):
-    """Bytes behind their length; `text` decodes them as UTF-8, `view` lets the fast reader slice instead of copy."""
+    """Bytes after their length. `text` decodes them as UTF-8; `view` lets the compiled parser slice instead of
+    copying."""
 
     def __init__(self, length: Length, text: bool, view: bool) -> None:
         super().__init__()
@@ -235,7 +238,7 @@ class Blob(Construct):
 
 
 class Array(Construct):
-    """A count and that many items. The count is held against the bytes left, at the least size of an item."""
+    """A count and its items. The count is checked against the remaining bytes, at the smallest size of an item."""
 
     def __init__(self, length: Length, item: Construct) -> None:
         super().__init__()
@@ -264,7 +267,7 @@ class Array(Construct):
 
 
 class Nullable(Construct):
-    """A struct that may be null: one byte, -1 for null and 1 before a value."""
+    """A struct that may be null: one byte, -1 for null or 1 before a value."""
 
     def __init__(self, inner: Construct) -> None:
         super().__init__()
@@ -283,7 +286,8 @@ class Nullable(Construct):
 
 
 def min_size(codec: Any) -> int:
-    """Least bytes that one value of this codec takes; what bounds a count before memory is taken."""
+    """Returns the smallest size in bytes of a value of this codec, by which a count is bounded before memory is
+    allocated."""
     if isinstance(codec, Fixed):
         return codec.size
     if isinstance(codec, UuidLeaf):
@@ -296,18 +300,18 @@ def min_size(codec: Any) -> int:
 
 
 class Scalar:
-    """Annotation: always the same leaf, whatever the version."""
+    """Annotation: the same codec in all versions."""
 
     def __init__(self, leaf: Construct) -> None:
         self.leaf = leaf
 
     def codec(self, flexible: bool, nullable: bool) -> Construct:
-        """The leaf for a field of a flexible or an older version."""
+        """Returns the codec of a field in a flexible or an older version."""
         return self.leaf
 
 
 class Variable:
-    """Annotation: text or bytes; their length field depends on the version."""
+    """Annotation: string or bytes, with a length field that depends on the version."""
 
     def __init__(self, wire: Fixed, *, text: bool = False, view: bool = False) -> None:
         self.wire = wire
@@ -315,7 +319,7 @@ class Variable:
         self.view = view
 
     def codec(self, flexible: bool, nullable: bool) -> Construct:
-        """The leaf for a field of a flexible or an older version."""
+        """Returns the codec of a field in a flexible or an older version."""
         return Blob(Length(None if flexible else self.wire, nullable), self.text, self.view)
 
 
@@ -329,8 +333,8 @@ UInt32 = Annotated[int, Scalar(uint32)]
 Float64 = Annotated[float, Scalar(float64)]
 Uuid = Annotated[bytes, Scalar(uuid)]
 Present = Annotated[bool, Scalar(mark)]
-"""Of a tagged field alone, with default False: whether it is there."""
+"""A tagged field of type bool, default False, that is true if it is present."""
 Text = Annotated[str, Variable(int16, text=True)]
 Bytes = Annotated[bytes, Variable(int32)]
 Records = Annotated[bytes | bytearray | memoryview, Variable(int32, view=True)]
-"""Record batches: kept as bytes, never decoded here; read as a view of the request's own buffer."""
+"""Record batches: kept as bytes, never decoded here. Parsed as a view of the request's own buffer."""

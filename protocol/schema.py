@@ -1,18 +1,16 @@
-"""A message is declared once, as a class; from it comes one `construct.Struct` per version.
-
-Owns the declaration language (`@message`, `@group`, `field`) and the reading of declarations. Knows no API.
+"""Message declarations: each message is declared once, as a class, and has one `construct.Struct` per version.
 
     @message(api_key=0, versions="0-13", flexible="9+")
     class ProduceRequest:
         transactional_id: Text | None = field("3+", default=None)
         acks: Int16
 
-A value has no version: a field that a version lacks reads as its default, and writing a set field into a version that
-lacks it is an error unless it is `ignorable` (the rules of Apache's message generator). `X | None` may be null in the
-versions that `nullable` names, all by default. Fields with a `tag` are tagged fields (KIP-482).
+A value has no version: a field that a version lacks is parsed as its default, and writing a set field into a version
+that lacks it is an error unless the field is `ignorable` (the rules of Apache's message generator). `X | None` may be
+null in the versions that `nullable` names, all by default. Fields with a `tag` are tagged fields (KIP-482).
 
-The classes are plain slotted values with keyword constructors, equality and a repr, as a dataclass would make them;
-they are made here because creating some 250 dataclasses costs 100 ms at every start, and this costs 5.
+The classes are plain slotted values with keyword constructors, equality and a repr, like dataclasses. Creating some 250
+dataclasses would take 100 ms at every start; this takes 5.
 """
 
 from __future__ import annotations
@@ -46,14 +44,14 @@ VERSION_MAX = INT16_MAX
 
 
 class Versions(NamedTuple):
-    """A closed range of versions; empty when last < first."""
+    """A closed range of versions; empty if last < first."""
 
     first: int
     last: int
 
     @classmethod
     def of(cls, text: str) -> Versions:
-        """Reads `"3"`, `"3-7"`, `"3+"` or `"none"`."""
+        """Parses `"3"`, `"3-7"`, `"3+"` or `"none"`."""
         if text == "none":
             return NEVER
         if text.endswith("+"):
@@ -65,7 +63,7 @@ class Versions(NamedTuple):
         return isinstance(version, int) and self.first <= version <= self.last
 
     def range(self) -> range:
-        """Every version, lowest first."""
+        """Returns all versions, lowest first."""
         return range(self.first, self.last + 1)
 
 
@@ -75,9 +73,10 @@ REQUIRED: Any = object()
 
 
 class Field(NamedTuple):
-    """What a declaration says of one field. `make_default` is None for a field that must be given.
+    """The declaration of one field. `make_default` is None for a required field.
 
-    `extension` marks what Apache's definition lacks: a tagged field of ours, which other brokers and clients skip.
+    `extension` marks a field that Apache's definition lacks: a tagged field of Ottla, which other brokers and clients
+    skip.
     """
 
     versions: Versions
@@ -97,18 +96,20 @@ def field(
     ignorable: bool = False,
     extension: bool = False,
 ) -> Any:
-    """Declares a field. `default` is a value, or a class (a `@group`, `list`, ...) whose empty value it is.
+    """Declares a field. `default` is a value, or a class (a `@group`, `list`, ...) whose empty value is the default.
 
-    An `extension` is no field of Apache's; it has to be tagged and ignorable, so that nobody else is disturbed by it.
+    An `extension` is not in Apache's definition; it must be tagged and ignorable, so that other implementations skip
+    it.
     """
     if extension and (tag is None or not ignorable):
-        raise TypeError("an extension has to be tagged and ignorable")
+        raise TypeError("an extension must be tagged and ignorable")
     if default is REQUIRED:
         make_default = None
     elif default is list:
         make_default = list
     elif isinstance(default, type):
-        # One shared value, so that "is it set?" is an identity check on the hot path. Nobody writes to a default.
+        # One shared value: on the hot path an identity check finds out whether the field is set. Defaults are never
+        # modified.
         make_default = functools.cache(default)
     else:
         make_default = functools.partial(_same, default)
@@ -129,7 +130,7 @@ class Value:
     _fields: typing.ClassVar[dict[str, Field]]
 
     def __init__(self, **values: Any) -> None:
-        # The first construction compiles the constructor of the class; see the module's docstring for why so late.
+        # The first construction compiles the constructor of the class, which keeps the start fast.
         cls = type(self)
         cls.__init__ = _make_init(cls)
         cls.__init__(self, **values)
@@ -146,7 +147,8 @@ class Value:
 
 
 def fields_of(declared: Any) -> dict[str, Field]:
-    """The fields of a class made by `@message` or `@group`, or of a value of such a class, by name and in order."""
+    """Returns the fields of a class made by `@message` or `@group`, or of a value of such a class, by name and in
+    order."""
     return declared._fields  # pyright: ignore[reportPrivateUsage]
 
 
@@ -168,12 +170,12 @@ def _make_init(cls: type[Value]) -> Any:
             head.append(f"{name}=default_{name}")
             body.append(f"self.{name} = {name}")
     source = f"def __init__({', '.join(head)}):\n    " + "\n    ".join(body or ["pass"])
-    exec(source, names)  # source is made of declared field names only
+    exec(source, names)  # source consists of declared field names only
     return names["__init__"]
 
 
 class Spec(NamedTuple):
-    """What `@message` declares: the API (or record type) key, the versions that exist and which are flexible."""
+    """The arguments of `@message`: the API (or record type) key, the existing versions, and the flexible ones."""
 
     api_key: int
     versions: Versions
@@ -184,7 +186,7 @@ _specs: dict[type, Spec] = {}
 
 
 def spec(cls: type) -> Spec:
-    """The key and versions of a class made by `@message`."""
+    """Returns the key and versions of a class made by `@message`. Raises KeyError for another class."""
     return _specs[cls]
 
 
@@ -193,7 +195,7 @@ T = typing.TypeVar("T")
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def group(cls: type[T]) -> type[T]:
-    """Makes a declared class a value class: a part of a message."""
+    """Makes a declared class a value class for a part of a message."""
     namespace = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
     fields: dict[str, Field] = {}
     for name in namespace.get("__annotations__", {}):
@@ -205,7 +207,7 @@ def group(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(*, api_key: int, versions: str, flexible: str = "none") -> typing.Callable[[type[T]], type[T]]:
-    """Makes a declared class a message; `versions` exist, those in `flexible` have compact forms and tagged fields."""
+    """Makes a declared class a message of these versions; those in `flexible` have compact forms and tagged fields."""
 
     def declare(cls: type[T]) -> type[T]:
         made = group(cls)
@@ -218,8 +220,8 @@ def message(*, api_key: int, versions: str, flexible: str = "none") -> typing.Ca
 class Group(Struct):
     """The layout of one class in one version: fields in order, then (flexible) tagged fields.
 
-    `plan` is [(name, codec)], `tags` {tag: (name, codec)} or None when the version is not flexible, `absent` the names
-    of fields that the version lacks and that may not be dropped silently.
+    `plan` is [(name, codec)], `tags` {tag: (name, codec)} or None if the version is not flexible, `absent` the names of
+    fields that the version lacks and that may not be dropped silently.
     """
 
     def __init__(
@@ -261,7 +263,7 @@ class Group(Struct):
             raise MalformedMessage(f"{path}: {self.cls.__qualname__} expected, not {type(obj).__qualname__}")
         for name in self.absent:
             if getattr(obj, name) != default_of(self.cls, name):
-                raise MalformedMessage(f"{path}.{name}: set, but this version has no place for it")
+                raise MalformedMessage(f"{path}.{name}: set, but this version does not have the field")
         for name, codec in self.plan:
             build_value(codec, getattr(obj, name), stream, context, f"{path}.{name}")
         if self.tags is not None:
@@ -281,7 +283,7 @@ class Group(Struct):
 
 
 def default_of(cls: type[Value], name: str) -> Any:
-    """What a field reads as in a version that lacks it."""
+    """Returns the value of a field in a version that lacks it."""
     make_default = fields_of(cls)[name].make_default
     if make_default is None:
         raise TypeError(f"{cls.__qualname__}.{name} is missing from a version and needs a default")
@@ -289,7 +291,7 @@ def default_of(cls: type[Value], name: str) -> Any:
 
 
 def empty_value(cls: type[Value]) -> Any:
-    """A value of `cls` with its defaults, and in fields without one the empty value of their type."""
+    """Returns a value of `cls` with its defaults, and with empty values in required fields."""
     hints = types_of(cls)
     required = {name: field for name, field in fields_of(cls).items() if field.make_default is None}
     return cls(**{name: _empty(hints[name], field) for name, field in required.items()})
@@ -310,9 +312,9 @@ def _empty(hint: Any, field: Field = PLAIN) -> Any:
 
 @functools.cache
 def struct_of(cls: type, version: int) -> Group:
-    """The Struct of a message in one version: what `ottla dump` shows and what the compiler walks.
+    """Returns the Struct of a message in one version, for `ottla dump` and the compiler.
 
-    Raises KeyError for a class that is no message, ValueError for a version that does not exist.
+    Raises KeyError for a class that is not a message, ValueError for a version that does not exist.
     """
     declared = spec(cls)
     if version not in declared.versions:
@@ -328,7 +330,7 @@ def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
     hints = types_of(cls)
     for name, declared in fields_of(cls).items():
         if version not in declared.versions:
-            default_of(cls, name)  # fails early where a declaration forgot it
+            default_of(cls, name)  # fails early if the declaration lacks a default
             if not declared.ignorable:
                 absent.append(name)
             continue
@@ -360,7 +362,7 @@ def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions)
 
 
 def types_of(cls: type) -> dict[str, Any]:
-    """The declared type of each field."""
+    """Returns the declared type of each field."""
     names = dict(vars(sys.modules[cls.__module__]))
     names.update(vars(cls))
     return typing.get_type_hints(cls, localns=names, include_extras=True)

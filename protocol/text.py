@@ -1,8 +1,8 @@
-"""Text for people: names, numbers, sizes, times, durations and tables; and times and durations that people write.
+"""Text for people: formats names, numbers, sizes, times, durations and tables, and parses times and durations.
 
-Knows nothing of Kafka; it stands here since every package may import this one. One unit system: binary units for bytes
-(KiB, MiB), decimal ones for counts (k, M), "ms", "s", "m", "h" and "d" for times. The clones of Kafka's own tools print
-in Kafka's way instead.
+Independent of Kafka; it is in this package because every other package may import this one. One unit system: binary
+units for bytes (KiB, MiB), decimal ones for counts (k, M), "ms", "s", "m", "h" and "d" for times. The clones of Kafka's
+own tools print in Kafka's format instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _LONG = (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1))
 
 
 def visible(value: object) -> str:
-    """The value as one line of letters that a terminal shows and does not obey: others as Python writes them."""
+    """Returns the value as one line of printable characters; others, such as terminal escapes, are written as Python
+    escapes."""
     text = str(value)
     if text.isprintable():
         return text
@@ -36,7 +37,7 @@ def visible(value: object) -> str:
 
 
 def plural(number: int, word: str) -> str:
-    """`1 topic`, `12 topics`."""
+    """Formats a count with its noun: `1 topic`, `12 topics`."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
@@ -44,38 +45,38 @@ def plural(number: int, word: str) -> str:
 
 
 def known(number: int) -> str:
-    """A number, or "-" for -1."""
+    """Formats a number; "-" for -1."""
     return NONE if number == -1 else str(number)
 
 
 def count(number: float | None) -> str:
-    """`12,345`, `1.23M`; "-" for None."""
+    """Formats a count: `12,345`, `1.23M`; "-" for None."""
     if number is None:
         return NONE
     return f"{number:,.0f}" if abs(number) < 100_000 else _scaled(number, 1000, _COUNTS)
 
 
 def rate(number: float | None) -> str:
-    """Events per second: as `count`, with a decimal below 10."""
+    """Formats events per second, with a decimal below 10; "-" for None."""
     if number is None or number == 0 or abs(number) >= 9.95:
         return count(number)
     return f"{number:.1f}" if abs(number) >= 0.05 else "<0.1"
 
 
 def size(number: float | None) -> str:
-    """Bytes: `512 B`, `1.5 MiB`; "-" for None."""
+    """Formats bytes: `512 B`, `1.5 MiB`; "-" for None."""
     if number is None:
         return NONE
     return f"{number:.0f} B" if abs(number) < 1024 else _scaled(number, 1024, _BYTES)
 
 
 def speed(size_bytes: float, seconds: float) -> str:
-    """Bytes per second: `1.5 MiB/s`."""
+    """Formats bytes per second: `1.5 MiB/s`."""
     return f"{size(size_bytes / max(seconds, 1e-6))}/s"
 
 
 def _scaled(number: float, base: int, units: Sequence[str]) -> str:
-    """Three significant digits, or four below 1024, and a unit."""
+    """Formats a number with three significant digits, or four below 1024, and a unit."""
     power = 0
     while abs(number) >= base - 0.5 and power < len(units) - 1:
         number /= base
@@ -84,7 +85,7 @@ def _scaled(number: float, base: int, units: Sequence[str]) -> str:
 
 
 def _short(number: float) -> str:
-    """Three significant digits, without zeros at the end of a fraction."""
+    """Formats three significant digits, without zeros at the end of a fraction."""
     digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
     text = f"{number:.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
@@ -94,7 +95,8 @@ def _short(number: float) -> str:
 
 
 def lines(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> Iterator[str]:
-    """Each row as one line; every column as wide as its widest cell, or as `widths` says for rows that come later."""
+    """Yields each row as one line. A column is as wide as its widest cell, or as given in `widths` if more rows
+    follow."""
     if not widths:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -102,7 +104,7 @@ def lines(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> Iterator
 
 
 def cell(value: object) -> str:
-    """A value in a table: "-" for None, yes and no, numbers as they are, and visible text."""
+    """Formats a table cell: "-" for None, yes and no for booleans, everything else as printable text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return NONE if value is None else visible(value)
@@ -115,10 +117,10 @@ def table(
     numbers: Collection[int] | None = None,
     most: int | None = None,
 ) -> list[str]:
-    """The lines of a table: `head`, if there is one, and the rows, with cells of any type.
+    """Returns the lines of a table: `head`, if given, and the rows, with cells of any type.
 
     A column is as wide as its widest cell, at most `most`; a longer cell pushes the rest of its line to the right. The
-    columns in `numbers` are aligned to the right; by default those that hold numbers and nothing else but None.
+    columns in `numbers` are aligned to the right; by default those that hold only numbers and None.
     """
     values = [list(row) for row in rows]
     if numbers is None:
@@ -147,7 +149,7 @@ def _are_numbers(column: Iterable[object]) -> bool:
 
 
 def time_text(milliseconds: int) -> str:
-    """Epoch milliseconds as a date; empty for what is none."""
+    """Formats epoch milliseconds as a UTC date; "" for negative or unrepresentable times."""
     if milliseconds < 0:
         return ""
     try:
@@ -158,7 +160,8 @@ def time_text(milliseconds: int) -> str:
 
 
 def moment(milliseconds: int | None) -> str:
-    """Epoch milliseconds as `2026-11-21 09:12:40.123`; the number itself where it is no date, "-" for -1 and None."""
+    """Formats epoch milliseconds as `2026-11-21 09:12:40.123`; the number itself if it is not a date, "-" for -1 and
+    None."""
     if milliseconds is None or milliseconds == -1:
         return NONE
     text = time_text(milliseconds)
@@ -166,7 +169,8 @@ def moment(milliseconds: int | None) -> str:
 
 
 def elapsed(milliseconds: float | None) -> str:
-    """How long something took, or is ago: `420 µs`, `35 ms`, `1.5 s`, `3m 12s`, `2d 4h`; "-" for None."""
+    """Formats how long something took, or how long ago it was: `420 µs`, `35 ms`, `1.5 s`, `3m 12s`, `2d 4h`; "-" for
+    None."""
     if milliseconds is None:
         return NONE
     if milliseconds < 0:
@@ -182,7 +186,7 @@ def elapsed(milliseconds: float | None) -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """A setting: milliseconds in the largest unit of which they are a whole number."""
+    """Formats a configured duration: milliseconds in the largest unit that divides them."""
     for size, unit in _UNITS:
         if milliseconds % size == 0:
             return f"{milliseconds // size} {unit}"
@@ -190,14 +194,14 @@ def duration(milliseconds: int) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """`7d`, `45s`, `500ms`, `1h30m` as milliseconds. Raises ValueError."""
+    """Parses `7d`, `45s`, `500ms` or `1h30m` to milliseconds. Raises ValueError."""
     if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is no duration, such as 7d, 45s, 500ms or 1h30m")
+        raise ValueError(f"{text!r} is not a duration, such as 7d, 45s, 500ms or 1h30m")
     return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
 
 
 def time_ms(text: str) -> int:
-    """`2026-01-31`, `2026-01-31T12:00:00Z` or milliseconds since 1970, as these; UTC where no zone is said.
+    """Parses `2026-01-31`, `2026-01-31T12:00:00Z` or epoch milliseconds to epoch milliseconds. UTC is the default zone.
 
     Raises ValueError.
     """
@@ -206,7 +210,7 @@ def time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is no time, such as 2026-01-31T12:00:00Z or milliseconds since 1970"
+        message = f"{text!r} is not a time, such as 2026-01-31T12:00:00Z or milliseconds since 1970"
         raise ValueError(message) from error
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     since = moment - _EPOCH
@@ -214,7 +218,7 @@ def time_ms(text: str) -> int:
 
 
 def places(text: str) -> list[dict[str, Any]]:
-    """The partitions of TOPIC or TOPIC:0,1. Raises ValueError."""
+    """Parses TOPIC or TOPIC:0,1 to a list of topics or partitions. Raises ValueError."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return [{"topic": topic}]

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: classic groups and their offsets. The key begins with its type, an int16."""
+"""Records of `__consumer_offsets`: classic groups and their offsets. A key begins with its type, an int16."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OffsetCommitKey:
 
 @message(api_key=1, versions="0-4", flexible="4+")
 class OffsetCommitValue:
-    """v1 has an explicit expiry, v3 the leader epoch, v4 the topic id."""
+    """The value of a committed offset. v1 has an expiry timestamp, v3 the leader epoch, v4 the topic id."""
 
     offset: Int64
     leader_epoch: Int32 = field("3+", default=-1, ignorable=True)

@@ -35,7 +35,7 @@ class PartitionRecord:
 
 @message(api_key=5, versions="0-2", flexible="0+")
 class PartitionChangeRecord:
-    """What of a partition has changed; null, or a leader of -2, where nothing of that has."""
+    """Changes of a partition. A field that did not change is null, the leader -2."""
 
     partition_id: Int32 = -1
     topic_id: Uuid
@@ -122,7 +122,7 @@ class ClientQuotaRecord:
 
 @message(api_key=11, versions="0", flexible="0+")
 class UserScramCredentialRecord:
-    """A user's SCRAM credential was set: what RFC 5802 lets a server keep instead of the password. KIP-554, KIP-900."""
+    """A user's SCRAM credential was set: salt, iterations and the two keys of RFC 5802. KIP-554, KIP-900."""
 
     name: Text
     mechanism: Int8

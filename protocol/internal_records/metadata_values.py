@@ -1,7 +1,7 @@
-"""Values of `__cluster_metadata`: metadata records in their frame, and what they say of the configs of topics.
+"""Record values of `__cluster_metadata`: encoding, decoding, and the topic configs that they set.
 
-Owns the frame of a record (KIP-631: frame version, record type and record version as varints, then the flexible
-message). Record versions are those of metadata.version 3.9-IV0.
+A value has a frame (KIP-631: frame version, record type and record version as varints), then the message in flexible
+encoding. Record versions are those of metadata.version 3.9-IV0.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _CLASSES: dict[int, type[Any]] = {spec(cls).api_key: cls for cls in WRITTEN_VERS
 
 
 def encode(record: object) -> bytes:
-    """The value bytes of one metadata record."""
+    """Returns the value bytes of one metadata record."""
     version = WRITTEN_VERSIONS[type(record)]
     key = spec(type(record)).api_key
     return varint_bytes(FRAME_VERSION) + varint_bytes(key) + varint_bytes(version) + build(record, version)
 
 
 def frame_of(value: bytes) -> tuple[int, int, int]:
-    """(type, version, where the message begins) of a value. Raises MalformedMessage."""
+    """Returns the type, the version and the position of the message in a value. Raises MalformedMessage."""
     numbers: list[int] = []
     position = 0
     for _ in range(3):
@@ -66,7 +66,7 @@ def frame_of(value: bytes) -> tuple[int, int, int]:
 
 
 def decode(value: bytes) -> Any | None:
-    """The record of a value; None for a type that Ottla does not use. Raises MalformedMessage."""
+    """Returns the record of a value, or None for a type that Ottla does not use. Raises MalformedMessage."""
     key, version, position = frame_of(value)
     cls = _CLASSES.get(key)
     if cls is None:
@@ -82,9 +82,9 @@ Configs = dict[str, dict[str, str]]
 
 
 def topic_configs(values: Iterable[bytes]) -> Configs:
-    """What is set for each topic after these values, oldest first.
+    """Returns the configs of each topic after these values are applied, oldest first.
 
-    What cannot be read is passed over: a broker may be writing, and other records are no concern of this.
+    Unreadable values are skipped: a broker may be writing the last one.
     """
     configs: Configs = {}
     names: dict[bytes, str] = {}

@@ -1,4 +1,5 @@
-"""Records of `__transaction_state`: transactional ids. Key and value begin with type and version, an int16 each."""
+"""Records of `__transaction_state`: transactional ids. A key begins with its type, a value with its version, an int16
+each."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ class TransactionLogKey:
 
 @message(api_key=0, versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """The producer and the state of its transaction; v1 is flexible (KIP-915), its tags are those of KIP-890."""
+    """The producer and the state of its transaction. v1 is flexible (KIP-915); its tagged fields are those of
+    KIP-890."""
 
     producer_id: Int64
     previous_producer_id: Int64 = field("1+", default=-1, tag=0)

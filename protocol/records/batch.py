@@ -1,7 +1,7 @@
 """Record batches of message format v2 (KIP-98): the 61-byte header, the records inside, writing them.
 
-Owns the byte layout and its structural rules. It does not know which rules a topic has (validate.py), the older formats
-or where batches are kept. All integers are big-endian; times are epoch milliseconds, -1 for none.
+Only the byte layout and its structural rules: the rules of a topic are in validate.py, older formats in legacy.py. All
+integers are big-endian; times are epoch milliseconds, -1 for none.
 
     offset bytes field                       offset bytes field
          0     8 base offset                     27     8 base timestamp
@@ -83,18 +83,16 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
-# Bounds what one batch may become in memory. The limit of a topic counts compressed bytes, so this is a bound of our
-# own: far above what 1 MiB of real data holds, far below what a bomb would take.
+# Bounds the memory of one decompressed batch. The limit of a topic counts compressed bytes; this one, which Kafka does
+# not have, is far above what 1 MiB of real data holds and far below what a decompression bomb would take.
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
-
-# The shortest record: its length, attributes, two deltas, null key, null value, no headers.
 
 
 _INT16, _INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">h", ">i", ">q", ">I"))
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields as they stand in the bytes."""
+    """The fields of a batch header, undecoded."""
 
     base_offset: int
     batch_length: int
@@ -112,17 +110,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, prefix and header included."""
+        """The size of the whole batch, prefix and header included."""
         return PREFIX_BYTES + self.batch_length
 
     @property
     def codec(self) -> int:
-        """0-4 as in `compression.Codec`; 5-7 mean nothing."""
+        """The codec, 0-4 as in `compression.Codec`; 5-7 are undefined."""
         return self.attributes & CODEC_BITS
 
     @property
     def log_append_time(self) -> bool:
-        """Every record's time is `max_timestamp`, whatever its delta says."""
+        """Whether every record's timestamp is `max_timestamp`, regardless of its delta."""
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
@@ -135,7 +133,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """The cleaner put the time after which tombstones go into `base_timestamp` (KIP-534)."""
+        """Whether `base_timestamp` is the time after which the cleaner removes tombstones and markers (KIP-534)."""
         return bool(self.attributes & DELETE_HORIZON_BIT)
 
     @property
@@ -152,25 +150,25 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record: after 2^31 - 1 comes 0. -1 where the batch has none."""
+        """The sequence of the last record, -1 for a batch without one. Sequences wrap from 2^31 - 1 to 0."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
     def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
-        """The same batch at an offset and in an epoch of a log; `_replace` takes thrice as long."""
+        """Returns the same header with this base offset and leader epoch; `_replace` takes three times as long."""
         return new_tuple(BatchHeader, (base_offset, self[1], leader_epoch, *self[3:]))
 
 
 class Header(NamedTuple):
-    """A record's header. Key bytes that are not UTF-8 survive as surrogate escapes, so that rewriting loses nothing."""
+    """A record header. Key bytes that are not UTF-8 become surrogate escapes, so that rewriting preserves them."""
 
     key: str
     value: bytes | None
 
 
 class Record(NamedTuple):
-    """One record with its absolute offset and its time in milliseconds (-1: none)."""
+    """A record with its absolute offset and its timestamp in milliseconds (-1: none)."""
 
     offset: int
     timestamp: int
@@ -179,9 +177,9 @@ class Record(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-# (timestamp delta, offset delta, key start, key end, value start, value end, headers): where a record's parts lie in a
-# payload, -1 for the start and end of null. A header is (key start, key end, value start, value end). A plain tuple,
-# since one is made per record.
+# (timestamp delta, offset delta, key start, key end, value start, value end, headers): the positions of a record's
+# parts in a payload, -1 for the start and end of null. A header is (key start, key end, value start, value end). A
+# plain tuple, since one is made per record.
 Span = tuple[int, int, int, int]
 Entry = tuple[int, int, int, int, int, int, tuple[Span, ...]]
 
@@ -190,7 +188,7 @@ Entry = tuple[int, int, int, int, int, int, tuple[Span, ...]]
 
 
 def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
-    """The header at `position`, with its size and magic checked but not its CRC.
+    """Reads the header at `position` and checks its size and magic, but not its CRC.
 
     `whole=False` accepts a buffer that ends somewhere after the header. Raises CorruptRecords.
     """
@@ -208,8 +206,9 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
 
 def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch, no CRC checked. An incomplete last batch ends the iteration, as in
-    Kafka, where the tail of a fetched set is often cut. Raises CorruptRecords for a bad size or magic."""
+    """Yields (position, header) of every whole batch, without checking CRCs. An incomplete last batch ends the
+    iteration, as in Kafka, where the tail of fetched records is often cut. Raises CorruptRecords for a bad size or
+    magic."""
     position = 0
     end = len(buffer)
     while position + HEADER_BYTES <= end:
@@ -222,19 +221,19 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch of this header has the CRC it claims. Copies nothing."""
+    """Returns whether the CRC in the header matches the batch. Copies nothing."""
     end = position + PREFIX_BYTES + header.batch_length
     return crc32c(memoryview(buffer)[position + CRC_FROM : end]) == header.crc
 
 
 def assign(buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in a log. Both fields lie outside the CRC."""
+    """Sets the base offset and leader epoch of a batch. Both fields lie outside the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def reseal(buffer: bytearray | memoryview, position: int = 0, *, attributes: int, max_timestamp: int) -> BatchHeader:
-    """Replace two fields under the CRC, compute the CRC anew and return the header as it is now."""
+    """Replaces two fields that the CRC covers, updates the CRC and returns the new header."""
     _INT16.pack_into(buffer, position + ATTRIBUTES_AT, attributes)
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_AT, max_timestamp)
     size = PREFIX_BYTES + _INT32.unpack_from(buffer, position + LENGTH_AT)[0]
@@ -247,8 +246,8 @@ def reseal(buffer: bytearray | memoryview, position: int = 0, *, attributes: int
 
 
 def entries(payload: Buffer, record_count: int) -> Iterator[Entry]:
-    """Every record's deltas and the places of its parts, with everything that the format says about a record checked:
-    lengths within the record, header count, nothing left in a record or after the last. Raises InvalidRecords."""
+    """Yields the deltas of every record and the positions of its parts, with the format checked in full: lengths within
+    the record, header count, no bytes left in a record or after the last. Raises InvalidRecords."""
     check_count(payload, record_count)
     end = len(payload)
     position = 0
@@ -266,7 +265,7 @@ def _entry(payload: Buffer, position: int, end: int) -> tuple[Entry, int]:
     stop = position + length
     if length < MIN_RECORD_BYTES - 1 or stop > end:
         raise InvalidRecords(f"a record of {length} bytes where {end - position} are left")
-    delta = payload[position + 1]  # after the attributes, which mean nothing
+    delta = payload[position + 1]  # after the attributes, which are unused
     if delta < 128:
         timestamp_delta = (delta >> 1) ^ -(delta & 1)
         position += 2
@@ -287,7 +286,7 @@ def _entry(payload: Buffer, position: int, end: int) -> tuple[Entry, int]:
 
 
 def _span(payload: Buffer, position: int, stop: int) -> tuple[int, int, int]:
-    """(start, end, position after) of nullable bytes; any negative length is null, as in Java."""
+    """Returns (start, end, position after) of nullable bytes; any negative length is null, as in Java."""
     length = payload[position]
     if length < 128:
         length = (length >> 1) ^ -(length & 1)
@@ -318,7 +317,7 @@ def _header_spans(payload: Buffer, position: int, stop: int) -> tuple[tuple[Span
 def payload(
     buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> bytes | memoryview:
-    """The batch's records, decompressed: a view where there is nothing to decompress.
+    """Returns the batch's records decompressed; a view of the buffer if they are not compressed.
 
     Raises InvalidRecords for an unknown codec, damaged data or more than `max_bytes`.
     """
@@ -331,8 +330,8 @@ def payload(
 
 
 def records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """Decode the batch at `position`; its header and compression are dealt with at once, its records as they are asked
-    for. The CRC is the caller's affair. Raises CorruptRecords, InvalidRecords."""
+    """Decodes the batch at `position`. The header and the compression are read at once, each record when the iterator
+    reaches it. The caller checks the CRC. Raises CorruptRecords, InvalidRecords."""
     header = read_header(buffer, position)
     return _decode(header, bytes(payload(buffer, position, header, max_bytes=max_bytes)))
 
@@ -364,11 +363,11 @@ def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
 
 
 class BatchFields(NamedTuple):
-    """The fields of a batch's header that do not follow from its records and its place in a log.
+    """The fields of a batch header that do not follow from its records and its offset.
 
     `last_offset_delta` (None: the last record's) lets a batch span more offsets than its records, as compaction leaves
-    it. `max_timestamp` (None: the highest of the records) is every record's time where `log_append_time` is set.
-    `delete_horizon_ms` takes the place of the base timestamp (KIP-534).
+    it. With `log_append_time`, `max_timestamp` (None: the highest of the records) is the timestamp of every record.
+    `delete_horizon_ms` replaces the base timestamp (KIP-534).
     """
 
     producer_id: int = -1
@@ -394,10 +393,10 @@ def build(
     codec: int = 0,
     compression_level: int | None = None,
 ) -> bytearray:
-    """One batch of these records, in their order, at the offsets they carry (relative to `base_offset`). There may be
+    """Builds one batch of these records, in their order and at their offsets (relative to `base_offset`). There may be
     none if the fields have a `last_offset_delta`.
 
-    Raises UnsupportedCodec, and InvalidRecords for what the format cannot hold.
+    Raises UnsupportedCodec, and InvalidRecords for values that do not fit the format.
     """
     producer_id, epoch, sequence, transactional, control, append_time, last_delta, latest, horizon_ms = fields
     if not records and last_delta is None:
@@ -434,8 +433,8 @@ def build(
 
 
 def sealed(data: Buffer, covered: bytes, base_offset: int, leader_epoch: int) -> bytearray:
-    """The batch of records that are encoded, and compressed if its attributes say so. `covered` is the header from the
-    attributes on, the part under the CRC. Raises InvalidRecords."""
+    """Builds the batch of records that are already encoded, and compressed if the attributes have a codec. `covered` is
+    the header from the attributes on, the part that the CRC covers. Raises InvalidRecords."""
     length = HEADER_BYTES - PREFIX_BYTES + len(data)
     try:
         out = bytearray(HEADER_FRONT.pack(base_offset, length, leader_epoch, MAGIC, crc32c(data, crc32c(covered))))
@@ -449,8 +448,8 @@ def sealed(data: Buffer, covered: bytes, base_offset: int, leader_epoch: int) ->
 def with_payload(
     header: BatchHeader, payload: Buffer, codec: int, level: int | None = None, *, bits: int = 0
 ) -> bytearray:
-    """A batch of the same header over these uncompressed records, compressed anew, with these attribute bits besides.
-    Raises UnsupportedCodec."""
+    """Builds a batch with the same header over these uncompressed records: compresses them and sets the attribute bits
+    in `bits` as well. Raises UnsupportedCodec."""
     data = compression.compress(codec, payload, level)
     kept = bits | header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     rebuilt = bytearray(

@@ -1,11 +1,10 @@
-"""The four codecs of Kafka's record batches, as Apache's Java clients frame them.
+"""The four codecs of Kafka's record batches, with the framing of Apache Kafka's Java clients.
 
-Owns the framing and the bounds. Bytes from outside decide how much memory a decompression takes only up to
-`max_bytes`; where a format states its size (snappy's prefix, block headers of lz4 and zstd) the statement is checked
-before memory is taken, gzip is inflated step by step.
+Decompression never allocates more than `max_bytes`: sizes stated in the data (snappy's prefix, block headers of lz4 and
+zstd) are checked before memory is allocated, and gzip is inflated step by step.
 
-Sources: RFC 1952 (gzip), snappy's format description and snappy-java's stream ("xerial"), the LZ4 frame format 1.6.1
-as KIP-57 repaired it, RFC 8878 (zstd, KIP-110), KIP-390 for the levels.
+Sources: RFC 1952 (gzip), snappy's format description and snappy-java's stream ("xerial"), the LZ4 frame format 1.6.1 as
+KIP-57 repaired it, RFC 8878 (zstd, KIP-110), KIP-390 for the levels.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .steps import STEP_BYTES, Steps, in_c
 
 Buffer = bytes | bytearray | memoryview
 
-# cramjam's submodules live in its extension and carry no types.
+# cramjam's submodules are in a binary extension, without types.
 _lz4: Any = cramjam.lz4
 _snappy: Any = cramjam.snappy
 _zstd: Any = cramjam.zstd
@@ -51,11 +50,11 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
 
-# Magic, FLG (version 1, independent blocks, no checksums), BD (64 KiB blocks) and the header checksum, which is the
-# same for every frame because the three bytes before it are.
+# Magic, FLG (version 1, independent blocks, no checksums), BD (64 KiB blocks) and the header checksum, which is
+# constant because the three values before it are.
 _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 _LZ4_MAGIC = 0x184D2204
-# The checksum that KIP-57 calls broken: it covers the frame's magic as well.
+# The header checksum of format v0, wrong according to KIP-57: it covers the frame's magic as well.
 _LZ4_HEADER_V0 = bytes.fromhex("04224d18 60 40 1a")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_END = b"\x00\x00\x00\x00"
@@ -65,19 +64,19 @@ _ZSTD_FROM_MAGIC = 2  # the first message format with zstd (KIP-110)
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 * 1024
 
-# Frames that a decoder skips; lz4 and zstd share the 16 magic numbers 184D2A50-184D2A5F.
+# Skippable frames: lz4 and zstd share the 16 magic numbers 184D2A50-184D2A5F.
 _SKIPPABLE = 0x184D2A50
 
-# A literal costs snappy more than a byte each, a copy of at most 64 bytes costs three: nothing expands further.
+# Snappy's highest expansion: a literal takes more than its own bytes, a copy of at most 64 bytes takes three.
 _SNAPPY_MAX_RATIO = 32
 
 _UINT32_LE = struct.Struct("<I")
 _GZIP_STEP_BYTES = 16 * 1024
-_GZIP_PART_BYTES = 1024 * 1024  # of what a step may inflate to, so that no part is as large as the whole
+_GZIP_PART_BYTES = 1024 * 1024  # the most that one step may inflate to, so that no part is as large as the whole
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
-    """Compress one batch's records; None takes the codec's default level.
+    """Compresses the records of one batch; level None is the codec's default.
 
     `magic` is the message format: v0 has lz4 frames with a wrong header checksum (KIP-57), only v2 has zstd. Raises
     UnsupportedCodec, and ValueError for a level that the codec does not have.
@@ -96,11 +95,11 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> bytes | memoryview:
-    """Decompress one batch's records, at most `max_bytes` of them, into a buffer that is not copied. In format v0 the
-    header checksum of lz4 is passed over, as every reader of v0 does (KIP-57).
+    """Decompresses the records of one batch into a buffer of at most `max_bytes`. In format v0 the header checksum of
+    lz4 is ignored, as every reader of v0 does (KIP-57).
 
-    Raises Undecodable for damaged data, DecompressedTooLarge for data that would grow beyond the bound,
-    UnsupportedCodec for an unknown codec.
+    Raises Undecodable for damaged data, DecompressedTooLarge for data that would exceed `max_bytes`, UnsupportedCodec
+    for an unknown codec.
     """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
@@ -122,19 +121,19 @@ def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> b
 
 
 def compressing(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> Steps[bytes]:
-    """As `compress`, handed out if it is long."""
+    """Like `compress`, in a worker thread if the data is long."""
     return (yield from in_c(len(data), partial(compress, codec, data, level, magic=magic)))
 
 
 def decompressing(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> Steps[bytes | memoryview]:
-    """As `decompress`, handed out if it is long, which only trying tells."""
+    """Like `decompress`, in a worker thread if the data or its decompressed size is long."""
     if len(data) <= STEP_BYTES:
         if max_bytes <= STEP_BYTES:
             return decompress(codec, data, max_bytes, magic=magic)
         try:
             return decompress(codec, data, STEP_BYTES, magic=magic)
         except InvalidRecords:
-            pass  # it takes more than a step, or it is damaged: the second try tells
+            pass  # larger than a step, or damaged: the second attempt distinguishes them
     return (yield partial(decompress, codec, data, max_bytes, magic=magic))
 
 
@@ -150,12 +149,12 @@ def _damaged(name: str, why: object) -> Undecodable:
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes | memoryview:
-    """Inflate member after member. Input goes in by small steps: zlib hands back what it did not use as a copy, which
-    would be quadratic for an input of many tiny members."""
+    """Inflates member after member. Input is passed in small steps: zlib returns unused input as a copy, which would
+    take quadratic time for many tiny members."""
     view = memoryview(data)
     end = len(view)
     position = 0
-    first = b""  # what is small comes as one part
+    first = b""  # small data is returned as one part, without a copy
     out = bytearray()
     left = max_bytes
     is_begun = False
@@ -164,8 +163,8 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes | memoryview:
             member = zlib.decompressobj(31)
             while not member.eof:
                 step = view[position : position + _GZIP_STEP_BYTES]
-                # One byte more than allowed: that is how too much is told from just enough. A full output buffer leaves
-                # input in unconsumed_tail, which is simply fed again from `position`.
+                # One byte more than allowed distinguishes too much from exactly enough. A full output buffer leaves
+                # input in unconsumed_tail, which is passed again from `position`.
                 part = member.decompress(step, min(left + 1, _GZIP_PART_BYTES))
                 left -= len(part)
                 if left < 0:
@@ -198,7 +197,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
-    """A xerial stream, or (as Java's reader accepts too) one bare block without any header."""
+    """Decompresses a xerial stream or, as Java's reader also accepts, one bare block without a header."""
     view = memoryview(data)
     blocks: list[tuple[memoryview, int]] = []
     if bytes(view[:8]) != _XERIAL_MAGIC:
@@ -226,7 +225,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     try:
         for block, size in blocks:
             if _snappy.decompress_raw_into(block, target[position : position + size]) != size:
-                raise _damaged("snappy", "a block is shorter than it says")
+                raise _damaged("snappy", "a block is shorter than its stated size")
             position += size
     except _DecompressionError as error:
         raise _damaged("snappy", error) from None
@@ -265,19 +264,19 @@ def _compress_lz4(data: Buffer, level: int, magic: int) -> bytes:
 def _compress_lz4_block(raw: memoryview, level: int) -> bytes | memoryview:
     if level == LZ4_LEVEL:
         return bytes(_lz4.compress_block(raw, store_size=False))
-    # cramjam's block functions have one level only, its frames have all of them (with checksums that Java's writer
-    # leaves out): make a frame of this one block and take the block from it.
+    # cramjam's block functions support one level only, its frames all of them (with checksums that Java's writer leaves
+    # out): write a frame of this one block and take the block from it.
     writer = _lz4.Compressor(level, False, False)
     writer.compress(bytes(raw))
     frame = memoryview(bytes(writer.finish()))
     (size,) = _UINT32_LE.unpack_from(frame, 7)
     length = size & 0x7FFFFFFF
-    # A stored block is returned as it is, as long as its input: the caller stores it too.
+    # A stored block is returned unchanged, as long as its input: the caller stores it too.
     return frame[11 : 11 + length]
 
 
 def _with_true_checksum(data: Buffer) -> bytearray:
-    """The frame of a v0 message with the header checksum that the format asks for, whatever it had."""
+    """Returns the frame of a v0 message with the header checksum that the LZ4 format requires."""
     out = bytearray(data)
     if len(out) > 6:
         flags = out[4]
@@ -288,7 +287,7 @@ def _with_true_checksum(data: Buffer) -> bytearray:
 
 
 def _xxh32(data: bytes | bytearray) -> int:
-    """XXH32 with seed 0 of less than 16 bytes, which is all that a frame's header can have."""
+    """Returns XXH32 with seed 0 of less than 16 bytes; a frame's header is never longer."""
     state = 374761393 + len(data)
     position = 0
     while position + 4 <= len(data):
@@ -308,7 +307,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _lz4_bound(data: Buffer, max_bytes: int) -> int:
-    """The most that these frames can decompress to, from their headers and block sizes alone."""
+    """Returns the most bytes that these frames can decompress to, from their headers and block sizes alone."""
     total = 0
     position = 0
     end = len(data)
@@ -335,7 +334,7 @@ def _lz4_bound(data: Buffer, max_bytes: int) -> int:
                 if size == 0:
                     break
                 length = size & 0x7FFFFFFF
-                # One compressed byte stands for at most 255.
+                # One compressed byte expands to at most 255.
                 total += length if size & _LZ4_RAW else min(block_bytes, length * 255)
                 position += length + (4 if flags & 0x10 else 0)
             position += 4 if flags & 0x04 else 0
@@ -348,7 +347,8 @@ def _lz4_bound(data: Buffer, max_bytes: int) -> int:
 
 
 def _zstd_bound(data: Buffer, max_bytes: int) -> int:
-    """The most that these frames can decompress to, from their headers and block sizes alone (RFC 8878, 3.1.1)."""
+    """Returns the most bytes that these frames can decompress to, from headers and block sizes alone (RFC 8878,
+    3.1.1)."""
     total = 0
     position = 0
     end = len(data)
@@ -363,7 +363,7 @@ def _zstd_bound(data: Buffer, max_bytes: int) -> int:
                 raise _damaged("zstd", "bad magic")
             descriptor = data[position]
             single_segment = descriptor >> 5 & 1
-            position += 2 - single_segment  # itself and, unless it is one segment, the window descriptor
+            position += 2 - single_segment  # the descriptor and, unless it is a single segment, the window descriptor
             position += (0, 1, 2, 4)[descriptor & 3]  # dictionary id
             size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
             if size_bytes:
@@ -388,11 +388,11 @@ def _zstd_bound(data: Buffer, max_bytes: int) -> int:
 
 
 def _decompress_bounded(name: str, decompress_into: Any, data: Buffer, bound: int, max_bytes: int) -> memoryview:
-    """Decompress into a buffer that is as large as the blocks can fill, never larger than `max_bytes`."""
+    """Decompresses into a buffer as large as the blocks can fill, never larger than `max_bytes`."""
     out = bytearray(min(bound, max_bytes))
     try:
         length: int = decompress_into(data, out)
     except _DecompressionError as error:
-        # Whether the buffer was too small or the data is damaged: it is refused either way, for the likelier reason.
+        # The buffer was too small, or the data is damaged: refused either way, with the likelier reason.
         raise _beyond(max_bytes) if bound > max_bytes else _damaged(name, error) from None
     return memoryview(out)[:length]

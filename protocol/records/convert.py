@@ -1,17 +1,19 @@
-"""From one message format to another, in steps: up when old messages are produced or rewritten, down for old readers.
+"""Conversion between message formats, in cooperative steps: up for produced or rewritten old messages, down for old
+readers.
 
-Owns what becomes of entries and their fields (KIP-98, KIP-724; Kafka's RecordsUtil and LogValidator): how sets become
-one batch, which batches no older format can hold, offsets, times and codecs. It knows no topic, no rule on what may be
-produced, and not where bytes are kept. The loops over records are rows.py's.
+Conversion follows KIP-98, KIP-724 and Kafka's RecordsUtil and LogValidator: how message sets become one batch, which
+batches no older format can hold, and what becomes of offsets, timestamps and codecs. The loops over records are in
+rows.py.
 
-    up      a v0/v1 set -> one v2 batch, numbered anew (`up_set`), or one entry -> one v2 batch at the same offsets
-            (`up_entry`); no producer, no headers, v0 has no times
+    up      a v0/v1 set -> one v2 batch, numbered from a base offset (`up_set`); one entry -> one v2 batch at the same
+            offsets (`up_entry`); no producer, no headers, v0 has no timestamps
     down    stored batches -> messages at the same offsets (`down`); headers, producer, epoch, transaction and control
-            batches are lost, in v0 times as well
+            batches are lost, in v0 timestamps as well
 
-All raise CorruptRecords (a CRC, a size), InvalidRecords (contents) and UnsupportedCodec. Every entry's CRC is checked
-before it is read, so that nothing damaged gets a sound one. What one set decompresses to, and what a wrapper or a batch
-holds uncompressed, stays below `max_bytes`; uncompressed data grows to five times its size at most, going down.
+All functions raise CorruptRecords (CRC, size), InvalidRecords (contents) and UnsupportedCodec. The CRC of every entry
+is checked before it is converted, so that no damaged entry gets a valid one. The decompressed size of a set, and the
+uncompressed content of a wrapper or batch, stays below `max_bytes`; down conversion grows uncompressed data to at most
+five times its size.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _PREFIX = struct.Struct(">qiI").pack
 _WRAPPER_V0 = struct.Struct(">bbii").pack
 _WRAPPER_V1 = struct.Struct(">bbqii").pack
 
-# How much of a run of messages is looked at first. It grows by the run, so that a set in which messages and wrappers
+# The first piece of a run of messages that is read. It grows with the run, so that a set in which messages and wrappers
 # alternate is not copied over and over.
 _FIRST_PIECE_BYTES = 4096
 
@@ -69,11 +71,11 @@ def up_set(
     log_append_time_ms: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Steps[bytearray]:
-    """A v0 or v1 message set, as a client produced it, as one v2 batch of records numbered from `base_offset`.
+    """Converts a v0 or v1 message set, as a client produced it, to one v2 batch of records numbered from `base_offset`.
 
-    Messages and wrappers may alternate; an incomplete last entry is left out, as in every format. `codec` None takes
-    that of the last wrapper in the set. `log_append_time_ms` marks the batch and is its max timestamp; the records keep
-    theirs beneath it.
+    Messages and wrappers may alternate; an incomplete last entry is left out, as in every format. `codec` None selects
+    the codec of the last wrapper in the set. `log_append_time_ms` becomes the batch's max timestamp with the
+    log-append-time bit set; the records keep their own timestamps in their deltas.
     """
     view = memoryview(data)
     writer = _BatchWriter(max_bytes, numbered=True)
@@ -112,10 +114,10 @@ def up_entry(
     level: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Steps[bytearray]:
-    """One stored v0 or v1 entry as one v2 batch: a plain message alone, a wrapper's messages together.
+    """Converts one stored v0 or v1 entry to one v2 batch: a plain message alone, a wrapper's messages together.
 
-    Offsets (gaps too), keys, values, times and codec stay; the log append time of v1 stays marked as such. What has no
-    time has none then (KAFKA-13093: also in topics with log append time).
+    Offsets (with gaps), keys, values, timestamps, codec and the log-append-time bit of v1 are kept. A message without a
+    timestamp gets none (KAFKA-13093: also in topics with log append time).
     """
     view = memoryview(data)
     mark = header.attributes & LOG_APPEND_TIME_BIT
@@ -142,12 +144,12 @@ def up_entry(
 def down(
     data: Buffer, target_magic: int, fetch_offset: int, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Steps[bytes]:
-    """Stored entries of any magic as entries of at most `target_magic` (0 or 1), for a fetch from `fetch_offset`.
+    """Converts stored entries of any magic to at most `target_magic` (0 or 1), for a fetch from `fetch_offset`.
 
-    Entries that are old enough are copied. Control batches are dropped, gaps stay. Of uncompressed newer entries the
-    records below `fetch_offset` are dropped, which old librdkafkas rely on; of compressed ones all stay. An incomplete
-    last entry is left out. What cannot be converted (zstd: UnsupportedCodec; damage) is raised if nothing comes before
-    it; else the result ends before it, and the next fetch meets it first. The result may be empty.
+    Entries of an older format are copied. Control batches are dropped, gaps stay. Records below `fetch_offset` are
+    dropped from uncompressed newer entries, which old librdkafka versions rely on; compressed entries keep all records.
+    An incomplete last entry is left out. An entry that cannot be converted (zstd: UnsupportedCodec; damage) raises if
+    it is the first; otherwise the result ends before it, and the next fetch begins with it. The result may be empty.
     """
     view = memoryview(data)
     out = bytearray()
@@ -181,7 +183,7 @@ def down(
 
 
 def holds_newer(data: Buffer, magic: int) -> Steps[bool]:
-    """Whether any whole entry of stored data has a format newer than `magic`. Raises CorruptRecords."""
+    """Returns whether any whole entry of stored data has a format newer than `magic`. Raises CorruptRecords."""
     for number, (_, header) in enumerate(formats.headers(data), 1):
         if header.magic > magic:
             return True
@@ -200,7 +202,7 @@ def _down_batch(
     out: bytearray,
     max_bytes: int,
 ) -> Steps[None]:
-    """Append what the older format can hold of one v2 batch; all of it or, if something is wrong, nothing."""
+    """Appends what the older format can hold of one v2 batch; all of it or, after an error, nothing."""
     codec = header.codec
     if header.is_control or not header.record_count:
         return
@@ -227,7 +229,8 @@ def _down_batch(
 
 
 def _down_wrapper(view: memoryview, position: int, header: BatchHeader, pace: Pace, max_bytes: int) -> Steps[bytes]:
-    """A v1 wrapper as one of v0. Its last offset is to be known before the first is written: it is read twice."""
+    """Converts a v1 wrapper to v0. The last offset must be known before the first message is written: it is read
+    twice."""
     data = yield from _opened(view, position, header, max_bytes)
     last = yield from _inner(data, header, pace, _Nothing())
     writer = _WrapperWriter(0, 0, max_bytes, shift=_shift(header, last, produced=False))
@@ -236,8 +239,8 @@ def _down_wrapper(view: memoryview, position: int, header: BatchHeader, pace: Pa
 
 
 def _copy(view: memoryview, position: int, end: int, magic: int, pace: Pace, out: bytearray) -> Steps[int]:
-    """Append the entries from `position` on, up to one that is newer than `magic`; the position after them, or `end`
-    if the rest is an incomplete entry. A bad size is raised after what comes before it was copied."""
+    """Appends the entries from `position` on, up to one newer than `magic`, and returns the position after them, or
+    `end` if the rest is an incomplete entry. For a bad size it raises after the entries before it were copied."""
     start = position
     try:
         while position + MAGIC_AT < end and (found := view[position + MAGIC_AT]) <= magic:
@@ -260,13 +263,13 @@ def _copy(view: memoryview, position: int, end: int, magic: int, pace: Pace, out
 
 
 class _Writer(Protocol):
-    """Where rows go, in their order."""
+    """A destination for rows, in order."""
 
     def add(self, found: list[Row]) -> None: ...
 
 
 def _size(view: memoryview, position: int, magic: int = 0) -> int:
-    """Of the whole entry, wherever the view ends."""
+    """Returns the size of the whole entry, also if the view ends within it."""
     size = _SIZE(view, position)[0] + PREFIX_BYTES
     if size < MIN_BYTES[magic]:
         raise CorruptRecords(f"an entry of {size} bytes is smaller than its fixed fields")
@@ -279,7 +282,7 @@ def _check(view: memoryview, position: int, header: BatchHeader) -> Steps[None]:
 
 
 def _opened(view: memoryview, position: int, header: BatchHeader, max_bytes: int) -> Steps[Buffer]:
-    """The message set inside of a wrapper."""
+    """Checks the CRC of a wrapper and decompresses the message set inside."""
     yield from _check(view, position, header)
     value = legacy.wrapped(view, position, header)
     data = yield from compression.decompressing(header.codec, value, max_bytes, magic=header.magic)
@@ -289,7 +292,7 @@ def _opened(view: memoryview, position: int, header: BatchHeader, max_bytes: int
 
 
 def _inner(data: Buffer, header: BatchHeader, pace: Pace, writer: _Writer) -> Steps[int]:
-    """All messages of the set inside of a wrapper; the offset field of the last one."""
+    """Reads all messages inside a wrapper and returns the offset field of the last one."""
     view = memoryview(data)
     marked = _Marked(writer, header.max_timestamp if header.log_append_time else None)
     position = yield from _messages(view, 0, len(view), header.magic, pace, marked)
@@ -304,8 +307,8 @@ def _inner(data: Buffer, header: BatchHeader, pace: Pace, writer: _Writer) -> St
 
 
 def _shift(header: BatchHeader, last: int, *, produced: bool) -> int:
-    """What to add to the offsets inside of a wrapper (KIP-31). `produced`: a wrapper's offset of 0 is taken for what
-    old librdkafkas send."""
+    """Returns the number to add to the offsets inside a wrapper (KIP-31). With `produced`, an offset of 0 is accepted
+    as what old librdkafka versions send."""
     if header.magic == 0:
         return 0
     if header.base_offset >= last:
@@ -316,7 +319,8 @@ def _shift(header: BatchHeader, last: int, *, produced: bool) -> int:
 
 
 def _messages(view: memoryview, position: int, end: int, magic: int, pace: Pace, writer: _Writer) -> Steps[int]:
-    """Plain messages of one magic, up to one that is incomplete, compressed or of another magic; the position there."""
+    """Reads plain messages of one magic, up to one that is incomplete, compressed or of another magic; returns its
+    position."""
     piece_bytes = _FIRST_PIECE_BYTES
     least = MIN_BYTES[magic]
     while end - position >= least and view[position + MAGIC_AT] == magic:
@@ -344,7 +348,7 @@ def _messages(view: memoryview, position: int, end: int, magic: int, pace: Pace,
 
 
 def _records(payload: memoryview, header: BatchHeader, pace: Pace, writer: _Writer) -> Steps[None]:
-    """All records of a v2 batch."""
+    """Reads all records of a v2 batch."""
     left = header.record_count
     check_count(payload, left)
     fields = (header.base_offset, header.base_timestamp, header.max_timestamp if header.log_append_time else None)
@@ -381,7 +385,7 @@ def _records(payload: memoryview, header: BatchHeader, pace: Pace, writer: _Writ
 def _read_large(
     read: Callable[..., tuple[list[Row], int]], piece: memoryview, *arguments: int | None
 ) -> tuple[list[Row], int]:
-    """One record larger than a step: copied where its call runs, too."""
+    """Reads one record larger than a step. The copy is made in the worker thread, too."""
     return read(bytes(piece), *arguments)
 
 
@@ -389,14 +393,14 @@ def _read_large(
 
 
 class _Nothing:
-    """Takes rows and drops them."""
+    """Discards rows."""
 
     def add(self, found: list[Row]) -> None:
         pass
 
 
 class _Marked:
-    """Hands rows on, with the wrapper's time if that counts, and keeps the last offset."""
+    """Passes rows on, with the wrapper's timestamp for log append time, and keeps the last offset."""
 
     __slots__ = ("_append_time", "_writer", "last_offset")
 
@@ -412,7 +416,7 @@ class _Marked:
 
 
 class _MessageWriter:
-    """Plain messages straight into the output, without what lies below `least_offset`."""
+    """Writes plain messages into the output, except those below `least_offset`."""
 
     __slots__ = ("_attributes", "_least_offset", "_magic", "_out")
 
@@ -430,7 +434,7 @@ class _MessageWriter:
 
 
 class _WrapperWriter:
-    """Messages into a wrapper: offsets count from the first in v1; in v0 they are absolute, `shift` added."""
+    """Writes messages into a wrapper. Offsets are relative to the first in v1, and absolute, plus `shift`, in v0."""
 
     __slots__ = ("_attributes", "_last_offset", "_magic", "_max_bytes", "_start", "_timestamp", "payload")
 
@@ -453,7 +457,7 @@ class _WrapperWriter:
         self._timestamp = max(self._timestamp, highest)
 
     def wrapper(self, codec: int, append_time: int | None) -> Steps[bytes]:
-        """The whole wrapper, its offset that of its last message, its time the append time or the highest."""
+        """Returns the whole wrapper, with the offset of its last message and the append time or highest timestamp."""
         value = yield from compression.compressing(codec, self.payload, magic=self._magic)
         timestamp = self._timestamp if append_time is None else append_time
         return (yield from in_c(len(value), partial(self._sealed, codec, timestamp, value)))
@@ -469,7 +473,7 @@ class _WrapperWriter:
 
 
 class _BatchWriter:
-    """Records into one v2 batch, numbered in their order or at the offsets that they have."""
+    """Writes records into one v2 batch, numbered in order or at their own offsets."""
 
     __slots__ = (
         "_base_timestamp",
@@ -519,7 +523,7 @@ class _BatchWriter:
         append_time: int | None,
         leader_epoch: int,
     ) -> Steps[bytearray]:
-        """The whole batch; `append_time` in place of the highest timestamp, if it is not None."""
+        """Returns the whole batch; `append_time`, if given, replaces the highest timestamp."""
         if not self._count:
             raise InvalidRecords("there is no whole message in the set")
         data = self.payload

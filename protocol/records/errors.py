@@ -1,7 +1,6 @@
-"""What reading, checking and compressing records may raise: these types and nothing else.
+"""The exceptions of reading, checking and compressing records.
 
-Owns no error codes: the number in each docstring is the code that Kafka 2.4 and later answer (semantics of older
-releases differ, the broker's table of behaviours knows them).
+A docstring names the error code that Kafka 2.4 and later return (older releases differ: see the broker's behaviours).
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PARTITION = "{partition}"
-"""Stands in a message for the topic's name and the partition's number, which the records' rules do not know."""
+"""Placeholder in a message for topic and partition, which are unknown where records are checked."""
 
 
 class RecordError(NamedTuple):
-    """One refused record of a batch (KIP-467): its 0-based index in the batch, and why."""
+    """A refused record of a batch (KIP-467): its 0-based index in the batch, and the reason."""
 
     batch_index: int
     message: str | None
@@ -25,7 +24,7 @@ class CorruptRecords(ValueError):
 
 
 class UnknownBatches(CorruptRecords):
-    """A size or a magic that does not exist in any format: a reader cannot find the next batch. CORRUPT_MESSAGE (2)."""
+    """A size or magic that exists in no format: a reader cannot find the next batch. CORRUPT_MESSAGE (2)."""
 
 
 class InvalidRecords(ValueError):
@@ -38,17 +37,17 @@ class InvalidRecords(ValueError):
 
 
 class DecompressedTooLarge(InvalidRecords):
-    """Records that would take more room than is allowed when they are decompressed. INVALID_RECORD (87)."""
+    """Records that would exceed the allowed size when decompressed. INVALID_RECORD (87)."""
 
 
 class Undecodable(InvalidRecords):
-    """A codec that is unknown, or compressed data that are damaged. UNKNOWN_SERVER_ERROR (-1): Kafka's decompressors
-    raise what its table of errors does not know."""
+    """An unknown codec, or damaged compressed data. UNKNOWN_SERVER_ERROR (-1): the exceptions of Kafka's decompressors
+    are not in its table of errors."""
 
 
 class OverflowingSize(Undecodable):
-    """A batch's size near 2^31: with the 12 bytes in front of it the sum overflows in Kafka 0.11 and later, which then
-    fails. UNKNOWN_SERVER_ERROR (-1)."""
+    """A batch size near 2^31: adding the 12 bytes before it overflows in Kafka 0.11 and later, which then fails.
+    UNKNOWN_SERVER_ERROR (-1)."""
 
 
 class InvalidTimestamps(InvalidRecords):
@@ -56,23 +55,23 @@ class InvalidTimestamps(InvalidRecords):
 
 
 class WrongBatches(InvalidRecords):
-    """Produce v3 and later: not exactly one batch of format v2. INVALID_RECORD (87); releases before 2.4 answered it
-    otherwise than a batch that breaks a rule."""
+    """Produce v3 and later: not exactly one batch of format v2. INVALID_RECORD (87); releases before 2.4 return another
+    error for it than for a batch that breaks a rule."""
 
 
 class UnsupportedForFormat(ValueError):
-    """A producer id or a transaction, and the topic has a format without them. UNSUPPORTED_FOR_MESSAGE_FORMAT (43)."""
+    """A producer id or a transaction in a topic whose message format has neither. UNSUPPORTED_FOR_MESSAGE_FORMAT
+    (43)."""
 
 
 class Unwritable(ValueError):
-    """Records that passed every check, but the format that they are to be written in cannot hold them: a timestamp
-    below -1, headers or zstd before v2, offsets of a batch that was only stepped over. UNKNOWN_SERVER_ERROR (-1), for
-    Kafka's own checks foresee none of these."""
+    """Valid records that the topic's message format cannot hold: a timestamp below -1, headers or zstd before v2, wrong
+    offsets in a batch that was not decoded. UNKNOWN_SERVER_ERROR (-1), since Kafka's own checks miss them."""
 
 
 class MessageTooLarge(ValueError):
-    """A batch, as sent or after it was rebuilt, exceeds `max.message.bytes`. MESSAGE_TOO_LARGE (10)."""
+    """A batch, as sent or after conversion, exceeds `max.message.bytes`. MESSAGE_TOO_LARGE (10)."""
 
 
 class UnsupportedCodec(ValueError):
-    """A codec that this request version, or anybody, does not know. UNSUPPORTED_COMPRESSION_TYPE (76)."""
+    """A codec that is unknown, or not allowed in this request version. UNSUPPORTED_COMPRESSION_TYPE (76)."""

@@ -1,9 +1,8 @@
-"""Leaving records out of a v2 batch, by offset, key and whether there is a value: what compaction does to each batch.
+"""Removes records from a v2 batch by offset, key and null value: the per-batch work of compaction.
 
-Owns the step from record to record that looks at no more than that, and the batch of those that stay. Nothing else of
-a record is decoded: what stays is copied as it lies, and written anew only where the batch's base timestamp changes,
-from which its own time is counted. The CRC, and what is to stay, are the caller's affair. Raises InvalidRecords,
-UnsupportedCodec and nothing else.
+Nothing else of a record is decoded: a retained record is copied unchanged, and encoded again only if the batch's base
+timestamp, to which its own is relative, changes. The caller checks the CRC and decides which records to retain. Raises
+InvalidRecords and UnsupportedCodec only.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ from .errors import InvalidRecords
 from .walk import check_count, check_end, varint, varlong
 
 Keep = Callable[[int, bytes | None, bool], bool]
-"""Whether a record stays, by its offset, its key and whether it has a value."""
+"""Decides whether to retain a record, from its offset, its key and whether it has a value."""
 
-# start, end (both with the length), timestamp delta, place of the offset delta, offset delta, key, whether there is a
-# value
+# start, end (both with the length), timestamp delta, position of the offset delta, offset delta, key, has a value
 Part = tuple[int, int, int, int, int, bytes | None, bool]
 
 
 def parts(payload: bytes, record_count: int) -> Iterator[Part]:
-    """Every record of an uncompressed payload, as far as a filter looks at it. Headers are not looked at."""
+    """Yields the parts of every record of an uncompressed payload that a filter needs. Headers are not read."""
     check_count(payload, record_count)
     end = len(payload)
     position = 0
     for index in range(record_count):
-        # Varints of one and two bytes are inlined, since this runs for every record of a log. Where the sign is 0, two
-        # bytes are (first >> 1) + (second << 6) - 64.
+        # Varints of one and two bytes are inlined, since this runs for every record of a log. If the sign bit is 0, a
+        # varint of two bytes is (first >> 1) + (second << 6) - 64.
         start = position
         try:
             first = payload[position]
@@ -47,7 +45,7 @@ def parts(payload: bytes, record_count: int) -> Iterator[Part]:
             stop = position + length
             if length < 0 or stop > end:
                 raise InvalidRecords(f"a record of {length} bytes where {end - position} are left")
-            delta = payload[position + 1]  # after the attributes, which mean nothing
+            delta = payload[position + 1]  # after the attributes, which are unused
             if delta < 128:
                 delta = (delta >> 1) ^ -(delta & 1)
                 position += 2
@@ -93,7 +91,7 @@ def parts(payload: bytes, record_count: int) -> Iterator[Part]:
                         position += length
         except IndexError:
             raise InvalidRecords(f"record {index} is cut") from None
-        if position >= stop:  # the count of headers lies behind
+        if position >= stop:  # the header count comes next
             raise InvalidRecords(f"a record's parts and its length differ by {position + 1 - stop} bytes")
         yield start, stop, delta, offset_at, number, key, has_value
         position = stop
@@ -103,15 +101,15 @@ def parts(payload: bytes, record_count: int) -> Iterator[Part]:
 def thinned(
     payload: bytes, header: BatchHeader, keep: Keep | None, delete_horizon_ms: int | None
 ) -> tuple[bytearray | None, int]:
-    """The batch of the records that stay (all without `keep`), and how many these are; None if there are none, or if
-    nothing changes.
+    """Returns the batch of the retained records (all if `keep` is None) and their number. The batch is None if none are
+    retained, or if nothing changes.
 
-    Offsets, sequences, producer, epochs and codec stay; the base timestamp is that of the first record that stays, the
-    largest theirs. `delete_horizon_ms` (KIP-534) is noted in a batch that has none, if it is a control batch or a
-    record without a value stays in it; one that is there already holds.
+    Offsets, sequences, producer, epochs and codec are kept; the base timestamp is that of the first retained record,
+    the max timestamp the highest of them. `delete_horizon_ms` (KIP-534) is set in a batch without one, if it is a
+    control batch or retains a record without a value; an existing delete horizon is kept.
     """
     base_offset = header.base_offset
-    runs: list[int] = []  # starts and ends, in turn, of what stays
+    runs: list[int] = []  # starts and ends, alternating, of the retained bytes
     count, tombstones = 0, False
     earliest = latest = first_delta = 0
     for start, stop, delta, _, number, key, has_value in parts(payload, header.record_count):
@@ -160,7 +158,7 @@ def thinned(
 
 
 def _retimed(payload: bytes, record_count: int, shift: int, same: int | None) -> bytearray:
-    """The records with timestamp deltas that are larger by `shift`, or all the same."""
+    """Encodes the records again with timestamp deltas larger by `shift`, or all equal to `same`."""
     out = bytearray()
     for _, stop, delta, offset_at, _, _, _ in parts(payload, record_count):
         moved = delta + shift if same is None else same

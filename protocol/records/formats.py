@@ -1,7 +1,7 @@
-"""What the three message formats have in common: entries one behind the other, each with an offset, a size and a magic.
+"""Entries of any message format, one after another, each with an offset, a size and a magic.
 
-Owns the look at the magic byte (byte 16 of every entry) and hands on to batch.py (v2) or legacy.py (v0, v1). Logs and
-tools, which meet all formats, read through this; what knows that it has v2 before it goes to batch.py.
+Dispatches on the magic (byte 16 of every entry) to batch.py (v2) or legacy.py (v0, v1). Logs and tools, which may
+contain any format, use this module; code that handles v2 only uses batch.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIN_ENTRY_BYTES = MIN_BYTES[0]
 
 
 def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
-    """The header of the entry at `position`, with its size and magic checked but not its CRC.
+    """Reads the header of the entry at `position` and checks its size and magic, but not its CRC.
 
     `whole=False` accepts a buffer that ends somewhere after the header. Raises CorruptRecords.
     """
@@ -33,7 +33,8 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
 
 def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole entry, no CRC checked; an incomplete last one ends the iteration.
+    """Yields (position, header) of every whole entry, without checking CRCs. An incomplete last entry ends the
+    iteration.
 
     Raises CorruptRecords for a bad size or magic.
     """
@@ -58,12 +59,13 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the entry of this header has the CRC it claims."""
+    """Returns whether the CRC in the header matches the entry."""
     return (batch if header.magic == batch.MAGIC else legacy).crc_matches(buffer, position, header)
 
 
 def records(buffer: Buffer, position: int = 0, *, max_bytes: int = batch.MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records of the entry at `position`; its CRC is the caller's affair. Raises CorruptRecords, InvalidRecords."""
+    """Decodes the records of the entry at `position`. The caller checks the CRC. Raises CorruptRecords,
+    InvalidRecords."""
     if len(buffer) > position + MAGIC_AT and buffer[position + MAGIC_AT] < batch.MAGIC:
         return legacy.records(buffer, position, max_bytes=max_bytes)
     return batch.records(buffer, position, max_bytes=max_bytes)

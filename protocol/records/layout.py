@@ -40,4 +40,4 @@ LEGACY_TIMESTAMP_AT = 18  # v1
 LEGACY_KEY_AT = (18, 26)  # by magic; a nullable key is preceded by its length
 
 MIN_BYTES = (26, 34, HEADER_BYTES)
-"""The smallest entry of each format, by magic: a v0 or v1 message with a null key and a null value, an empty batch."""
+"""The smallest entry of each format, by magic: a v0 or v1 message with null key and value, an empty v2 batch."""

@@ -1,9 +1,10 @@
 """Message formats v0 and v1 (KIP-31, KIP-32): messages, compressed wrappers, writing both.
 
-Owns the byte layout and its structural rules, for one stored entry at a time: a plain message, or a wrapper whose value
-is a compressed message set. A header is told as a `batch.BatchHeader`, so that a log can hold all formats: what the old
-ones lack is -1 or 0 there, and the offset field, which is that of the entry's last message, is both its first and last
-offset. Where a wrapper begins is only known by opening it. All integers are big-endian, times epoch milliseconds.
+The byte layout and its structural rules, for one stored entry at a time: a plain message, or a wrapper whose value is a
+compressed message set. A header is returned as a `batch.BatchHeader`, so that a log can hold all formats: fields that
+the old formats lack are -1 or 0, and the offset field, which is that of the entry's last message, is both first and
+last offset. The first offset of a wrapper is known only after decompression. All integers are big-endian, times epoch
+milliseconds.
 
     offset bytes field
          0     8 offset; of a wrapper: of its last message
@@ -35,7 +36,6 @@ __all__ = ["assign", "build", "crc_matches", "inner", "message", "read_header", 
 
 Buffer = bytes | bytearray | memoryview
 
-# A message without key and value, its offset and size included; by magic.
 
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
@@ -48,10 +48,10 @@ Message = tuple[int, int, int, bytes | None, bytes | None, int]
 
 
 def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
-    """The entry at `position` as a header, with its size and magic checked but not its CRC.
+    """Reads the header of the entry at `position` and checks its size and magic, but not its CRC.
 
     `record_count` is 1 for a plain message and -1 for a wrapper. `whole=False` accepts a buffer that ends somewhere
-    behind the fixed fields. Raises CorruptRecords.
+    after the fixed fields. Raises CorruptRecords.
     """
     left = len(buffer) - position
     if position < 0 or left < _V0.size:
@@ -74,16 +74,16 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the entry of this header has the CRC it claims. Copies nothing."""
+    """Returns whether the CRC in the header matches the entry. Copies nothing."""
     end = position + PREFIX_BYTES + header.batch_length
     return zlib.crc32(memoryview(buffer)[position + LEGACY_CRC_FROM : end]) == header.crc
 
 
 def message(buffer: Buffer, position: int, end: int, magic: int) -> Message:
-    """(offset, attributes, timestamp, key, value, end) of the message at `position`, which must end at or below `end`.
+    """Reads the message at `position`, which must end at or below `end`, as (offset, attributes, timestamp, key, value,
+    end).
 
-    Its CRC is not checked. Raises CorruptRecords for sizes that contradict each other, InvalidRecords for another
-    magic.
+    Its CRC is not checked. Raises CorruptRecords for contradictory sizes, InvalidRecords for another magic.
     """
     if end - position < MIN_BYTES[magic]:
         raise CorruptRecords(f"{end - position} bytes where a message takes {MIN_BYTES[magic]}")
@@ -105,7 +105,7 @@ def message(buffer: Buffer, position: int, end: int, magic: int) -> Message:
 
 
 def _nullable(buffer: Buffer, position: int, stop: int) -> tuple[bytes | None, int]:
-    """(bytes, end); any negative length is null, as in Java."""
+    """Reads nullable bytes and returns (bytes, end); any negative length is null, as in Java."""
     (length,) = _INT32.unpack_from(buffer, position)
     position += 4
     if length < 0:
@@ -116,7 +116,7 @@ def _nullable(buffer: Buffer, position: int, stop: int) -> tuple[bytes | None, i
 
 
 def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
-    """The value of the wrapper at `position`, compressed as it is. Raises InvalidRecords."""
+    """Returns the compressed value of the wrapper at `position`. Raises InvalidRecords."""
     magic, codec = header.magic, header.codec
     if codec >= Codec.ZSTD:
         raise InvalidRecords(f"codec {codec} in a message of format v{magic}")
@@ -136,7 +136,7 @@ def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
 
 
 def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The decompressed message set of the wrapper at `position`. Raises CorruptRecords, InvalidRecords."""
+    """Returns the decompressed message set of the wrapper at `position`. Raises CorruptRecords, InvalidRecords."""
     value = wrapped(buffer, position, header)
     return bytes(compression.decompress(header.codec, value, max_bytes, magic=header.magic))
 
@@ -144,10 +144,12 @@ def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int 
 def records(
     buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, produced: bool = False
 ) -> Iterator[Record]:
-    """The records of the entry at `position`, a wrapper opened, with absolute offsets and the times that count.
+    """Yields the records of the entry at `position`, those of a wrapper too, with absolute offsets and effective
+    timestamps.
 
-    The entry's own CRC is the caller's affair, those inside are checked. `produced` takes an offset field of 0 of a v1
-    wrapper for what old librdkafkas send: its messages count from 0. Raises CorruptRecords, InvalidRecords.
+    The caller checks the CRC of the entry; those of messages inside a wrapper are checked here. With `produced`, an
+    offset field of 0 is accepted in a v1 wrapper, as old librdkafka versions send it: its messages then count from 0.
+    Raises CorruptRecords, InvalidRecords.
     """
     header = read_header(buffer, position)
     magic, codec = header.magic, header.codec
@@ -168,7 +170,8 @@ def records(
 
 
 def _last_offset(data: bytes) -> int:
-    """The offset field of the last message of a set, found by the sizes alone: messages may be many, and small."""
+    """Returns the offset field of the last message of a set, found by the sizes alone: messages may be many and
+    small."""
     position, end, offset = 0, len(data), 0
     unpack = OFFSET_AND_LENGTH.unpack_from
     while end - position >= MIN_BYTES[0]:
@@ -220,10 +223,11 @@ def build(
     log_append_time: bool = False,
     level: int | None = None,
 ) -> bytearray:
-    """A message set of these records: plain messages at their offsets, or one wrapper.
+    """Builds a message set of these records: plain messages at their offsets, or one wrapper.
 
-    A wrapper's offset is its last record's and its timestamp the highest of all; gaps between offsets stay. With
-    `log_append_time` (v1) all records must have the same time. Headers are dropped. Raises UnsupportedCodec for zstd.
+    A wrapper has the offset of its last record and the highest timestamp; gaps between offsets stay. With
+    `log_append_time` (v1) all records must have the same timestamp. Headers are dropped. Raises UnsupportedCodec for
+    zstd.
     """
     if codec >= Codec.ZSTD:
         raise UnsupportedCodec(f"codec {codec} in messages of format v{magic}")
@@ -244,6 +248,6 @@ def build(
 
 
 def assign(buffer: bytearray | memoryview, position: int, *, offset: int) -> None:
-    """Gives an entry its place in a log; the offset lies outside of the CRC. Of v1 wrappers and plain messages only:
-    the offsets inside of a v0 wrapper are absolute."""
+    """Sets the offset of an entry; it lies outside the CRC. Only for v1 wrappers and plain messages: the offsets inside
+    a v0 wrapper are absolute."""
     _INT64.pack_into(buffer, position, offset)

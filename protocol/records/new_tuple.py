@@ -1,4 +1,4 @@
-"""Makes named tuples for code that runs once a batch or once a record."""
+"""Fast construction of named tuples, for code that runs once per batch or per record."""
 
 from __future__ import annotations
 
@@ -13,4 +13,5 @@ class _NewTuple(Protocol):
 
 
 new_tuple = cast("_NewTuple", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
-"""`new_tuple(cls, values)` makes a NamedTuple without counting the values, in a third of the time of `cls`."""
+"""`new_tuple(cls, values)` makes a NamedTuple without checking the number of values, in a third of the time of
+`cls`."""

@@ -1,9 +1,9 @@
-"""Records in bulk, as conversion passes them on: readers and writers of plain rows, one call per step.
+"""Readers and writers of records in bulk for format conversion, one call per step.
 
-Owns the loops that run for every converted record. A row is (timestamp, offset, key, value), a plain tuple: headers,
-which no older format holds, are stepped over. Readers take one piece of an uncompressed set, at most a step long, and
-say how far they came: an incomplete record at the end of the piece is left for the next. Which records belong together
-and what becomes of them is convert.py's affair. Raises CorruptRecords and InvalidRecords.
+A row is (timestamp, offset, key, value), a plain tuple: headers, which older formats lack, are skipped. A reader takes
+one piece of an uncompressed set, at most a step long, and returns the position it reached: an incomplete record at the
+end of the piece is left for the next one. convert.py decides which records belong together. Raises CorruptRecords and
+InvalidRecords.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ _HEAD_V1 = struct.Struct(">bbqi").pack
 _PUT_LENGTH = struct.Struct(">i").pack
 _NULL_LENGTH = b"\xff\xff\xff\xff"
 
-# How many varints are kept ready: all of one or two bytes.
+# The number of precomputed varints: all of one or two bytes.
 _READY_VARINTS = 8192
 
 
 @cache
 def _varints() -> tuple[bytes, ...]:
-    """The varint of each number below 8192, made on first use: a lookup takes a tenth of encoding one."""
+    """Returns the varint of each number below 8192, computed on first use: a lookup takes a tenth of the time of
+    encoding."""
     short = [bytes((number << 1,)) for number in range(64)]
     return *short, *(bytes((number << 1 & 127 | 128, number >> 6)) for number in range(64, _READY_VARINTS))
 
@@ -61,9 +62,9 @@ def _varint(number: int) -> bytes:
 
 
 def read_messages(piece: bytes, magic: int, room: int) -> tuple[list[Row], int]:
-    """Up to `room` plain messages of one magic, and the position after them: the end, an incomplete message, or one
-    that is compressed or of another magic. Their CRCs are checked; a damaged one is raised if it is the first, else it
-    is left for the next piece, so that those before it are not lost."""
+    """Reads up to `room` plain messages of one magic and returns them with the position after them: the end, an
+    incomplete message, or one that is compressed or of another magic. CRCs are checked; a damaged message raises if it
+    is the first, and otherwise is left for the next piece, so that the messages before it are not lost."""
     return _read_v1(piece, room) if magic else _read_v0(piece, room)
 
 
@@ -111,7 +112,7 @@ def _read_v1(piece: bytes, room: int) -> tuple[list[Row], int]:
 
 
 def _read_v0(piece: bytes, room: int) -> tuple[list[Row], int]:
-    # As `_read_v1`, with other places and without a time: one loop for both would take a fifth longer.
+    # Like `_read_v1`, with other positions and without a timestamp: a common loop would take a fifth longer.
     rows: list[Row] = []
     add, crc32, unpack, length_at = rows.append, zlib.crc32, _MESSAGE_V0, _LENGTH
     end = len(piece)
@@ -159,11 +160,12 @@ def _wrong_crc(offset: int) -> CorruptRecords:
 
 
 def _wrong_length(found: int, most: int) -> CorruptRecords:
-    return CorruptRecords(f"a message's parts take {found} bytes where {most} are to be")
+    return CorruptRecords(f"a message's parts take {found} bytes where {most} are expected")
 
 
 def put_messages(rows: Iterable[Row], magic: int, attributes: int, base_offset: int) -> tuple[bytes, int]:
-    """These rows as messages whose offsets count from `base_offset` (0: absolute ones), and the highest timestamp."""
+    """Encodes rows as messages with offsets relative to `base_offset` (0: absolute); returns them and the highest
+    timestamp."""
     pieces: list[bytes] = []
     crc32, join, head_v0, head_v1, length, prefix = (
         zlib.crc32,
@@ -197,8 +199,8 @@ def put_messages(rows: Iterable[Row], magic: int, attributes: int, base_offset: 
 def read_records(
     piece: bytes, base_offset: int, base_timestamp: int, append_time: int | None, room: int
 ) -> tuple[list[Row], int]:
-    """Up to `room` records of a v2 batch, and the position after them; `append_time` is every record's if it is not
-    None. Headers are stepped over by the record's length."""
+    """Reads up to `room` records of a v2 batch and returns them with the position after them. `append_time`, if not
+    None, is the timestamp of every record. Headers are skipped by the length of the record."""
     # Varints of one and two bytes are inlined: (first >> 1) + (second << 6) - 64 folds in the marker bit and the sign.
     rows: list[Row] = []
     add = rows.append
@@ -218,7 +220,7 @@ def read_records(
                 stop = position + length
             if stop > end:
                 return rows, start
-            first = piece[position + 1]  # after the attributes, which mean nothing
+            first = piece[position + 1]  # after the attributes, which are unused
             if first < 128:
                 timestamp = base_timestamp + (~(first >> 1) if first & 1 else first >> 1)
                 position += 2
@@ -270,14 +272,14 @@ def read_records(
             add((timestamp if append_time is None else append_time, offset, key, value))
             position = stop
     except IndexError:
-        if stop == end and position == start:  # the length itself goes on behind the end of the piece
+        if stop == end and position == start:  # the length itself continues after the end of the piece
             return rows, start
         raise InvalidRecords("a record is cut") from None
     return rows, position
 
 
 def _far_time(piece: bytes, position: int, base_timestamp: int) -> tuple[int, int]:
-    """The timestamp whose delta takes more than two bytes, or is negative; and the position after it."""
+    """Reads a timestamp whose delta takes more than two bytes or is negative; returns it and the position after it."""
     delta, position = varlong(piece, position)
     timestamp = base_timestamp + delta
     if not INT64_MIN <= timestamp <= INT64_MAX:
@@ -286,8 +288,8 @@ def _far_time(piece: bytes, position: int, base_timestamp: int) -> tuple[int, in
 
 
 def put_records(rows: Iterable[Row], deltas: Iterable[int], base_timestamp: int) -> tuple[bytes, int]:
-    """These rows as v2 records with these offset deltas, and the highest timestamp. Raises InvalidRecords for a time
-    that is too far from the first."""
+    """Encodes rows as v2 records with these offset deltas; returns them and the highest timestamp. Raises
+    InvalidRecords for a timestamp too far from the first."""
     pieces: list[bytes] = []
     ready = _varints()
     most = _READY_VARINTS

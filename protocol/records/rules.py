@@ -1,7 +1,7 @@
-"""What one topic, under one release, asks of what a producer sends; and what comes out of the checks.
+"""The rules of one topic, under one release, for produced records, and the result of the checks.
 
-Owns the data that validate.py and validate_legacy.py share: the rules, the outcome, the verdict on single records
-(KIP-32, KIP-467, KIP-937). It reads no bytes.
+Data that validate.py and validate_legacy.py share: the rules, the outcome, the verdict on single records (KIP-32,
+KIP-467, KIP-937). No bytes are read here.
 """
 
 from __future__ import annotations
@@ -16,117 +16,121 @@ from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError
 
 Buffer = bytes | bytearray | memoryview
 
-# (timestamp, key, value, headers): one record on its way into another format. The headers are as v2 writes them, their
-# count included.
+# (timestamp, key, value, headers): a record in conversion to another format. The headers are encoded as in v2, with
+# their count.
 Message = tuple[int, Buffer | None, Buffer | None, Buffer]
 NO_HEADERS = b"\x00"
 
 UNLIMITED_MS = INT64_MAX
 
-# A refusal names every bad record, as Kafka's does, up to this many: a decompressed batch may hold millions.
+# The most records that a refusal names: Kafka names every one, but a decompressed batch may hold millions.
 MAX_RECORD_ERRORS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one topic asks of a batch. Sizes in bytes, times in milliseconds. The defaults are the newest release's, but
-    that older formats are taken too."""
+    """The rules of one topic. Sizes in bytes, times in milliseconds. The defaults are those of the newest release,
+    except that older message formats are accepted too."""
 
     max_message_bytes: int = 1048588
-    """Of one batch as sent (compressed), and again after a rebuild; of each message or wrapper in the older formats."""
+    """The largest batch as sent (compressed), and again after conversion; in older formats the largest message or
+    wrapper."""
     log_append_time: bool = False
-    """message.timestamp.type: the broker's time instead of the producer's."""
+    """message.timestamp.type=LogAppendTime: the broker's time replaces the producer's."""
     timestamp_before_max_ms: int = UNLIMITED_MS
     timestamp_after_max_ms: int = UNLIMITED_MS
     compacted: bool = False
-    """cleanup.policy has compact: every record needs a key."""
+    """cleanup.policy includes compact: every record needs a key."""
     compression: int | None = None
     """The codec to store, 0 for none; None keeps the producer's."""
     compression_level: int | None = None
     walk_records: bool = True
-    """False trusts a v2 header for the count and the times as long as they break no rule."""
+    """False trusts the record count and timestamps of a v2 header that breaks no rule."""
     produce_version: int = 13
-    """Used where `prepare` is not told one."""
+    """The Produce version assumed if `prepare` gets none."""
     append_time_bit_allowed: bool = True
-    """A batch that a client marked as log append time enters a create-time topic, unmarked (3.6 and later)."""
+    """Accept a batch with the log-append-time bit set by the client in a create-time topic, and clear the bit (3.6 and
+    later)."""
     max_decompressed_bytes: int = batch.MAX_DECOMPRESSED_BYTES
     target_magic: int = 2
-    """The format that the topic stores: 0, 1 or 2."""
+    """The message format of the topic: 0, 1 or 2."""
     old_formats: bool = True
-    """False (4.0 and later): anything but v2 is invalid."""
+    """False (4.0 and later) refuses all formats except v2."""
     one_magic: bool = True
-    """All of a set has one format, and what is v2 or compressed comes alone (2.4 and later). False: it is merged."""
+    """Require that all of a set has one format, and that a v2 batch or a compressed message is alone in it (2.4 and
+    later). False: the set is merged."""
     record_errors: Literal["none", "first", "all"] = "all"
-    """How many refused records are named: none up to 2.3, in 2.4 the first, without a text of its own, from 2.5 all of
-    a batch (KIP-467)."""
+    """How many refused records are named: none up to 2.3, in 2.4 the first, without a message of its own, from 2.5 all
+    of a batch (KIP-467)."""
     refuse_unnumbered: bool = False
-    """Records whose offsets are not 0, 1, 2, ... are refused where they would be written anew (2.4 only)."""
+    """Refuse records whose offsets are not 0, 1, 2, ... in a set that would be written again (2.4 only)."""
     unnumbered_fail: bool = True
-    """A compressed v2 batch whose offsets are not 0, 1, 2, ... fails where its codec is kept (2.6 and later): the
-    records that were only stepped over cannot be written anew."""
+    """Fail a compressed v2 batch whose offsets are not 0, 1, 2, ... if its codec is kept (2.6 and later): records that
+    were validated without decoding cannot be written again."""
     counted_record_errors: bool = True
-    """The text of a refusal counts the refused records and shows three of them (3.2 and later)."""
+    """Count the refused records in the error message and show three of them (3.2 and later)."""
     sizes_overflow: bool = True
-    """A set with a batch's size near 2^31 is refused rather than taken to end there (0.11 and later)."""
+    """Refuse a set with a batch size near 2^31 instead of treating it as the end of the set (0.11 and later)."""
     zstd_allowed: bool = True
-    """False: nothing is stored with zstd (inter.broker.protocol.version before 2.1)."""
+    """False: zstd is never stored (inter.broker.protocol.version before 2.1)."""
 
 
 class Prepared(NamedTuple):
-    """What is ready to be written: one v2 batch, one compressed set, or messages one by one. `place` moves it."""
+    """Records ready to be written: one v2 batch, one compressed set, or single messages. `place` sets their offsets."""
 
     buffer: bytearray | memoryview
-    """The caller's own buffer, patched in place, if it was writable and no rebuild was needed; else a new one."""
+    """The caller's own buffer, modified in place, if it was writable and no conversion was needed; otherwise a new
+    one."""
     header: BatchHeader
-    """Of the first entry, as the buffer has it now."""
+    """The header of the first entry, as it is now in the buffer."""
     log_append_time_ms: int
-    """What the response carries: the append time, -1 with create time."""
+    """The append time for the response, -1 with create time."""
     base_offset: int
-    """Of the first record; the offsets in the buffer are counted from here."""
+    """The offset of the first record, from which the offsets in the buffer count."""
     headers: tuple[BatchHeader, ...]
-    """One for each entry in the buffer: more than one only for uncompressed v0/v1 messages, none for an empty set."""
+    """One header for each entry in the buffer: several only for uncompressed v0/v1 messages, none for an empty set."""
     compression_level: int | None = None
-    """Of the topic, for v0 sets that are moved: their inner offsets are compressed."""
+    """The level of the topic, for v0 wrappers: moving them changes the offsets inside, which are compressed."""
 
     @property
     def next_offset(self) -> int:
-        """The one behind the last record."""
+        """The offset after the last record."""
         return self.headers[-1].next_offset if self.headers else self.base_offset
 
 
-# Stands for the first header where there is no entry: its next offset is its base offset.
+# Takes the place of the first header in a set without entries: its next offset is its base offset.
 NOTHING = BatchHeader(0, 0, -1, batch.MAGIC, 0, 0, -1, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0)
 
 
 def nothing(base_offset: int) -> Prepared:
-    """A set of which nothing is left once its cut last entry is taken away."""
+    """Returns the result for a set that has no entry except an incomplete one."""
     return Prepared(bytearray(), NOTHING.placed(base_offset, -1), -1, base_offset, ())
 
 
-# Kafka's texts, which users search for.
+# Kafka's messages, which users search for.
 _REJECTED = "One or more records have been rejected due to"
 _KEYLESS = f"Compacted topic cannot accept message without key in topic partition {PARTITION}"
 _MARKED = "Producer should not set timestamp type to LogAppendTime."
 
 
 def _int64(value: int) -> int:
-    """As Kafka prints the sum of a time and an unlimited range, which overflows."""
+    """Wraps a sum of a timestamp and an unlimited range as Java does, since Kafka prints it so."""
     return (value - INT64_MIN) % 2**64 + INT64_MIN
 
 
 def unnumbered(offset: int, expected: int) -> str:
-    """Kafka 2.4's text, without its description of the record."""
+    """Returns Kafka 2.4's message, without its description of the record."""
     found = f"Inner record (offset={offset}) inside the compressed record batch does not have incremental offsets"
     return f"{found}, expected offset is {expected} in topic partition {PARTITION}"
 
 
 class Verdicts:
-    """Judges the records of one batch, one after the other, and collects what is refused."""
+    """Checks the records of one batch, one after another, and collects the refused ones."""
 
     def __init__(self, rules: Rules, now_ms: int, *, marked: bool, at_once: bool = True) -> None:
-        """`marked`: the client set the batch's bit for log append time. Without `at_once` the first refused record
-        waits for `check` also where a release stops there: it decompresses and reads all records before it judges one.
-        """
+        """`marked`: the client set the log-append-time bit of the batch. Without `at_once` the first refused record is
+        raised only by `check`, also under a release that stops there: that release decompresses and reads all records
+        before it checks any."""
         before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
         self._rules = rules
         self.marked = marked
@@ -142,7 +146,7 @@ class Verdicts:
         self._bad_timestamp = False
 
     def judge(self, index: int, timestamp: int, has_key: bool) -> None:
-        """The key first, then the time. Raises at once where the release stops at the first bad record."""
+        """Checks the key, then the timestamp. Raises at once under a release that stops at the first refused record."""
         rules = self._rules
         if self.compacted and not has_key:
             self.refuse(index, _KEYLESS)
@@ -154,13 +158,13 @@ class Verdicts:
             self.refuse(index, f"Invalid timestamp type in message with offset {index}. {_MARKED}")
 
     def check_fits(self, index: int, timestamp: int) -> None:
-        """Refuses a timestamp that no consumer can read, for it takes more than 64 bits."""
+        """Refuses a timestamp of more than 64 bits, which no consumer can decode."""
         if not INT64_MIN <= timestamp <= INT64_MAX:
             self._bad_timestamp = True
             self.refuse(index, f"Timestamp {timestamp} of message with offset {index} does not fit 64 bits")
 
     def refuse(self, index: int, why: str) -> None:
-        """One record; raises at once where the release stops there."""
+        """Records a refusal; raises at once under a release that stops there."""
         self.refused += 1
         if self._rules.record_errors == "all":
             if len(self._errors) < MAX_RECORD_ERRORS:
@@ -189,14 +193,16 @@ class Verdicts:
 
 
 def _oldest(before_ms: int, after_ms: int, now_ms: int) -> int:
-    """A timestamp so low that its distance from now overflows is far in the future for Kafka's check."""
+    """Returns the lowest accepted timestamp. For a lower one the distance from now overflows, which Kafka's check takes
+    for the far future."""
     if before_ms < UNLIMITED_MS:
         return now_ms - before_ms
     return now_ms - INT64_MAX if after_ms < UNLIMITED_MS else INT64_MIN
 
 
 def may_be_out_of_range(lowest: int, highest: int, rules: Rules, now_ms: int) -> bool:
-    """`lowest` may be lower than any record's: a yes is not the last word."""
+    """Returns whether a timestamp may be out of range. `lowest` may be lower than that of any record: True is not
+    final."""
     before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
     return (
         lowest < _oldest(before, after, now_ms)
@@ -206,7 +212,7 @@ def may_be_out_of_range(lowest: int, highest: int, rules: Rules, now_ms: int) ->
 
 
 def writable(records: Buffer, size: int) -> bytearray | memoryview:
-    """The first `size` bytes as they are if they may be written to, else a copy."""
+    """Returns the first `size` bytes without a copy if they are writable, otherwise a copy."""
     if isinstance(records, bytes):
         return bytearray(memoryview(records)[:size])
     if isinstance(records, memoryview) and records.readonly:

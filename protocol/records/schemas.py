@@ -1,14 +1,14 @@
-"""The three record formats described with construct: what one looks up, and what `ottla dump` shows.
+"""The three record formats described with construct, as a reference and for `ottla dump`.
 
-Owns the description only: every field of message v0 and v1, of the v2 batch and its records, and of control records, in
-its order and width. What reads sockets and segments is bounded code of its own (`batch`, `legacy`); a parity test holds
-both equal, field by field and position by position. Each leaf here bounds what it takes as well, by the bytes left.
+Describes every field of message v0 and v1, of the v2 batch and its records, and of control records, in order and width.
+Sockets and segments are read by separate bounded code (`batch`, `legacy`); a parity test compares both, field by field
+and position by position. Each field checks its size against the remaining bytes here too.
 
     v0, v1  an entry is one message; with a codec its value holds a message set (a "wrapper")
     v2      a batch: header, then all records, compressed as a whole
 
-Sources: KIP-32 and KIP-31 (v1), KIP-98 (v2, control records), KIP-360, KIP-534 (delete horizon).
-Reading with these raises MalformedMessage.
+Sources: KIP-32 and KIP-31 (v1), KIP-98 (v2, control records), KIP-360, KIP-534 (delete horizon). Parsing with these
+raises MalformedMessage.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ CODEC_NAMES = {codec.value: codec.name.lower() for codec in Codec}
 
 
 class Bits(Fixed):
-    """A fixed number made of named bits: `names` is ((name, first bit, width), ...), lowest bit first."""
+    """An integer of named bits: `names` is ((name, first bit, width), ...), lowest bit first."""
 
     def __init__(self, fmt: str, *names: tuple[str, int, int]) -> None:
         super().__init__(fmt)
         self.names = names
 
     def split(self, value: int) -> dict[str, int]:
-        """The value of each named group of bits; "unnamed" has the others, if any is set."""
+        """Returns the value of each named group of bits, and as "unnamed" the others if any is set."""
         found = {name: value >> first & (1 << width) - 1 for name, first, width in self.names}
         named = sum(((1 << width) - 1) << first for _, first, width in self.names)
         rest = value & (1 << 8 * self.size) - 1 & ~named
@@ -95,7 +95,7 @@ class Zigzag(Construct):
 
 
 class SizedBytes(Construct):
-    """Bytes behind their length. Where null is allowed, any negative length is null, as in Java; -1 is written."""
+    """Bytes after their length. If `nullable`, any negative length is null, as in Java; null is written as -1."""
 
     def __init__(self, length: Fixed | Zigzag, *, nullable: bool = True) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class SizedBytes(Construct):
 
 
 class ItemArray(Construct):
-    """A count and that many items, none of which is shorter than `item_bytes`."""
+    """A count and its items, none shorter than `item_bytes`."""
 
     def __init__(self, length: Fixed | Zigzag, item: Construct, item_bytes: int) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class ItemArray(Construct):
         self.min_size = length.size if isinstance(length, Fixed) else length.min_size
 
     def count(self, stream: io.BytesIO, path: str) -> int:
-        """Reads the count and holds it against the bytes left."""
+        """Reads the count and checks it against the remaining bytes."""
         count = parse_value(self.length, stream, None, path)
         if count < 0 or count * self.item_bytes > bytes_left(stream):
             raise MalformedMessage(f"{path}: {count} items announced, {bytes_left(stream)} bytes left")
@@ -150,7 +150,7 @@ class ItemArray(Construct):
 
 
 class Rest(Construct):
-    """All bytes up to the end of what is read."""
+    """All remaining bytes."""
 
     min_size = 0
 
@@ -163,7 +163,7 @@ class Rest(Construct):
 
 
 def fields(layout: Struct) -> list[tuple[str, Construct]]:
-    """(name, codec) of each field of a Struct, in order."""
+    """Returns (name, codec) of each field of a Struct, in order."""
     return [(field.name, field.subcon) for field in members(layout)]
 
 
@@ -175,7 +175,7 @@ _short = SizedBytes(_varint)
 _CODEC = ("codec", 0, 3)
 _APPEND_TIME = ("log_append_time", 3, 1)
 
-# --- v0 and v1. `size` counts the bytes behind it, `crc` is the CRC-32 of all behind itself.
+# --- v0 and v1. `size` counts the bytes after it, `crc` is the CRC-32 of all bytes after it.
 
 MESSAGE_V0 = Struct(
     "offset" / int64,
@@ -198,7 +198,7 @@ MESSAGE_V1 = Struct(
     "value" / _sized,
 )
 
-# --- v2. `batch_length` counts the bytes behind it, `crc` is the CRC-32C of all behind itself.
+# --- v2. `batch_length` counts the bytes after it, `crc` is the CRC-32C of all bytes after it.
 
 BATCH_HEADER = Struct(
     "base_offset" / int64,
@@ -218,7 +218,7 @@ BATCH_HEADER = Struct(
 )
 
 BATCH_V2 = Struct(*members(BATCH_HEADER), "records" / Rest())
-"""A whole batch; `records` are `record_count` times RECORD_V2, compressed as the codec says."""
+"""A whole batch. `records` holds `record_count` times RECORD_V2, compressed with the codec."""
 
 RECORD_HEADER = Struct("key" / SizedBytes(_varint, nullable=False), "value" / _short)
 
@@ -245,4 +245,4 @@ CONTROL_TYPES = {
     6: "kraft voters",
 }
 END_TRANSACTION = Struct("version" / int16, "coordinator_epoch" / int32)
-"""The value of abort and commit."""
+"""The value of abort and commit markers."""

@@ -1,7 +1,6 @@
-"""Sets of format v0 and v1 as a log stores them: left as they are but for offset and time, or written anew; and moved.
+"""Writes sets of format v0 and v1 as a log stores them: in place with new offsets and timestamps, or encoded again.
 
-Owns what is changed in checked records on their way into a topic of an older format. What may be written at all is
-validate_legacy.py's affair. Steps as in steps.py.
+Also gives a written set its final offsets. validate_legacy.py decides what may be written. Steps as in steps.py.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
 _INT64, _UINT32 = struct.Struct(">q"), struct.Struct(">I")
 
-# For what was opened before, within its bound.
+# For data that was decompressed before, within its bound.
 _UNBOUNDED = INT32_MAX
 
 
 def entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each entry of a checked set."""
+    """Yields (position, header) of each entry of a checked set."""
     position = 0
     while position < end:
         header = formats.read_header(records, position)
@@ -35,11 +34,11 @@ def entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
         position += header.size_bytes
 
 
-# --- stored as they are
+# --- stored in place
 
 
 def numbering(records: Buffer, end: int, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
-    """Uncompressed messages: each gets its offset and, in v1, its time."""
+    """Sets the offset of each uncompressed message and, in v1, its timestamp."""
     buffer = writable(records, end)
     headers: list[BatchHeader] = []
     left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
@@ -66,7 +65,8 @@ def keeping_wrapper(
     now_ms: int,
     base_offset: int,
 ) -> Steps[Prepared]:
-    """A v1 wrapper: its offset is its last message's, its time the highest inside; those inside are left alone."""
+    """Sets the offset of a v1 wrapper to that of its last message and its timestamp to the highest inside; the messages
+    inside are not changed."""
     buffer = writable(records, header.size_bytes)
     offset = base_offset + record_count - 1
     work = partial(_stamp, buffer, 0, header, offset, max_timestamp, rules, now_ms)
@@ -83,7 +83,8 @@ def _stamp(
     rules: Rules,
     now_ms: int,
 ) -> BatchHeader:
-    """Put in what the broker decides: the offset; in v1 the time and its kind, with a new CRC where they change."""
+    """Writes the fields that the broker sets: the offset; in v1 timestamp and timestamp type, with a new CRC if they
+    change."""
     legacy.assign(buffer, position, offset=offset)
     crc, attributes = header.crc, header.attributes
     if header.magic:
@@ -109,21 +110,21 @@ def _prepared(
 def writing(
     messages: Iterable[Message], codec: int, source: int, rules: Rules, now_ms: int, base_offset: int
 ) -> Steps[Prepared]:
-    """The messages in the format v0 or v1 of the topic, one by one or as one wrapper.
+    """Encodes the messages in the topic's format v0 or v1, one by one or as one wrapper.
 
-    They take up to five times the room of v2. If `source`, the codec that they came in, or their own can make much of
-    little, they are bounded like what is decompressed.
+    They take up to five times the size of v2. Compressed data may expand far: with a codec, of the source or of the
+    topic, the size is bounded by `max_decompressed_bytes`.
     """
     if codec >= Codec.ZSTD:
         raise Unwritable(f"the topic's format v{rules.target_magic} has no zstd")
     magic = rules.target_magic
     mark = LOG_APPEND_TIME_BIT if rules.log_append_time and magic else 0
-    first_offset = 0 if codec and magic else base_offset  # inside of a v1 wrapper they count from 0
+    first_offset = 0 if codec and magic else base_offset  # offsets inside a v1 wrapper count from 0
     out = bytearray()
     count, highest, step_start = 0, NO_TIMESTAMP, 0
     for timestamp, key, value, headers in messages:
         if timestamp < NO_TIMESTAMP:
-            raise Unwritable(f"timestamp {timestamp} cannot be written anew")
+            raise Unwritable(f"timestamp {timestamp} cannot be written again; the lowest is -1")
         if len(headers) > 1:
             raise Unwritable(f"the topic's format v{magic} has no record headers")
         highest = max(highest, timestamp)
@@ -164,7 +165,7 @@ def _sizes_checked(buffer: bytearray, rules: Rules) -> Steps[list[BatchHeader]]:
     for _, header in entries(buffer, len(buffer)):
         if header.size_bytes > rules.max_message_bytes:
             raise MessageTooLarge(
-                f"written anew, a message exceeds {rules.max_message_bytes}: {header.size_bytes} bytes"
+                f"after conversion, a message has {header.size_bytes} bytes and exceeds {rules.max_message_bytes}"
             )
         headers.append(header)
         if len(headers) % STEP_RECORDS == 0:
@@ -172,12 +173,12 @@ def _sizes_checked(buffer: bytearray, rules: Rules) -> Steps[list[BatchHeader]]:
     return headers
 
 
-# --- giving them a place
+# --- final offsets
 
 
 def place(prepared: Prepared, base_offset: int) -> Prepared:
-    """As validate.place. Only v0 wrappers, whose inner offsets are absolute, are written anew, which may change their
-    size."""
+    """Like validate.place. Only v0 wrappers, whose inner offsets are absolute, are compressed again, which may change
+    their size."""
     shift = base_offset - prepared.base_offset
     if not prepared.headers:
         return nothing(base_offset)

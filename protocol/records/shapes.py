@@ -1,8 +1,8 @@
-"""Stepping over records of one shape: those whose length, timestamp delta and offset delta have the same widths.
+"""Fast checks of consecutive records of one shape: with the same widths of length, timestamp delta and offset delta.
 
-Owns the quickest check of whole records. One `struct` call reads the front of a record, since all widths are known, and
-a table gives the size of each varint with what it announces. A record that passes is whole in the sense of
-`walk.record`; one that does not may be whole, too, and only has another shape.
+One `struct` call reads the front of a record, since all widths are known, and a table gives the size of each varint
+together with the size it announces. A record that passes is whole in the sense of `walk.record`; one that does not may
+be whole too, with another shape.
 """
 
 from __future__ import annotations
@@ -15,37 +15,38 @@ from typing import NamedTuple
 Buffer = bytes | bytearray | memoryview
 
 _MOST_NUMBERS = 8192  # of a zigzag varint of two bytes
-_FEW_HEADERS = 2 * 15  # in its zigzag form, as walk.FEW_HEADERS
-_WRONG = -(2**40)  # leads out of every payload
+_FEW_HEADERS = 2 * 15  # zigzag-encoded, like walk.FEW_HEADERS
+_WRONG = -(2**40)  # moves the position out of every payload
 _NOTHING = (0, 0, 0)
 _unpack_two: Callable[[Buffer, int], tuple[int]] = struct.Struct("<H").unpack_from
 
 
 class _Shape(NamedTuple):
     unpack: Callable[[Buffer, int], tuple[int, int, int, int]]
-    """(length, timestamp delta, offset delta, first byte of the key's length), each as its raw bytes."""
+    """Reads (length, timestamp delta, offset delta, first byte of the key's length), each as its raw bytes."""
     sizes: list[int]
-    """Of a record by its raw length, that included; 0 where that has another width or is negative."""
+    """The size of a record, with its length field, by the raw length; 0 for another width or a negative length."""
     time_mask: int
     time_bits: int
-    """The marker bits of a timestamp delta of this width."""
+    """The continuation bits of a timestamp delta of this width."""
     numbers: list[int]
     """The raw bytes of the offset deltas 0, 1, ..."""
     first_number: int
     """The first offset delta of this width."""
     head_bytes: int
-    """From the record's length to the key's, both included."""
+    """The bytes from the record's length to the key's length, both included."""
 
 
 class _Tables(NamedTuple):
     shapes: dict[int, _Shape]
     sizes: list[int]
-    """By the two bytes at a nullable field's length: bytes of the length and the field, _WRONG where it is longer than
-    a two-byte varint says or oddly written."""
+    """By the two bytes at the length of a nullable field: the size of length and field; _WRONG if it needs more than
+    two bytes or is not in the shortest form."""
 
 
 def _size_tables() -> tuple[list[int], list[int]]:
-    """For two bytes, the first one low: sizes for a varint of one or of two bytes, and for two bytes only."""
+    """Returns tables by two bytes, the first one low: sizes for a varint of one or two bytes, and for two bytes
+    only."""
     either = [_WRONG] * 65536
     both = [0] * 65536
     either[1::256] = [1] * 256  # null
@@ -59,7 +60,7 @@ def _size_tables() -> tuple[list[int], list[int]]:
 
 @functools.cache
 def _tables() -> _Tables:
-    """1.3 MB, made in 2 ms when the first batch is checked."""
+    """Builds the tables: 1.3 MB, in 2 ms, when the first batch is checked."""
     either, both = _size_tables()
     one = [0 if length > 127 or length & 1 else 1 + (length >> 1) for length in range(256)]
     short = [2 * number for number in range(64)]
@@ -81,7 +82,7 @@ def _tables() -> _Tables:
 
 
 def _shape_at(payload: Buffer, position: int) -> int:
-    """The widths of the record there, as a key of the tables."""
+    """Returns the widths of the record at the position, as a key of the tables."""
     widths = 0
     if payload[position] > 127:
         widths = 4
@@ -94,12 +95,13 @@ def _shape_at(payload: Buffer, position: int) -> int:
 
 
 def same_shape(payload: Buffer, position: int, record_count: int, first: int, keyed: bool) -> tuple[int, int, int, int]:
-    """Steps over whole records of the first one's shape with offset deltas `first`, `first` + 1, ..., at most so many.
+    """Steps over at most `record_count` whole records of the first one's shape with offset deltas `first`, `first` + 1,
+    ...
 
     Returns (position, count, lowest timestamp delta, highest timestamp delta).
     """
     start, after = position, first
-    top = bottom = -1  # the highest delta and the lowest negative one, as their raw bytes, which sort as they do
+    top = bottom = -1  # the highest delta and the lowest negative one as raw bytes, which compare like the values
     try:
         tables = _tables()
         unpack, sizes, time_mask, time_bits, numbers, first_number, head_bytes = tables.shapes[
@@ -158,5 +160,5 @@ def same_shape(payload: Buffer, position: int, record_count: int, first: int, ke
 
 
 def _value(raw: int) -> int:
-    """The zigzag form of one or two bytes."""
+    """Returns the zigzag form of one or two bytes."""
     return raw if raw < 128 else (raw & 127) | raw >> 8 << 7

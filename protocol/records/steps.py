@@ -1,6 +1,6 @@
-"""Long work on records, cut into steps so that whoever runs it can do other things in between.
+"""Long work on records, divided into cooperative steps so that the caller can serve other clients in between.
 
-Owns what a step is and how such work is driven on the spot. It knows no event loop: the broker has a driver of its own.
+`run` executes all steps at once; the broker has its own driver on the event loop.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 
 __all__ = ["STEP_BYTES", "STEP_RECORDS", "Pace", "Steps", "in_c", "run"]
 
-# A step ends when either is reached: some milliseconds of plain Python.
+# A step ends at either limit: some milliseconds of plain Python.
 STEP_BYTES = 256 * 1024
 STEP_RECORDS = 2000
 
 T = TypeVar("T")
 
-# Yields None after each step, or a call into C that is long and may run in another thread: its result is sent back in,
-# what it raises is thrown in. Returns the result of the whole. Work that fits into one step never yields.
+# Yields None after each step, or a long C call that may run in another thread: the driver sends its result or throws
+# its exception. Returns the overall result. Work that fits into one step never yields.
 Steps = Generator[Callable[[], Any] | None, Any, T]
 
 
 def run(steps: Steps[T]) -> T:
-    """Does all the work here and now. Raises what the work raises."""
+    """Executes all steps at once. Raises what the work raises."""
     try:
         call = next(steps)
         while True:
@@ -40,9 +40,9 @@ def run(steps: Steps[T]) -> T:
 
 
 class Pace:
-    """Counts what a step has done so far; `over` asks before each piece of work whether it goes into the next step.
+    """The work done in the current step. Before each piece of work the caller checks `over`.
 
-    The one who asks then yields and calls `renew`: a generator can only yield for itself.
+    If `over` is True the caller yields and calls `renew`: a generator can only yield for itself.
     """
 
     __slots__ = ("bytes_left", "records_left")
@@ -56,7 +56,7 @@ class Pace:
         return self.bytes_left == STEP_BYTES and self.records_left == STEP_RECORDS
 
     def over(self, size_bytes: int, records: int = 1) -> bool:
-        """Whether so much more is too much for this step. The first piece of work of a step never is."""
+        """Returns whether so much more work exceeds this step. The first piece of work of a step never does."""
         return (size_bytes > self.bytes_left or records > self.records_left) and not self.is_fresh
 
     def spend(self, size_bytes: int, records: int = 0) -> None:
@@ -69,7 +69,7 @@ class Pace:
 
 
 def in_c(size_bytes: int, call: Callable[[], T]) -> Steps[T]:
-    """A call into C that goes over so many bytes: made here if they go into one step, else handed out."""
+    """Makes a C call on so many bytes: at once if they fit into one step, otherwise in a worker thread."""
     if size_bytes <= STEP_BYTES:
         return call()
     return (yield call)

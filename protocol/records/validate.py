@@ -1,20 +1,20 @@
-"""What a producer's records must be before they may enter a log, and making them what the log stores.
+"""Checks the records of a producer and converts them to what the log stores.
 
-Owns Kafka's rules for what one client sends for one partition: shape, size, CRC, offsets, codec, keys, timestamps
-(KIP-32, KIP-98, KIP-110, KIP-467, KIP-937), and rebuilds the records where the topic wants another codec or format.
-The rules for one v2 batch are in validate_batch.py, those for sets of the older formats, which Produce v0-v2 carry, in
-validate_legacy.py. It knows no producer state and no clock: the time is an argument. How releases differ is in `Rules`;
-which code an older release answers for the same fault is the caller's table.
+Applies Kafka's rules for the records of one partition in a Produce request: shape, size, CRC, offsets, codec, keys,
+timestamps (KIP-32, KIP-98, KIP-110, KIP-467, KIP-937), and converts records if the topic has another codec or message
+format. The rules for one v2 batch are in validate_batch.py, those for sets of older formats, which Produce v0-v2 carry,
+in validate_legacy.py. Producer state is checked elsewhere, and the time is an argument. `Rules` has the differences
+between releases; the caller maps exceptions to the error codes of a release.
 
-Every record of a batch is checked whole, as Kafka checks it: count, lengths, headers, timestamps, keys of compacted
-topics; a record that a consumer cannot decode would stop every consumer of its partition for ever. A compressed batch
-is decompressed within a bound, and its offset deltas are checked, too. `walk.whole_from` does it for batches of which
-nothing is refused; `examining` says what is wrong with the others, and is for batches that are written anew. Where
-`Rules.walk_records` is False (ottla.validate.records=false) the header is trusted instead, for clients that are.
+Every record of a batch is checked in full, as Kafka does: count, lengths, headers, timestamps, keys in compacted
+topics. A record that cannot be decoded would stop every consumer of its partition for ever. A compressed batch is
+decompressed within a bound, and its offset deltas are checked too. `walk.whole_from` checks batches without a refused
+record; `examining` finds the errors of the others, and handles batches that are written again. If `Rules.walk_records`
+is False (ottla.validate.records=false), the header is trusted instead, for trusted clients.
 
-There are two paths, and `decide` chooses: the fast path checks a batch and returns; `slow_path_steps` do everything
-else. Nothing takes long at a stretch: a step has at most STEP_RECORDS records. Walking touches a few bytes of each
-record, so the bytes of a step do not count there.
+`decide` chooses between two paths: the fast path checks a batch and returns; `slow_path_steps` does everything else. No
+step is long: it has at most STEP_RECORDS records. Walking reads a few bytes of each record, so the bytes of a step do
+not count there.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = [
 
 
 class Decision(NamedTuple):
-    """The path that records take: the fast path has ended where there is a `prepared`; else `slow_path_steps` go on
-    from what was checked."""
+    """The path for the records. With `prepared` the fast path is complete; otherwise `slow_path_steps` continues from
+    what was checked."""
 
     prepared: Prepared | None
     header: BatchHeader | None = None
-    """Of the one batch that the records are, with its CRC and its fields checked; None if nothing is checked yet."""
+    """The header of the only batch, with CRC and fields checked; None if nothing is checked yet."""
     is_large: bool = False
-    """The records of the batch take more than a step when they are decompressed, or they are damaged."""
+    """The decompressed records take more than one step, or are damaged."""
 
 
 _UNCHECKED = Decision(None)
@@ -71,14 +71,13 @@ _UNCHECKED = Decision(None)
 def prepare(
     records: Buffer, rules: Rules, now_ms: int, produce_version: int | None = None, base_offset: int = 0
 ) -> Prepared:
-    """Check what a client sent for one partition against the topic's rules, and make it what the log stores.
+    """Checks the records of one partition against the topic's rules and converts them to what the log stores.
 
-    The order of the checks is Kafka's: the request's version, then size and CRC of each batch, headers, records. What
-    is cut at the end is not there, as in Kafka; a set of Produce v0-v2 may have nothing left. `base_offset` is where
-    the log will probably end when this is written: what is stored as v0 or v1 is numbered from there, so that `place`
-    has less to do; what is stored as v2 begins at 0 until it is placed. Raises CorruptRecords,
-    InvalidRecords (InvalidTimestamps, WrongBatches), MessageTooLarge, UnsupportedCodec, UnsupportedForFormat,
-    Unwritable; then nothing was changed.
+    The checks are in Kafka's order: the request's version, then size and CRC of each batch, headers, records. An
+    incomplete entry at the end is ignored, as in Kafka; a set of Produce v0-v2 may become empty. `base_offset` is the
+    expected log end offset at the time of the append: v0 and v1 entries are numbered from it, which leaves less work
+    for `place`; v2 batches start at 0 until they are placed. Raises CorruptRecords, InvalidRecords (InvalidTimestamps,
+    WrongBatches), MessageTooLarge, UnsupportedCodec, UnsupportedForFormat, Unwritable; `records` is then unchanged.
     """
     return run(preparing(records, rules, now_ms, produce_version, base_offset))
 
@@ -86,7 +85,8 @@ def prepare(
 def prepare_in_one_step(
     records: Buffer, rules: Rules, now_ms: int, produce_version: int, base_offset: int = 0
 ) -> Prepared | None:
-    """As `prepare`; None if it takes more than one step. Then nothing was changed, and `preparing` does it."""
+    """Like `prepare`, but returns None if more than one step is needed. `records` is then unchanged, for
+    `preparing`."""
     decision = decide(records, rules, now_ms, produce_version)
     if decision.prepared is not None:
         return decision.prepared
@@ -102,7 +102,7 @@ def prepare_in_one_step(
 def preparing(
     records: Buffer, rules: Rules, now_ms: int, produce_version: int | None = None, base_offset: int = 0
 ) -> Steps[Prepared]:
-    """As `prepare`, in steps. The records must not change in between."""
+    """Like `prepare`, in steps. The records must not change in between."""
     version = rules.produce_version if produce_version is None else produce_version
     decision = decide(records, rules, now_ms, version)
     if decision.prepared is not None:
@@ -111,8 +111,8 @@ def preparing(
 
 
 def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
-    """Give the prepared records their offsets in a log, in their own buffer wherever possible: what this returns stands
-    for them from now on, not what it was given."""
+    """Sets the offsets of the prepared records, in their own buffer if possible. The returned value replaces
+    `prepared`, which must not be used any more."""
     header = prepared.header
     if header.magic != batch.MAGIC or not prepared.headers:
         return set_writer.place(prepared, base_offset)
@@ -126,16 +126,15 @@ def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
 
 
 def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> Decision:
-    """Takes the fast path as far as it leads: one v2 batch that is stored as it is, all of whose records are checked in
-    one step and refused by no rule. Most batches are. Raises as `prepare` for what the request's version, the CRC or
-    the header refuse.
-    """
+    """Takes the fast path if possible: for one v2 batch that is stored unchanged, whose records can be checked in one
+    step, and that no rule refuses. That is the usual case. Raises like `prepare` for errors of version, CRC and
+    header."""
     size = len(records)
     if size < batch.HEADER_BYTES or records[MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
         return _UNCHECKED
     try:
         header = batch.read_header(records, whole=False)
-    except CorruptRecords:  # a length that no v2 batch has, which the request's version is checked before
+    except CorruptRecords:  # the length is invalid, but the request's version is checked first
         return _UNCHECKED
     if header.size_bytes != size:
         return _UNCHECKED
@@ -164,7 +163,7 @@ def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
         keyed = rules.compacted
         position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, INT64_MIN, INT64_MAX, keyed)
         if found < count or position != len(data) or (codec and not numbered):
-            return Decision(None, header)  # `examining` raises what is wrong
+            return Decision(None, header)  # `examining` raises the error
         lowest, highest = header.base_timestamp + low, header.base_timestamp + high
     if not _is_in_range(lowest, highest, rules, now_ms):
         return Decision(None, header)
@@ -174,8 +173,8 @@ def decide(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
 def slow_path_steps(
     records: Buffer, decision: Decision, rules: Rules, now_ms: int, produce_version: int, base_offset: int
 ) -> Steps[Prepared]:
-    """Everything else, in steps: sets of older formats, batches that are written anew, large ones, and those of which
-    something is refused."""
+    """Handles all other cases, in steps: sets of older formats, batches that are written again, large batches, and
+    those with refused records."""
     header = decision.header
     if header is None:
         if produce_version >= 3:
@@ -212,14 +211,14 @@ def slow_path_steps(
 
 
 def _is_kept(header: BatchHeader, codec: int, rules: Rules) -> bool:
-    """Whether the batch may be stored as it is without a look at each record."""
+    """Returns whether the batch can be stored unchanged, without decoding each record."""
     if rules.target_magic != batch.MAGIC or header.attributes & batch.LOG_APPEND_TIME_BIT:
         return False
     return rules.compression is None or rules.compression == codec
 
 
 def _is_trusted(rules: Rules) -> bool:
-    """Whether the header stands for the records, which are not walked."""
+    """Returns whether the header is trusted, so that the records are not walked."""
     return not rules.walk_records and not rules.compacted
 
 
@@ -230,7 +229,7 @@ def _is_in_range(lowest: int, highest: int, rules: Rules, now_ms: int) -> bool:
 def _sealed(
     buffer: bytearray | memoryview, header: BatchHeader, max_timestamp: int, rules: Rules, now_ms: int
 ) -> Prepared:
-    """Put in what the broker decides. This is where a buffer is changed, after everything that may be refused."""
+    """Sets the fields that the broker decides. The buffer is modified only here, after every check."""
     append_time_ms = -1
     if rules.log_append_time:
         attributes = header.attributes | batch.LOG_APPEND_TIME_BIT
@@ -244,14 +243,14 @@ def _sealed(
     return new_tuple(Prepared, (buffer, header, append_time_ms, 0, (header,), None))
 
 
-# --- what a batch is
+# --- the batch of a request
 
 
 def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
-    """The header of the one batch that there must be from Produce v3 on; its CRC and records are not looked at.
+    """Returns the header of the only batch that Produce v3 and later allow; CRC and records are not checked.
 
     Raises WrongBatches, UnknownBatches, OverflowingSize, UnsupportedCodec, Undecodable for an unknown codec,
-    InvalidRecords for another base offset than 0, CorruptRecords for a batch shorter than its header.
+    InvalidRecords for a base offset other than 0, CorruptRecords for a batch shorter than its header.
     """
     magic, size = validate_legacy.next_entry(records, 0)
     if magic is None:
@@ -266,7 +265,8 @@ def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
 
 
 def _lone_batch(records: Buffer, rules: Rules) -> BatchHeader | None:
-    """The header of a v2 batch with nothing whole behind it, as a client that mistook the version sends it."""
+    """Returns the header of a v2 batch without another whole entry after it, as a client sends with a wrong Produce
+    version."""
     overflows = rules.sizes_overflow
     magic, size = validate_legacy.next_entry(records, 0, overflows=overflows)
     if magic != batch.MAGIC:

@@ -1,6 +1,6 @@
-"""Message format v2 under validate.py: what is asked of a batch's header and of each record, and writing it anew.
+"""The rules of validate.py for one batch of format v2: its header and each record, and writing it again.
 
-Owns Kafka's rules for one batch of a client, in steps; which way a batch takes through them is validate.py's affair.
+Validates one batch of a client in steps; validate.py decides which of these functions a batch passes through.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ from .steps import STEP_BYTES, STEP_RECORDS, Steps
 NO_PRODUCER = -1
 _INT64 = struct.Struct(">q")
 
-# Copying and CRC-32C go at the speed of memory: this much takes as long as walking STEP_RECORDS.
+# Copying and CRC-32C run at the speed of memory: this much takes as long as walking STEP_RECORDS.
 CHECKSUM_BYTES = 4 * 1024 * 1024
 
 
 class Findings(NamedTuple):
     lowest_timestamp: int
-    """It may be lower than any record's."""
+    """May be lower than that of any record."""
     max_timestamp: int
-    consecutive: bool  # offset deltas 0, 1, 2, ...
+    consecutive: bool  # offset deltas are 0, 1, 2, ...
 
 
 def check_base_offset(records: Buffer, position: int) -> None:
-    """Kafka looks at it before the batch's size, also of a batch that is shorter than its header."""
+    """Checks that the base offset is 0. Kafka does so before it checks the size, also for a batch shorter than its
+    header."""
     (base_offset,) = _INT64.unpack_from(records, position)
     if base_offset != 0:
         raise InvalidRecords(f"a producer's batch starts at offset 0, not {base_offset}")
 
 
 def check_whole(records: Buffer, position: int, header: BatchHeader, rules: Rules) -> None:
-    """What the log asks of each v2 batch before it looks at any as a whole."""
+    """Checks size, CRC and codec of a v2 batch, before those of the records in any batch."""
     check_base_offset(records, position)
     if header.size_bytes > rules.max_message_bytes:
         raise MessageTooLarge(f"a batch of {header.size_bytes} bytes exceeds {rules.max_message_bytes}")
@@ -59,7 +60,7 @@ def check_whole(records: Buffer, position: int, header: BatchHeader, rules: Rule
 
 
 def check_header(header: BatchHeader, rules: Rules) -> None:
-    """What a client's batch must say of itself."""
+    """Checks the header of a client's batch against the rules."""
     if not rules.zstd_allowed and (header.codec if rules.compression is None else rules.compression) == Codec.ZSTD:
         raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
@@ -75,8 +76,8 @@ def check_header(header: BatchHeader, rules: Rules) -> None:
 def inflating(
     opened: Callable[..., bytes | memoryview], header: BatchHeader, max_bytes: int, *, large: bool = False
 ) -> Steps[bytes | memoryview]:
-    """What `opened(max_bytes=...)` decompresses. What is small is done here; what turns out not to be, or is known to
-    be `large`, where the driver wants it."""
+    """Decompresses with `opened(max_bytes=...)`: small data at once, and data that is `large` or turns out to be in a
+    worker thread."""
     if not header.codec:
         return opened(max_bytes=max_bytes)
     if header.size_bytes <= STEP_BYTES and not large:
@@ -89,8 +90,8 @@ def inflating(
 
 
 def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> Steps[Findings]:
-    """Look at every record; raise InvalidRecords or InvalidTimestamps naming all that are refused."""
-    # Records of a batch marked by the client all have the batch's time.
+    """Checks every record. Raises InvalidRecords or InvalidTimestamps with all refused records."""
+    # With the log-append-time bit all records have the batch's max timestamp.
     marked = header.log_append_time
     base = header.max_timestamp if marked else header.base_timestamp
     count = header.record_count
@@ -123,11 +124,12 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
         left -= 1 + found.header_count
         if found.header_count:
             yield from _skipping_headers(data, found)
-        if index == count - 1:  # a release that stops at the first refused record has looked behind the last one
+        # a release that stops at the first refused record has checked the end of the payload before
+        if index == count - 1:
             walk.check_end(position, end, count)
         timestamp = base if marked else base + found.timestamp_delta
         highest, lowest = max(highest, timestamp), min(lowest, timestamp)
-        if marked:  # the bit goes where the topic has create time: then readers take the record's own
+        if marked:  # a create-time topic clears the bit: readers then see the record's own timestamp
             verdicts.check_fits(index, header.base_timestamp + found.timestamp_delta)
         verdicts.judge(index, timestamp, found.key_bytes >= 0)
         if found.offset_delta != index:
@@ -152,7 +154,7 @@ def _skipping_headers(data: bytes | memoryview, found: walk.Walked) -> Steps[Non
 
 
 def messages(data: bytes | memoryview, header: BatchHeader) -> Iterator[Message]:
-    """The checked records, for another format."""
+    """Yields the checked records for conversion to another format."""
     position, end = 0, len(data)
     view = memoryview(data)
     for _ in range(header.record_count):
@@ -170,7 +172,7 @@ def messages(data: bytes | memoryview, header: BatchHeader) -> Iterator[Message]
 
 
 def rebuilding(data: Buffer, header: BatchHeader, findings: Findings, target: int, rules: Rules) -> Steps[bytearray]:
-    """The same records under another codec, numbered 0, 1, 2, ...; the producer's fields stay."""
+    """Builds the same records with another codec, numbered 0, 1, 2, ...; the producer's fields are kept."""
     if findings.lowest_timestamp < NO_TIMESTAMP:
         yield from _check_timestamps(data, header)
     if rules.unnumbered_fail and target == header.codec:
@@ -194,13 +196,15 @@ def _check_timestamps(data: Buffer, header: BatchHeader) -> Steps[None]:
         found = walk.record(data, position, end)
         position = found.end
         if header.base_timestamp + found.timestamp_delta < NO_TIMESTAMP:
-            raise Unwritable(f"timestamp {header.base_timestamp + found.timestamp_delta} cannot be written anew")
+            raise Unwritable(
+                f"timestamp {header.base_timestamp + found.timestamp_delta} cannot be written again; the lowest is -1"
+            )
     if header.log_append_time and header.max_timestamp < NO_TIMESTAMP:
-        raise Unwritable(f"timestamp {header.max_timestamp} cannot be written anew")
+        raise Unwritable(f"timestamp {header.max_timestamp} cannot be written again; the lowest is -1")
 
 
 def _check_producer(header: BatchHeader) -> None:
-    """What Kafka asks of a producer when it writes a batch anew. Raises Unwritable."""
+    """Checks the producer fields that Kafka requires when it writes a batch again. Raises Unwritable."""
     if header.producer_id == NO_PRODUCER:
         if header.is_transactional:
             raise Unwritable("a batch of a transaction without a producer id")
@@ -210,8 +214,8 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def _numbering(data: Buffer, record_count: int, first_delta: int | None) -> Steps[bytearray]:
-    """The records with new offsets and with times counted from the first one's, None for the same time for all; the
-    rest of each is copied."""
+    """Encodes the records again with consecutive offsets and timestamps relative to the first; None for `first_delta`
+    gives all the same timestamp. The rest of each record is copied."""
     out = bytearray()
     view = memoryview(data)
     position, end = 0, len(data)
@@ -237,14 +241,14 @@ def _numbering(data: Buffer, record_count: int, first_delta: int | None) -> Step
 def gathering(
     messages: Iterable[Message], first: BatchHeader, codec: int, rules: Rules, now_ms: int
 ) -> Steps[bytearray]:
-    """Records of other batches or formats as one batch, numbered 0, 1, 2, ..., at offset 0; `first` is the header of
-    the first of them, whose producer stays."""
+    """Builds one batch, numbered 0, 1, 2, ... from offset 0, of records of other batches or formats. The producer is
+    that of `first`, the header of the first of them."""
     out = bytearray()
     base_timestamp, highest, count = NO_TIMESTAMP, NO_TIMESTAMP, 0
     step_start = 0
     for timestamp, key, value, headers in messages:
         if timestamp < NO_TIMESTAMP:
-            raise Unwritable(f"timestamp {timestamp} cannot be written anew")
+            raise Unwritable(f"timestamp {timestamp} cannot be written again; the lowest is -1")
         if not count:
             base_timestamp = timestamp
         elif count % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES:
@@ -287,10 +291,12 @@ def _append(out: bytearray, parts: Iterable[Buffer]) -> None:
 
 
 def _packing(header: BatchHeader, data: Buffer, codec: int, rules: Rules) -> Steps[bytearray]:
-    if codec and len(data) > rules.max_decompressed_bytes:  # more than any reader opens
-        raise MessageTooLarge(f"written anew, the records take more than {rules.max_decompressed_bytes} bytes")
+    if codec and len(data) > rules.max_decompressed_bytes:  # more than any reader decompresses
+        raise MessageTooLarge(f"after conversion, the records take more than {rules.max_decompressed_bytes} bytes")
     work = partial(batch.with_payload, header, data, codec, rules.compression_level)
     packed: bytearray = (yield work) if len(data) > (STEP_BYTES if codec else CHECKSUM_BYTES) else work()
     if len(packed) > rules.max_message_bytes:
-        raise MessageTooLarge(f"written anew, a batch has {len(packed)} bytes and exceeds {rules.max_message_bytes}")
+        raise MessageTooLarge(
+            f"after conversion, a batch has {len(packed)} bytes and exceeds {rules.max_message_bytes}"
+        )
     return packed

@@ -1,8 +1,8 @@
-"""Sets of what Produce v0-v2 carry: messages of format v0 and v1, wrappers, even v2 batches, any number of them.
+"""Checks the record sets of Produce v0-v2: messages of format v0 and v1, wrappers, even v2 batches, any number of them.
 
-Owns Kafka's rules for such sets, what becomes of them (stored as they are, written anew as one set of the same or an
-older format, or as one v2 batch). Writing v0 and v1 is set_writer.py's affair. Steps as in steps.py. A message set that
-is cut inside of a wrapper is refused here; Kafka takes what is whole of it, and no client sends it.
+Applies Kafka's rules for such sets and converts them: stored in place, encoded again as one set of the same or an older
+format, or as one v2 batch. set_writer.py writes v0 and v1. Steps as in steps.py. A message set that is cut inside a
+wrapper is refused; Kafka accepts the whole part of it, and no client sends it.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothi
 from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
-_MIN_LENGTH = 14  # what a v0 message takes after its size: the smallest that any format allows
+_MIN_LENGTH = 14  # the smallest message after its size field, that of v0
 _FIXED = struct.Struct(">qiIbb").unpack_from
 _WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the length of the key, by magic
 _BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
 _INT32, _INT64, _UINT32 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
 
-_UNBOUNDED = INT32_MAX  # nothing is decompressed under this bound
+_UNBOUNDED = INT32_MAX  # no data is decompressed under this bound
 
 
 class _Set(NamedTuple):
-    """What a look at all headers of a set tells."""
+    """A summary of all headers of a set."""
 
     end: int
     entries: int
     first: BatchHeader
     magics: frozenset[int]
     codec: int
-    """Of the last compressed entry, 0 if there is none."""
+    """The codec of the last compressed entry, 0 if there is none."""
 
 
 class _Seen(NamedTuple):
-    """What a look at some records tells."""
+    """A summary of some records."""
 
     records: int
     lowest_timestamp: int
-    """-1 if none is below."""
+    """The lowest timestamp, at most -1."""
     max_timestamp: int
     consecutive: bool
-    """The offsets go on from where they should."""
+    """Whether the offsets continue from the expected one."""
 
     def then(self, more: _Seen) -> _Seen:
-        """Both together."""
+        """Combines two summaries of consecutive records."""
         return _Seen(
             self.records + more.records,
             min(self.lowest_timestamp, more.lowest_timestamp),
@@ -82,16 +82,16 @@ class _Seen(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What a look at all records of a set tells."""
+    """A summary of all records of a set."""
 
     opened: list[bytes | memoryview]
-    """The decompressed records of each entry that is more than one message, in order."""
+    """The decompressed records of each wrapper or v2 batch, in order."""
     seen: _Seen
 
 
 def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tuple[int | None, int]:
-    """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises UnknownBatches and,
-    if sizes near 2^31 overflow as in Kafka 0.11 and later, OverflowingSize."""
+    """Returns the magic and size of the batch or message at `position`; magic None if no whole one is left. Raises
+    UnknownBatches and, if sizes near 2^31 overflow as in Kafka 0.11 and later, OverflowingSize."""
     left = len(records) - position
     if left < OFFSET_AND_LENGTH.size:
         return None, 0
@@ -112,7 +112,7 @@ def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tup
 
 
 def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
-    """As validate.preparing, for a set of any formats."""
+    """Like validate.preparing, for a set of any formats."""
     whole = yield from _splitting(records, rules)
     if whole is None:
         return nothing(base_offset)
@@ -128,11 +128,11 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
             return (yield from keeping_wrapper(records, whole.first, *found_in, rules, now_ms, base_offset))
     messages = _messages(records, whole.end, found.opened)
     if found.seen.lowest_timestamp < NO_TIMESTAMP:
-        raise Unwritable(f"timestamp {found.seen.lowest_timestamp} cannot be written anew")
+        raise Unwritable(f"timestamp {found.seen.lowest_timestamp} cannot be written again; the lowest is -1")
     if rules.target_magic < batch.MAGIC:
         return (yield from writing(messages, target, whole.codec, rules, now_ms, base_offset))
     append_time_ms = now_ms if rules.log_append_time else None
-    if batch.MAGIC in whole.magics:  # sets that only releases before 2.4 merge
+    if batch.MAGIC in whole.magics:  # only releases before 2.4 merge such sets
         built = yield from validate_batch.gathering(messages, whole.first, target, rules, now_ms)
     else:
         built = yield from convert.up_set(
@@ -143,7 +143,7 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
             max_bytes=rules.max_decompressed_bytes if target else _UNBOUNDED,
         )
     if len(built) > rules.max_message_bytes:
-        raise MessageTooLarge(f"written anew, a batch has {len(built)} bytes and exceeds {rules.max_message_bytes}")
+        raise MessageTooLarge(f"after conversion, a batch has {len(built)} bytes and exceeds {rules.max_message_bytes}")
     header = batch.read_header(built)
     return Prepared(built, header, now_ms if rules.log_append_time else -1, 0, (header,))
 
@@ -152,7 +152,7 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
 
 
 def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
-    """Look at the headers of all whole entries, and at their checksums."""
+    """Checks the headers and CRCs of all whole entries."""
     view = memoryview(records)
     position = count = codec = 0
     first: BatchHeader | None = None
@@ -193,7 +193,7 @@ def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
 def _split_plain(
     view: memoryview, position: int, magic: int, rules: Rules, most: int, step_end: int
 ) -> tuple[int, int]:
-    """Past the next plain messages of this format of which nothing can be refused here, quickly: (position, count)."""
+    """Skips the next valid plain messages of this format, quickly; returns (position, count)."""
     end = len(view)
     smallest, largest = MIN_BYTES[magic], min(rules.max_message_bytes, STEP_BYTES)
     count = 0
@@ -229,11 +229,11 @@ def _check_set(whole: _Set, target: int, rules: Rules) -> None:
     if target == Codec.ZSTD and not rules.zstd_allowed:
         raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
     if rules.one_magic and whole.entries > 1 and (whole.codec or whole.first.magic == batch.MAGIC):
-        raise InvalidRecords(f"{whole.entries} batches where what is compressed or of format v2 comes alone")
+        raise InvalidRecords(f"{whole.entries} batches where a compressed message or a v2 batch must be alone")
 
 
 def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: int) -> Steps[_Found]:
-    """Look at every record, entry after entry. Raises what is wrong with the first entry that is refused."""
+    """Checks every record, entry after entry. Raises the errors of the first refused entry."""
     numbered = bool(rules.refuse_unnumbered and rules.target_magic and (whole.codec or target))
     view = memoryview(records)
     opened: list[bytes | memoryview] = []
@@ -278,7 +278,8 @@ def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: 
 def _examine_plain(
     view: memoryview, position: int, whole: _Set, most: int, expected: int, numbered: bool, verdicts: Verdicts
 ) -> tuple[_Seen, int]:
-    """The next plain messages of the first one's format of which nothing can be refused, quickly; where they end."""
+    """Checks the next plain messages of the first one's format, quickly, up to one that may be refused; returns where
+    they end."""
     magic = whole.first.magic
     with_fixed = _WITH_KEY[magic]
     oldest, newest, compacted = verdicts.oldest, verdicts.newest, verdicts.compacted
@@ -321,7 +322,7 @@ def _examine_plain(
 def _examine_message(
     view: memoryview, position: int, header: BatchHeader, expected: int, numbered: bool, verdicts: Verdicts
 ) -> _Seen:
-    """A plain message at which something may be wrong."""
+    """Checks one plain message in full."""
     has_key = _has_key(view, position, header.magic, position + header.size_bytes)
     timestamp = header.max_timestamp
     verdicts.marked = header.log_append_time
@@ -334,7 +335,7 @@ def _examine_message(
 
 
 def _has_key(data: Buffer, position: int, magic: int, end: int) -> bool:
-    """Whether the message has a key; its parts must fill it. Raises Undecodable."""
+    """Returns whether the message has a key; its parts must fill it exactly. Raises Undecodable."""
     at = position + LEGACY_KEY_AT[magic]
     (key_bytes,) = _INT32.unpack_from(data, at)
     at += 4 + max(key_bytes, 0)
@@ -347,12 +348,12 @@ def _has_key(data: Buffer, position: int, magic: int, end: int) -> bool:
 
 
 def _last_inner(data: bytes | memoryview) -> Steps[tuple[int, int]]:
-    """(count, offset field of the last) of the messages inside of a wrapper, by their sizes alone."""
+    """Returns the number of messages inside a wrapper and the offset field of the last, by their sizes alone."""
     position, end = 0, len(data)
     count, offset = 0, 0
     while position < end:
         if end - position < OFFSET_AND_LENGTH.size + _MIN_LENGTH:
-            raise CorruptRecords(f"{end - position} bytes behind the last message of a compressed one")
+            raise CorruptRecords(f"{end - position} bytes after the last message of a compressed one")
         offset, length = OFFSET_AND_LENGTH.unpack_from(data, position)
         if length < _MIN_LENGTH or length > end - position - OFFSET_AND_LENGTH.size:
             raise CorruptRecords(f"a message of {length} bytes inside of a compressed one")
@@ -368,12 +369,12 @@ def _last_inner(data: bytes | memoryview) -> Steps[tuple[int, int]]:
 def _examining_inner(
     data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int, expected: int, numbered: bool
 ) -> Steps[_Seen]:
-    """Look at the messages inside of a wrapper; with `numbered` their offsets must go on from `expected`."""
+    """Checks the messages inside a wrapper. With `numbered` their offsets must continue from `expected`."""
     count, last = yield from _last_inner(data)
     magic = header.magic
     shift = 0
     if magic:
-        # An offset of 0 is what old librdkafkas put into every wrapper.
+        # Old librdkafka versions put an offset of 0 into every wrapper.
         if header.base_offset < last and header.base_offset != 0:
             raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
         shift = header.base_offset - last if header.base_offset else 0
@@ -422,11 +423,11 @@ def _examining_inner(
     return _Seen(count, lowest, highest, consecutive)
 
 
-# --- written anew
+# --- conversion
 
 
 def _messages(records: Buffer, end: int, opened: Sequence[bytes | memoryview]) -> Iterator[Message]:
-    """All records of a checked set, for another format."""
+    """Yields all records of a checked set for conversion to another format."""
     data_of = iter(opened)
     view = memoryview(records)
     for position, header in entries(records, end):
@@ -446,7 +447,7 @@ def _messages(records: Buffer, end: int, opened: Sequence[bytes | memoryview]) -
 
 
 def _message(view: memoryview, position: int, magic: int, timestamp: int) -> tuple[Message, int]:
-    """A checked message, and where the next one begins."""
+    """Returns a checked message and the position of the next one."""
     at = position + LEGACY_KEY_AT[magic]
     (key_bytes,) = _INT32.unpack_from(view, at)
     at += 4

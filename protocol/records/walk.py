@@ -1,8 +1,8 @@
-"""Stepping over the records of an uncompressed v2 payload without decoding them.
+"""Steps over the records of an uncompressed v2 payload without decoding them.
 
-Owns the zigzag varints and the check of every record that a broker receives: `whole_from` goes on from a position for a
-number of records, so that a large batch can be walked in parts, and stops before what is not whole; `record` and
-`skip_headers` read one record and raise what is wrong with it, InvalidRecords and nothing else.
+Reads zigzag varints and checks every record that a broker receives. `whole_from` continues from a position for a number
+of records, so that a large batch can be walked in parts, and stops before an invalid record; `record` and
+`skip_headers` read one record and raise InvalidRecords for its error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .new_tuple import new_tuple
 Buffer = bytes | bytearray | memoryview
 
 MIN_RECORD_BYTES = 7
-FEW_HEADERS = 15  # so that a number of records bounds the work
+FEW_HEADERS = 15  # limits the work per record
 _FEW_RECORDS, _MANY_RECORDS = 8, 128
 
 
@@ -35,14 +35,15 @@ def check_end(position: int, end: int, record_count: int) -> None:
 def whole_from(
     payload: Buffer, position: int, record_count: int, first: int, least: int, most: int, keyed: bool
 ) -> tuple[int, int, int, int, bool]:
-    """Steps over records whose structure is whole (every length, varint and header), at most so many.
+    """Steps over at most `record_count` structurally valid records (every length, varint and header).
 
-    Stops before the first that is broken, has a timestamp delta outside of `least` to `most`, has no key (if `keyed`)
-    or many headers; `record` raises what is wrong with it. Returns (position, count, lowest delta, or any from 0 to it
-    if none is negative, highest delta, whether the offset deltas are `first`, `first` + 1, ...).
+    Stops before the first that is broken, has a timestamp delta outside `least` to `most`, has no key (if `keyed`) or
+    more than FEW_HEADERS headers; `record` raises the error. Returns (position, count, lowest delta, highest delta,
+    whether the offset deltas are `first`, `first` + 1, ...). The lowest delta is between 0 and the true one if none is
+    negative.
     """
-    # Most records of a batch have varints of the same widths. `same_shape` steps over these in half the time; where it
-    # does not get far, the next records are stepped over one varint at a time.
+    # Most records of a batch have varints of the same widths. `same_shape` steps over these in half the time; after a
+    # short run of one shape, the next records are read one varint at a time.
     lowest, highest = most, least
     count, numbered, some = 0, True, _FEW_RECORDS
     while count < record_count:
@@ -70,17 +71,17 @@ def whole_from(
 def _any_shape_from(
     payload: Buffer, position: int, record_count: int, first: int, least: int, most: int, keyed: bool
 ) -> tuple[int, int, int, int, bool]:
-    """As `whole_from`, for varints of any width."""
+    """Like `whole_from`, for varints of any width."""
     lowest, highest = most, least
     count, numbered = 0, True
     expected = 2 * first  # the zigzag form of the offset delta
     try:
         while count < record_count:
-            # Calls cost more than the rest of a varint: those of one or two bytes are read here. The constants fold in
-            # the marker bit and the bytes of the varint itself: 62 = 64 - 2, 63 = 64 - 1.
+            # Calls cost more than the rest of a varint: varints of one or two bytes are read inline. The constants
+            # account for the continuation bit and the bytes of the varint itself: 62 = 64 - 2, 63 = 64 - 1.
             length = payload[position]
             if length < 128:
-                at = position + 2  # after the attributes, which mean nothing
+                at = position + 2  # after the attributes, which are unused
                 stop = position + (length >> 1) + 1
             else:
                 second = payload[position + 1]
@@ -166,31 +167,32 @@ def _any_shape_from(
 
 
 class Walked(NamedTuple):
-    """One record, as far as it was looked at. Positions are in the payload."""
+    """A record as far as it was read. Positions are in the payload."""
 
     end: int
     timestamp_delta: int
     offset_delta: int
     key_position: int
-    """Of the key's length; from here to the end a record stays the same when it is numbered anew."""
+    """The position of the key's length. The bytes from here to the end stay the same when a record is numbered
+    again."""
     key_bytes: int
     """-1 for null, as for the value."""
     value_position: int
-    """Of the value itself, behind its length."""
+    """The position of the value itself, after its length."""
     value_bytes: int
     headers_position: int
-    """Behind the headers' count."""
+    """The position after the header count."""
     header_count: int
 
 
 def record(payload: Buffer, position: int, end: int) -> Walked:
-    """The record at `position`: lengths, deltas, and the count of its headers, which are left to `skip_headers`."""
+    """Reads the record at `position`: lengths, deltas, and the header count. `skip_headers` checks the headers."""
     try:
         length, position = varint(payload, position)
         stop = position + length
         if length < MIN_RECORD_BYTES - 1 or stop > end:
             raise InvalidRecords(f"a record of {length} bytes where {end - position} are left")
-        timestamp_delta, position = varlong(payload, position + 1)  # after the attributes, which mean nothing
+        timestamp_delta, position = varlong(payload, position + 1)  # after the attributes, which are unused
         offset_delta, key_position = varint(payload, position)
         key_bytes, position = _field(payload, key_position, stop)
         position += key_bytes if key_bytes > 0 else 0
@@ -208,8 +210,8 @@ def record(payload: Buffer, position: int, end: int) -> Walked:
 
 
 def skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
-    """Step over so many headers of a record; the position after them, which must not lie beyond `stop`, where the
-    record ends."""
+    """Skips `count` headers of a record and returns the position after them, which must not be beyond `stop`, the end
+    of the record."""
     try:
         for _ in range(count):
             length = payload[position]
@@ -233,7 +235,8 @@ def skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
 
 
 def _field(payload: Buffer, position: int, stop: int) -> tuple[int, int]:
-    """(length, position after it) of nullable bytes that end by `stop`; any negative length is null, as in Java."""
+    """Reads the length of nullable bytes that end by `stop`; returns (length, position after it). Any negative length
+    is null, as in Java."""
     length, position = varint(payload, position)
     if length > stop - position:
         raise InvalidRecords(f"a field of {length} bytes where {stop - position} are left")
@@ -241,7 +244,7 @@ def _field(payload: Buffer, position: int, stop: int) -> tuple[int, int]:
 
 
 def varint(payload: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag int32 of at most five bytes, and the position after it."""
+    """Reads a zigzag int32 of at most five bytes; returns it and the position after it."""
     value = payload[position]
     position += 1
     if value > 127:
@@ -260,7 +263,7 @@ def varint(payload: Buffer, position: int) -> tuple[int, int]:
 
 
 def varlong(payload: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag int64 of at most ten bytes, and the position after it."""
+    """Reads a zigzag int64 of at most ten bytes; returns it and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         byte = payload[position]
@@ -276,7 +279,7 @@ def varlong(payload: Buffer, position: int) -> tuple[int, int]:
 
 
 def zigzag(value: int) -> bytes:
-    """The varint or varlong of a value; its width is the caller's affair."""
+    """Returns the varint or varlong of a value, without a check of its width."""
     rest = value << 1 if value >= 0 else ~(value << 1)
     if rest < 128:
         return _ONE_BYTE[rest]

@@ -181,7 +181,7 @@ def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None
     frame = build(CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False), 3)
     error = assert_malformed("CreatePartitionsRequest", 3, frame[:-1])
     place = f"CreatePartitionsRequest.topics[0].assignments[{EXPLAINED_ITEMS - 1}]"
-    assert error == f"{place} or behind it: index out of range"
+    assert error == f"{place} or after it: index out of range"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""AddRaftVoter: request and response of API key 80. KIP-853, KIP-1186 (v1: an answer before it is committed)."""
+"""AddRaftVoter: request and response of API key 80. KIP-853, KIP-1186 (v1: a response before the change is
+committed)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from ...schema import field, group, message
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterRequest:
-    """Asks that a controller vote on the metadata log."""
+    """Adds a controller to the voters of the metadata log."""
 
     cluster_id: Text | None
     timeout_ms: Int32
@@ -26,7 +27,7 @@ class AddRaftVoterRequest:
 
 @message(api_key=80, versions="0-1", flexible="0+")
 class AddRaftVoterResponse:
-    """Whether it does."""
+    """The error of the change, or NONE."""
 
     throttle_time_ms: Int32
     error_code: Int16

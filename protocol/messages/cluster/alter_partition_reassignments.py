@@ -8,8 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest:
-    """The nodes that partitions are to have replicas on; null replicas cancel what is under way. v1 may forbid that
-    their number changes (KIP-860)."""
+    """Reassigns partitions to these replicas; null replicas cancel a reassignment in progress. v1 may forbid a change
+    of the replication factor (KIP-860)."""
 
     timeout_ms: Int32 = 60000
     allow_replication_factor_change: Bool = field("1+", default=True)
@@ -28,7 +28,7 @@ class AlterPartitionReassignmentsRequest:
 
 @message(api_key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsResponse:
-    """Whether each was taken up."""
+    """One error per partition; NONE if its reassignment was accepted."""
 
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Bool = field("1+", default=True, ignorable=True)

@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=34, versions="0-2", flexible="2+")
 class AlterReplicaLogDirsRequest:
-    """Which of the broker's data directories partitions are to be moved to."""
+    """Moves partitions to other data directories of the broker."""
 
     dirs: list[AlterReplicaLogDir]
 
@@ -25,7 +25,7 @@ class AlterReplicaLogDirsRequest:
 
 @message(api_key=34, versions="0-2", flexible="2+")
 class AlterReplicaLogDirsResponse:
-    """Whether each move has begun."""
+    """One error per partition; NONE if its move has begun."""
 
     throttle_time_ms: Int32 = 0
     results: list[AlterReplicaLogDirTopicResult]

@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=18, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """Asks which APIs and versions are served. v3 is flexible and names the client software (KIP-511)."""
+    """Requests the supported APIs and versions. v3 is flexible and carries the client library's name and version
+    (KIP-511)."""
 
     client_software_name: Text = field("3+", default="", ignorable=True)
     client_software_version: Text = field("3+", default="", ignorable=True)
@@ -16,7 +17,8 @@ class ApiVersionsRequest:
 
 @message(api_key=18, versions="0-4", flexible="3+")
 class ApiVersionsResponse:
-    """Served ranges. v3 adds features (KIP-584); v4 allows features whose least level is 0. Its header is always v0."""
+    """Supported version ranges. v3 adds features (KIP-584); v4 allows features with a minimum level of 0. Its header is
+    always v0."""
 
     error_code: Int16
     api_keys: list[ApiVersion]

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=60, versions="0-2", flexible="0+")
 class DescribeClusterRequest:
-    """v1 asks brokers or controllers (KIP-919), v2 includes fenced brokers."""
+    """v1 selects brokers or controllers (KIP-919), v2 includes fenced brokers."""
 
     include_cluster_authorized_operations: Bool
     endpoint_type: Int8 = field("1+", default=1)

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=35, versions="0-5", flexible="2+")
 class DescribeLogDirsRequest:
-    """All partitions, or some."""
+    """The partitions to describe; null for all."""
 
     topics: list[DescribableLogDirTopic] | None
 
@@ -20,7 +20,7 @@ class DescribeLogDirsRequest:
 
 @message(api_key=35, versions="0-5", flexible="2+")
 class DescribeLogDirsResponse:
-    """Directories with their partitions and sizes. v4 total and usable bytes (KIP-827)."""
+    """Directories with their partitions and sizes. v4 adds total and usable bytes (KIP-827)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("3+", default=0, ignorable=True)

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumRequest:
-    """Asks who votes on the metadata log, and how far each has come."""
+    """Requests the voters and observers of the metadata log, and their progress."""
 
     topics: list[TopicData]
 
@@ -24,7 +24,8 @@ class DescribeQuorumRequest:
 
 @group
 class ReplicaState:
-    """A voter or observer: the offset after its last record, and when it last asked and had all (-1: not known)."""
+    """A voter or observer: its log end offset, the time of its last fetch and the time when it was last caught up (-1:
+    unknown)."""
 
     replica_id: Int32
     replica_directory_id: Uuid = field("2+", default=bytes(16))
@@ -35,7 +36,7 @@ class ReplicaState:
 
 @message(api_key=55, versions="0-2", flexible="0+")
 class DescribeQuorumResponse:
-    """The leader, voters and observers of each partition, and where voters listen."""
+    """Leader, voters and observers of each partition, and the listeners of voters."""
 
     error_code: Int16
     error_message: Text | None = field("2+", default="", ignorable=True)

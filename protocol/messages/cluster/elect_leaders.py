@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersRequest:
-    """Partitions that are to be led by their preferred replica, or by any that runs (v1, KIP-460); null is all."""
+    """Elects the preferred replica of partitions, or any live one (v1, KIP-460), as leader; null for all partitions."""
 
     election_type: Int8 = field("1+", default=0)
     topic_partitions: list[TopicPartitions] | None
@@ -22,7 +22,7 @@ class ElectLeadersRequest:
 
 @message(api_key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse:
-    """What became of each; v1 adds an error of the whole."""
+    """One result per partition; v1 adds an error for the request as a whole."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("1+", default=0)

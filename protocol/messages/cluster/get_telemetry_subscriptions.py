@@ -8,14 +8,14 @@ from ...schema import message
 
 @message(api_key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest:
-    """A client asks which of its metrics are wanted; the zero id asks for an id as well."""
+    """Requests the subscription to a client's metrics. The zero id requests a client instance id as well."""
 
     client_instance_id: Uuid
 
 
 @message(api_key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsResponse:
-    """Prefixes of the metrics' names, how often to push, and how."""
+    """Prefixes of the metrics to push, the push interval, and the accepted compression."""
 
     throttle_time_ms: Int32
     error_code: Int16

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Asks which reassignments are under way; null topics are all."""
+    """Requests the reassignments in progress; null topics for all."""
 
     timeout_ms: Int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = field(default=None)
@@ -21,7 +21,7 @@ class ListPartitionReassignmentsRequest:
 
 @message(api_key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """The replicas of each, and those of them that come and go."""
+    """The replicas of each partition in reassignment, with those being added and removed."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

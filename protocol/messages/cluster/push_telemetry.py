@@ -8,7 +8,8 @@ from ...schema import message
 
 @message(api_key=72, versions="0", flexible="0+")
 class PushTelemetryRequest:
-    """A client's metrics: OpenTelemetry's MetricsData, compressed as a codec of record batches is numbered."""
+    """A client's metrics as OpenTelemetry MetricsData, compressed; the compression type has the numbers of record batch
+    codecs."""
 
     client_instance_id: Uuid
     subscription_id: Int32
@@ -19,7 +20,7 @@ class PushTelemetryRequest:
 
 @message(api_key=72, versions="0", flexible="0+")
 class PushTelemetryResponse:
-    """Whether they were taken."""
+    """The error of the push, or NONE."""
 
     throttle_time_ms: Int32
     error_code: Int16

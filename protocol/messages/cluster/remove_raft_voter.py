@@ -8,7 +8,7 @@ from ...schema import message
 
 @message(api_key=81, versions="0", flexible="0+")
 class RemoveRaftVoterRequest:
-    """Asks that a controller no longer vote on the metadata log."""
+    """Removes a controller from the voters of the metadata log."""
 
     cluster_id: Text | None
     voter_id: Int32
@@ -17,7 +17,7 @@ class RemoveRaftVoterRequest:
 
 @message(api_key=81, versions="0", flexible="0+")
 class RemoveRaftVoterResponse:
-    """Whether it does so."""
+    """The error of the change, or NONE."""
 
     throttle_time_ms: Int32
     error_code: Int16

@@ -8,14 +8,14 @@ from ...schema import message
 
 @message(api_key=64, versions="0", flexible="0+")
 class UnregisterBrokerRequest:
-    """Asks that the cluster forget a broker."""
+    """Removes the registration of a broker from the cluster."""
 
     broker_id: Int32
 
 
 @message(api_key=64, versions="0", flexible="0+")
 class UnregisterBrokerResponse:
-    """Whether it did."""
+    """The error of the request, or NONE."""
 
     throttle_time_ms: Int32
     error_code: Int16

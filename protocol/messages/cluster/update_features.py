@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest:
-    """Asks that features be finalised at other levels. Kinds: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
+    """Sets the finalized levels of features. Upgrade types: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
 
     timeout_ms: Int32 = 60000
     feature_updates: list[FeatureUpdateKey]
@@ -24,7 +24,7 @@ class UpdateFeaturesRequest:
 
 @message(api_key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse:
-    """What became of it all; up to v1 what became of each feature, too."""
+    """The error of the request; up to v1 also one per feature."""
 
     throttle_time_ms: Int32
     error_code: Int16

@@ -8,7 +8,8 @@ from ...schema import group, message
 
 @message(api_key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest:
-    """Which entities: one component per entity type; `match_type` is 0 this name, 1 the default, 2 any."""
+    """Selects entities: one component per entity type. `match_type` is 0 for this name, 1 for the default, 2 for
+    any."""
 
     components: list[ComponentData]
     strict: Bool
@@ -22,7 +23,7 @@ class DescribeClientQuotasRequest:
 
 @message(api_key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasResponse:
-    """The quotas of each entity that was found; a null name is the default."""
+    """The quotas of each matching entity; a null name is the default."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

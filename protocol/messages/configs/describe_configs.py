@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=32, versions="0-4", flexible="4+")
 class DescribeConfigsRequest:
-    """v1 synonyms, v3 documentation."""
+    """v1 can request synonyms, v3 documentation."""
 
     resources: list[DescribeConfigsResource]
     include_synonyms: Bool = field("1+", default=False)
@@ -23,7 +23,7 @@ class DescribeConfigsRequest:
 
 @message(api_key=32, versions="0-4", flexible="4+")
 class DescribeConfigsResponse:
-    """v1 sources and synonyms, v3 types and documentation."""
+    """v1 adds sources and synonyms, v3 types and documentation."""
 
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult]

@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest:
-    """Groups without members."""
+    """Deletes groups without members."""
 
     groups_names: list[Text]
 

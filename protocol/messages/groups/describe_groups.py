@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
-    """v3 asks for authorized operations (KIP-430)."""
+    """v3 can request authorized operations (KIP-430)."""
 
     groups: list[Text]
     include_authorized_operations: Bool = field("3+", default=False)
@@ -16,7 +16,7 @@ class DescribeGroupsRequest:
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsResponse:
-    """State, protocol and members; v6 an error message (KIP-1043)."""
+    """State, protocol and members; v6 adds an error message (KIP-1043)."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     groups: list[DescribedGroup]

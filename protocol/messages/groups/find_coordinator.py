@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest:
-    """v1 key types, v4 several keys (KIP-699)."""
+    """v1 adds key types, v4 several keys (KIP-699)."""
 
     key: Text = field("0-3", default="")
     key_type: Int8 = field("1+", default=0)
@@ -17,7 +17,7 @@ class FindCoordinatorRequest:
 
 @message(api_key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse:
-    """v4 one coordinator per key."""
+    """v4 has one coordinator per key."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0-3", default=0)

@@ -8,7 +8,7 @@ from ...schema import field, message
 
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest:
-    """v3 static members."""
+    """v3 supports static members."""
 
     group_id: Text
     generation_id: Int32
@@ -18,7 +18,7 @@ class HeartbeatRequest:
 
 @message(api_key=12, versions="0-4", flexible="4+")
 class HeartbeatResponse:
-    """An error tells of a rebalance."""
+    """The error code, REBALANCE_IN_PROGRESS during a rebalance."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16

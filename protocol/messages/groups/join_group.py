@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest:
-    """v1 rebalance time-out, v4 member id required (KIP-394), v5 static members (KIP-345), v8 reason (KIP-800)."""
+    """v1 adds the rebalance timeout, v4 requires a member id (KIP-394), v5 adds static members (KIP-345), v8 a reason
+    (KIP-800)."""
 
     group_id: Text
     session_timeout_ms: Int32
@@ -27,7 +28,7 @@ class JoinGroupRequest:
 
 @message(api_key=11, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """v7 protocol type, v9 skip_assignment (KIP-814)."""
+    """v7 adds the protocol type, v9 skip_assignment (KIP-814)."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     error_code: Int16

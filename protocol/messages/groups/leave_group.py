@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest:
-    """v3 several members (KIP-345), v5 reasons (KIP-800)."""
+    """v3 removes several members (KIP-345), v5 adds reasons (KIP-800)."""
 
     group_id: Text
     member_id: Text = field("0-2", default="")
@@ -23,7 +23,7 @@ class LeaveGroupRequest:
 
 @message(api_key=13, versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """v3 one result per member."""
+    """v3 has one result per member."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16

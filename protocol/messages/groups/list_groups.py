@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsRequest:
-    """v4 by state (KIP-518), v5 by type (KIP-848)."""
+    """v4 filters by state (KIP-518), v5 by type (KIP-848)."""
 
     states_filter: list[Text] = field("4+", default=list)
     types_filter: list[Text] = field("5+", default=list)
@@ -16,7 +16,7 @@ class ListGroupsRequest:
 
 @message(api_key=16, versions="0-5", flexible="3+")
 class ListGroupsResponse:
-    """Groups with state (v4) and type (v5)."""
+    """Groups, with their state (v4) and type (v5)."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16

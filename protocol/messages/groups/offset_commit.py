@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=8, versions="0-10", flexible="8+")
 class OffsetCommitRequest:
-    """v2-v4 retention time, v6 leader epochs, v7 static members, v9 member epochs (KIP-848), v10 topic ids."""
+    """v2-v4 have a retention time, v6 adds leader epochs, v7 static members, v9 member epochs (KIP-848), v10 topic
+    ids."""
 
     group_id: Text
     generation_id_or_member_epoch: Int32 = field("1+", default=-1, ignorable=True)

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=47, versions="0-0")
 class OffsetDeleteRequest:
-    """Drops committed offsets of partitions that the group does not read."""
+    """Deletes committed offsets of partitions of topics that the group is not subscribed to."""
 
     group_id: Text
     topics: list[OffsetDeleteRequestTopic]

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=9, versions="0-10", flexible="6+")
 class OffsetFetchRequest:
-    """v2 null asks for all topics, v7 require_stable (KIP-447), v8 several groups (KIP-709), v10 topic ids."""
+    """Null requests all topics (v2), require_stable is v7 (KIP-447), several groups v8 (KIP-709), topic ids v10."""
 
     group_id: Text = field("0-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field("0-7", default=list, nullable="2-7")

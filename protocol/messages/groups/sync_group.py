@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """The assignments, from the leader; v3 static members, v5 protocol type and name (KIP-559)."""
+    """The assignments, sent by the leader; v3 adds static members, v5 protocol type and name (KIP-559)."""
 
     group_id: Text
     generation_id: Int32

@@ -1,1 +1,1 @@
-"""Messages that write, read, look up and delete records."""
+"""Messages that append, fetch and delete records and look up offsets."""

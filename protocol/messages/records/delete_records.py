@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=21, versions="0-2", flexible="2+")
 class DeleteRecordsRequest:
-    """Moves log start offsets; -1 means the high watermark."""
+    """Raises log start offsets; -1 stands for the high watermark."""
 
     topics: list[DeleteRecordsTopic]
     timeout_ms: Int32
@@ -26,7 +26,7 @@ class DeleteRecordsRequest:
 
 @message(api_key=21, versions="0-2", flexible="2+")
 class DeleteRecordsResponse:
-    """The low watermarks."""
+    """The log start offsets ("low watermarks") after the deletion."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult]

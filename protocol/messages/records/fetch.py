@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=1, versions="0-18", flexible="12+")
 class FetchRequest:
-    """v3 bounds the whole answer, v4 isolation, v7 sessions, v9 leader epochs, v13 topic ids."""
+    """v3 bounds the size of the response, v4 adds the isolation level, v7 sessions, v9 leader epochs, v13 topic ids."""
 
     @group
     class ReplicaState:
@@ -54,7 +54,8 @@ class FetchRequest:
 
 @message(api_key=1, versions="0-18", flexible="12+")
 class FetchResponse:
-    """v4 last stable offset and aborted transactions, v7 sessions, v12 diverging epochs, v13 topic ids, v16 leaders."""
+    """v4 adds last stable offset and aborted transactions, v7 sessions, v12 diverging epochs, v13 topic ids, v16
+    leaders."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("7+", default=0, ignorable=True)

@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=2, versions="0-11", flexible="6+")
 class ListOffsetsRequest:
-    """Offsets by timestamp. v1 asks for one offset (KIP-79), v2 isolation, v7 max timestamp (KIP-734), v8-v11 tiers."""
+    """Looks up offsets by timestamp. v1 returns one offset (KIP-79), v2 adds the isolation level, v7 the max timestamp
+    (KIP-734), v8-v11 tiered storage."""
 
     replica_id: Int32
     isolation_level: Int8 = field("2+", default=0)
@@ -30,7 +31,7 @@ class ListOffsetsRequest:
 
 @message(api_key=2, versions="0-11", flexible="6+")
 class ListOffsetsResponse:
-    """v0 lists offsets, v1 and later answer one."""
+    """v0 has a list of offsets, later versions one offset and its timestamp."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse]

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=23, versions="0-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
-    """Where the log of a leader epoch ends."""
+    """Requests the end offsets of leader epochs."""
 
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic]
@@ -27,7 +27,7 @@ class OffsetForLeaderEpochRequest:
 
 @message(api_key=23, versions="0-4", flexible="4+")
 class OffsetForLeaderEpochResponse:
-    """End offsets, and from v1 the epoch they belong to."""
+    """End offsets; v1 adds the epoch of each."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[OffsetForLeaderTopicResult]

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=0, versions="0-13", flexible="9+")
 class ProduceRequest:
-    """Records to append. v3 brings record batches v2, v9 the flexible form, v13 topic ids."""
+    """Records to append. v3 requires record batches of format v2, v9 is flexible, v13 has topic ids."""
 
     transactional_id: Text | None = field("3+", default=None)
     acks: Int16
@@ -29,7 +29,8 @@ class ProduceRequest:
 
 @message(api_key=0, versions="0-13", flexible="9+")
 class ProduceResponse:
-    """v1 throttle, v2 append time, v5 log start offset (KIP-192), v8 record errors (KIP-467), v10 leaders (KIP-951)."""
+    """v1 adds the throttle time, v2 the append time, v5 the log start offset (KIP-192), v8 record errors (KIP-467), v10
+    leaders (KIP-951)."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)

@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest:
-    """Removes credentials and sets others. The password does not travel: it comes salted, as RFC 5802's Hi()."""
+    """Removes and sets credentials. The password is never sent, only its salted form, Hi() of RFC 5802."""
 
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]
@@ -29,7 +29,7 @@ class AlterUserScramCredentialsRequest:
 
 @message(api_key=51, versions="0", flexible="0+")
 class AlterUserScramCredentialsResponse:
-    """What became of each user."""
+    """One result per user."""
 
     throttle_time_ms: Int32
     results: list[AlterUserScramCredentialsResult]

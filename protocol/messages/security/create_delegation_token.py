@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=38, versions="0-3", flexible="2+")
 class CreateDelegationTokenRequest:
-    """Asks for a token with which others may act as its owner; -1 leaves its greatest lifetime to the broker."""
+    """Requests a token with which other clients authenticate as its owner; a maximum lifetime of -1 is the broker's
+    default."""
 
     owner_principal_type: Text | None = field("3+", default="")
     owner_principal_name: Text | None = field("3+", default="")

@@ -9,7 +9,7 @@ from ...schema import field, group, message
 
 @message(api_key=31, versions="0-3", flexible="2+")
 class DeleteAclsRequest:
-    """Filters; the entries that match any of them go. Null matches every name, principal or host."""
+    """Filters; entries that match any of them are deleted. Null matches every name, principal or host."""
 
     filters: list[DeleteAclsFilter]
 
@@ -26,7 +26,7 @@ class DeleteAclsRequest:
 
 @message(api_key=31, versions="0-3", flexible="2+")
 class DeleteAclsResponse:
-    """What went by each filter, in the request's order."""
+    """The deleted entries by filter, in the request's order."""
 
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsFilterResult]

@@ -22,7 +22,7 @@ class DescribeAclsRequest:
 
 @message(api_key=29, versions="0-3", flexible="2+")
 class DescribeAclsResponse:
-    """The entries that match, by the resource pattern that they are of."""
+    """The matching entries by resource pattern."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

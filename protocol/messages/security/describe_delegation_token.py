@@ -1,4 +1,4 @@
-"""DescribeDelegationToken: request and response of API key 41. KIP-48, KIP-373 (v3: who asked for it)."""
+"""DescribeDelegationToken: request and response of API key 41. KIP-48, KIP-373 (v3: the requester of a token)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=41, versions="0-3", flexible="2+")
 class DescribeDelegationTokenRequest:
-    """Asks for the tokens of these owners; null asks for those of all."""
+    """Requests the tokens of these owners; null for all owners."""
 
     owners: list[DescribeDelegationTokenOwner] | None
 

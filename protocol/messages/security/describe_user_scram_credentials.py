@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest:
-    """Asks which SCRAM credentials users have; null, or no user, asks of all."""
+    """Requests the SCRAM credentials of users; null or an empty list for all users."""
 
     users: list[UserName] | None
 
@@ -19,7 +19,7 @@ class DescribeUserScramCredentialsRequest:
 
 @message(api_key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse:
-    """Each user's mechanisms and iterations, nothing that is secret."""
+    """Mechanisms and iterations of each user, without secrets."""
 
     throttle_time_ms: Int32
     error_code: Int16

@@ -8,7 +8,7 @@ from ...schema import message
 
 @message(api_key=40, versions="0-2", flexible="2+")
 class ExpireDelegationTokenRequest:
-    """Asks that a token end in so many milliseconds; a negative number says now."""
+    """Sets the expiry of a token, in milliseconds from now; negative to expire it at once."""
 
     hmac: Bytes
     expiry_time_period_ms: Int64
@@ -16,7 +16,7 @@ class ExpireDelegationTokenRequest:
 
 @message(api_key=40, versions="0-2", flexible="2+")
 class ExpireDelegationTokenResponse:
-    """When it expires now."""
+    """The new expiry timestamp."""
 
     error_code: Int16
     expiry_timestamp_ms: Int64

@@ -8,7 +8,7 @@ from ...schema import message
 
 @message(api_key=39, versions="0-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    """Asks that a token live on."""
+    """Extends the lifetime of a token."""
 
     hmac: Bytes
     renew_period_ms: Int64
@@ -16,7 +16,7 @@ class RenewDelegationTokenRequest:
 
 @message(api_key=39, versions="0-2", flexible="2+")
 class RenewDelegationTokenResponse:
-    """When it expires now."""
+    """The new expiry timestamp."""
 
     error_code: Int16
     expiry_timestamp_ms: Int64

@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=37, versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
-    """New total counts, with assignments if wanted."""
+    """New partition counts of topics, with optional assignments."""
 
     topics: list[CreatePartitionsTopic]
     timeout_ms: Int32

@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=19, versions="0-7", flexible="5+")
 class CreateTopicsRequest:
-    """v1 validate-only, v4 default partitions and replication (KIP-464), v5 flexible."""
+    """v1 adds validate-only, v4 default partitions and replication factor (KIP-464), v5 is flexible."""
 
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60000

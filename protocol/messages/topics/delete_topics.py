@@ -22,7 +22,7 @@ class DeleteTopicsRequest:
 
 @message(api_key=20, versions="0-6", flexible="4+")
 class DeleteTopicsResponse:
-    """v5 error messages, v6 topic ids."""
+    """v5 adds error messages, v6 topic ids."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult]

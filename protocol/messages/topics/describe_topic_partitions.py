@@ -8,7 +8,7 @@ from ...schema import field, group, message
 
 @message(api_key=75, versions="0-0", flexible="0+")
 class DescribeTopicPartitionsRequest:
-    """Pages through the partitions of topics."""
+    """Requests a page of the partitions of topics."""
 
     topics: list[TopicRequest]
     response_partition_limit: Int32 = 2000
@@ -26,7 +26,7 @@ class DescribeTopicPartitionsRequest:
 
 @message(api_key=75, versions="0-0", flexible="0+")
 class DescribeTopicPartitionsResponse:
-    """The page and the cursor of the next one."""
+    """A page of partitions, and the cursor of the next one."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic]

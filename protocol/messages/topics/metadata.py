@@ -1,7 +1,8 @@
 """Metadata: request and response of API key 3. KIP-4, KIP-430, KIP-516, KIP-1102.
 
-An extension of ours from v9 on gives KIP-192's `MessageFormatVersion` and `MaxMessageBytes`, which no release of Kafka
-has: who sends the empty tagged field 10192 gets the tagged fields 10192 and 10193 of each topic. Nobody else does.
+Ottla's extension, from v9 on, has KIP-192's `MessageFormatVersion` and `MaxMessageBytes`, which no release of Kafka
+implements. A client that sends the empty tagged field 10192 receives the tagged fields 10192 and 10193 of each topic;
+responses to other clients do not have them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from ...schema import field, group, message
 
 @message(api_key=3, versions="0-13", flexible="9+")
 class MetadataRequest:
-    """v1 null asks for all topics, v4 auto-creation flag, v8 authorized operations, v12 lookup by topic id."""
+    """Null requests all topics (v1); v4 adds the auto-creation flag, v8 authorized operations, v12 lookup by topic
+    id."""
 
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
     allow_auto_topic_creation: Bool = field("4+", default=True)
@@ -28,7 +30,7 @@ class MetadataRequest:
 
 @message(api_key=3, versions="0-13", flexible="9+")
 class MetadataResponse:
-    """Brokers and topics. v10 topic ids, v13 a top-level error (KIP-1102)."""
+    """Brokers and topics. v10 adds topic ids, v13 a top-level error (KIP-1102)."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     brokers: list[MetadataResponseBroker]

@@ -8,7 +8,7 @@ from ...schema import message
 
 @message(api_key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest:
-    """Takes the offsets of a group into a transaction. v4 knows TRANSACTION_ABORTABLE."""
+    """Adds the offsets partition of a group to a transaction. From v4 on the client handles TRANSACTION_ABORTABLE."""
 
     transactional_id: Text
     producer_id: Int64
@@ -18,7 +18,7 @@ class AddOffsetsToTxnRequest:
 
 @message(api_key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse:
-    """One error."""
+    """The error code."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

@@ -14,7 +14,7 @@ class AddPartitionsToTxnTopic:
 
 @message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest:
-    """v0-v3, of clients, one transaction; v4 several and those that are only to be verified (KIP-890)."""
+    """v0-v3, from clients, have one transaction; v4 several, with a verify-only flag (KIP-890)."""
 
     transactions: list[AddPartitionsToTxnTransaction] = field("4+", default=list)
     v3_and_below_transactional_id: Text = field("0-3", default="")
@@ -44,7 +44,7 @@ class AddPartitionsToTxnTopicResult:
 
 @message(api_key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
-    """One error per partition; v4 by transaction, below an error of the whole."""
+    """One error per partition; v4 groups them by transaction and adds an error for the request as a whole."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("4+", default=0, ignorable=True)

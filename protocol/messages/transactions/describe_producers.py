@@ -8,7 +8,7 @@ from ...schema import group, message
 
 @message(api_key=61, versions="0", flexible="0+")
 class DescribeProducersRequest:
-    """Asks what partitions know of their producers."""
+    """Requests the producer state of partitions."""
 
     topics: list[TopicRequest]
 
@@ -20,7 +20,7 @@ class DescribeProducersRequest:
 
 @message(api_key=61, versions="0", flexible="0+")
 class DescribeProducersResponse:
-    """The producers of each partition; -1 stands for what is not known of one."""
+    """The producers of each partition; -1 stands for unknown values."""
 
     throttle_time_ms: Int32
     topics: list[TopicResponse]

@@ -8,14 +8,14 @@ from ...schema import group, message
 
 @message(api_key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest:
-    """Asks what the coordinator knows of transactional ids."""
+    """Requests the coordinator's state of transactional ids."""
 
     transactional_ids: list[Text]
 
 
 @message(api_key=65, versions="0", flexible="0+")
 class DescribeTransactionsResponse:
-    """Each id's producer, state and the partitions in its transaction."""
+    """Producer, state and partitions of each transactional id."""
 
     throttle_time_ms: Int32 = 0
     transaction_states: list[TransactionState]

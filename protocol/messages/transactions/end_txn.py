@@ -8,7 +8,8 @@ from ...schema import field, message
 
 @message(api_key=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
-    """Commits or aborts. v4 knows TRANSACTION_ABORTABLE; with v5 every transaction has its own epoch (KIP-890)."""
+    """Commits or aborts. From v4 on the client handles TRANSACTION_ABORTABLE; v5 bumps the epoch with every transaction
+    (KIP-890)."""
 
     transactional_id: Text
     producer_id: Int64
@@ -18,7 +19,7 @@ class EndTxnRequest:
 
 @message(api_key=26, versions="0-5", flexible="3+")
 class EndTxnResponse:
-    """v5 with the producer id and epoch of the next transaction."""
+    """v5 adds producer id and epoch for the next transaction."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

@@ -8,7 +8,7 @@ from ...schema import field, message
 
 @message(api_key=22, versions="0-5", flexible="2+")
 class InitProducerIdRequest:
-    """A producer id and epoch; v3 with the present ones (KIP-360)."""
+    """Requests a producer id and epoch; v3 carries the current ones (KIP-360)."""
 
     transactional_id: Text | None
     transaction_timeout_ms: Int32
@@ -18,7 +18,7 @@ class InitProducerIdRequest:
 
 @message(api_key=22, versions="0-6", flexible="2+")
 class InitProducerIdResponse:
-    """The id and epoch to use."""
+    """The producer id and epoch to use."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     error_code: Int16

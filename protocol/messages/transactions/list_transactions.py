@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
-    """What is left empty does not filter. v1 those that run for longer (KIP-994), v2 a pattern of ids (KIP-1152)."""
+    """An empty field does not filter. v1 filters by duration (KIP-994), v2 by a pattern of transactional ids
+    (KIP-1152)."""
 
     state_filters: list[Text]
     producer_id_filters: list[Int64]
@@ -18,7 +19,7 @@ class ListTransactionsRequest:
 
 @message(api_key=66, versions="0-2", flexible="0+")
 class ListTransactionsResponse:
-    """The transactional ids that are left, and the filters that name no state."""
+    """The matching transactional ids, and the state filters that are unknown."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16

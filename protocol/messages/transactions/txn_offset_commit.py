@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest:
-    """v2 leader epochs, v3 the consumer (KIP-447), v5 takes the group into the transaction by itself (KIP-890)."""
+    """v2 adds leader epochs, v3 the group member (KIP-447); v5 adds the group to the transaction implicitly
+    (KIP-890)."""
 
     transactional_id: Text
     group_id: Text

@@ -8,7 +8,8 @@ from ...schema import field, group, message
 
 @message(api_key=27, versions="0-2", flexible="1+")
 class WriteTxnMarkersRequest:
-    """Ends transactions in partitions, whatever their coordinator knows. v2 has their version (KIP-1228)."""
+    """Writes transaction markers to partitions, regardless of the coordinator's state. v2 adds the transaction version
+    (KIP-1228)."""
 
     markers: list[WritableTxnMarker]
 
@@ -16,7 +17,7 @@ class WriteTxnMarkersRequest:
     class WritableTxnMarker:
         producer_id: Int64
         producer_epoch: Int16
-        transaction_result: Bool  # whether it is committed
+        transaction_result: Bool  # true for commit
         topics: list[WritableTxnMarkerTopic]
         coordinator_epoch: Int32
         transaction_version: Int8 = field("2+", default=0, ignorable=True)
@@ -29,7 +30,7 @@ class WriteTxnMarkersRequest:
 
 @message(api_key=27, versions="0-2", flexible="1+")
 class WriteTxnMarkersResponse:
-    """What came of each marker, by producer."""
+    """One error per marker and partition, by producer."""
 
     markers: list[WritableTxnMarkerResult]
 

@@ -133,7 +133,7 @@ def test_durations(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 d", "-1s", "1.5h", "7days", "\u0667d", "1" * 30 + "d"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration, such as 7d"):
+    with pytest.raises(ValueError, match="is not a duration, such as 7d"):
         duration_ms(text)
 
 
@@ -148,7 +148,7 @@ def test_times_are_read_to_the_millisecond(moment: datetime) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-5", "2026-13-01"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time, such as 2026-01-31"):
+    with pytest.raises(ValueError, match="is not a time, such as 2026-01-31"):
         time_ms(text)
 
 
