@@ -1,1 +1,1 @@
-"""Partition logs on files in Apache Kafka's own layout. Blocking, no event loop, time as an argument."""
+"""Partition logs on files in Apache Kafka's own layout. Blocking, without an event loop; the time is an argument."""

@@ -1,4 +1,4 @@
-"""What a partition log must know of its topic's configuration: plain values, named as the configs are."""
+"""The configuration of a partition log: plain values, named like the configs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .producers.producer_state import ProducerRules
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """One topic's settings. `rules` say what a client may append, `producer_rules` how its sequences are judged.
+    """The configs of one topic. `rules` apply to records of clients, `producer_rules` to sequences of producers.
 
-    -1 in retention_ms and retention_bytes means no limit; they count only with `deletes` (cleanup.policy has delete).
-    `segment_ms` is already the shorter of itself and, of a compacted topic, max.compaction.lag.ms. Whoever owns the
-    log is to flush it when `flush_messages` records are not durable, or any for longer than `flush_ms`.
+    -1 in retention_ms and retention_bytes means no limit; they apply only with `deletes` (cleanup.policy includes
+    delete). `segment_ms` is already limited by max.compaction.lag.ms for a compacted topic. The owner of the log
+    flushes it when `flush_messages` records are not durable, or any for longer than `flush_ms`.
     """
 
     segment_bytes: int = 1 << 30

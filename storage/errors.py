@@ -1,25 +1,25 @@
-"""What storage may raise. Nothing else leaves it, apart from the record errors of `ottla.protocol.records`.
+"""The exceptions of storage. Apart from the record errors of `ottla.protocol.records`, it raises no others.
 
-Knows no wire codes: the broker maps each class to one in its own table. The names in brackets say which.
+The broker maps them to error codes, given in brackets.
 """
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """The disk failed, or what lies on it contradicts itself (KAFKA_STORAGE_ERROR, 56)."""
+    """The disk failed, or its files contradict each other (KAFKA_STORAGE_ERROR, 56)."""
 
 
 class DirectoryLocked(StorageError):
-    """Another process, or another opener in this one, holds the data directory."""
+    """Another process, or another user in this one, holds the data directory."""
 
 
 class DirectoryFailed(StorageError):
-    """The disk under a data directory failed: nothing in it can be used (KAFKA_STORAGE_ERROR, 56)."""
+    """The disk of a data directory failed: none of its logs can be used (KAFKA_STORAGE_ERROR, 56)."""
 
 
 class OffsetOutOfRange(Exception):
-    """An offset below the log start or above its end was asked for (OFFSET_OUT_OF_RANGE, 1)."""
+    """The requested offset is below the log start or above the log end (OFFSET_OUT_OF_RANGE, 1)."""
 
     def __init__(self, offset: int, log_start_offset: int, log_end_offset: int):
         super().__init__(f"offset {offset} is outside of {log_start_offset}..{log_end_offset}")
@@ -33,7 +33,7 @@ class RecordListTooLarge(Exception):
 
 
 class ProducerRefused(Exception):
-    """An idempotent producer's batch does not follow from what is known of that producer."""
+    """An idempotent producer's batch does not match the producer state."""
 
 
 class FencedProducer(ProducerRefused):
@@ -41,20 +41,21 @@ class FencedProducer(ProducerRefused):
 
 
 class OutOfOrderSequence(ProducerRefused):
-    """The batch leaves a gap or overlaps in part (OUT_OF_ORDER_SEQUENCE_NUMBER, 45)."""
+    """The sequences leave a gap or overlap in part (OUT_OF_ORDER_SEQUENCE_NUMBER, 45)."""
 
 
 class DuplicateSequence(ProducerRefused):
-    """All of the batch's sequences were written, yet their offset is not remembered (DUPLICATE_SEQUENCE_NUMBER, 46)."""
+    """All sequences of the batch were written, but their offset is no longer kept (DUPLICATE_SEQUENCE_NUMBER, 46)."""
 
 
 class InvalidTransactionState(ProducerRefused):
-    """The batch is of a transaction that is not open here, or of none while one is (INVALID_TXN_STATE, 48)."""
+    """The batch belongs to a transaction that is not open here, or to none while one is open (INVALID_TXN_STATE,
+    48)."""
 
 
 class FencedCoordinator(ProducerRefused):
-    """A marker comes from an older coordinator than the last one did (TRANSACTION_COORDINATOR_FENCED, 52)."""
+    """The coordinator epoch of a marker is lower than that of an earlier one (TRANSACTION_COORDINATOR_FENCED, 52)."""
 
 
 class UnknownProducer(ProducerRefused):
-    """Nothing is known of the producer and the batch is not its first (UNKNOWN_PRODUCER_ID, 59)."""
+    """There is no producer state, and the batch is not the producer's first (UNKNOWN_PRODUCER_ID, 59)."""

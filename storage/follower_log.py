@@ -1,7 +1,7 @@
-"""A partition log that is written as a follower writes it: what was fetched, as it is (KIP-724: nothing is converted).
+"""A partition log written as by a follower: with fetched batches, unconverted (KIP-724).
 
-Owns the check of fetched batches, and where a run of them ends for a new segment. Offsets and leader epochs are the
-leader's; offsets may be missing where the leader's cleaner took them. Producers, transactions and indexes follow.
+Checks fetched batches, and divides them between segments. Offsets and leader epochs are the leader's; offsets may be
+missing where the leader's log was compacted. Producer state, transactions and indexes follow from the batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .config import LogConfig
 from .errors import StorageError
 from .format.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES
 from .log.append_plan import must_roll
-from .log.availability import watched
+from .log.availability import when_available
 from .partition_log import PartitionLog
 from .producers import txn_index
 from .producers.producer_state import advance
@@ -24,13 +24,13 @@ from .segments.segment import SUFFIXES, Segment
 
 
 class FollowerLog(PartitionLog):
-    """See the module. What it is not told to append it has from `PartitionLog`."""
+    """A partition log that appends fetched batches."""
 
     __slots__ = ()
 
-    @watched
+    @when_available
     def begin_at(self, offset: int, now_ms: int) -> None:
-        """Makes an empty log begin and end at the offset, where the leader's log begins. StorageError."""
+        """Moves an empty log to the offset where the leader's log begins. Raises StorageError."""
         self._check_writable()
         if self.size_bytes:
             raise StorageError(f"{self._directory} has records, so cannot begin at {offset}")
@@ -51,7 +51,7 @@ class FollowerLog(PartitionLog):
             raise StorageError(f"cannot begin {self._directory} at {offset}: {error}") from error
 
     def last_batch(self) -> bytes:
-        """The newest batch as it is stored; empty if the log has none. StorageError."""
+        """Returns the newest batch as it is stored; empty if the log has none. Raises StorageError."""
         if not self.size_bytes:
             return b""
         segment = next(segment for segment in reversed(self._segments) if segment.size_bytes)
@@ -60,12 +60,12 @@ class FollowerLog(PartitionLog):
             position = at
         return bytes(segment.read(position, segment.size_bytes - position))
 
-    @watched
+    @when_available
     def append_fetched(self, records: bytes | bytearray | memoryview, *, now_ms: int) -> int:
-        """Appends the whole batches of a fetch, in as many writes as there are segments; how many batches.
+        """Appends the whole batches of a fetch, with one write per segment, and returns their number.
 
-        A part of a batch at the end is passed over. Raises CorruptRecords if a batch is not sound, or does not lie
-        behind the end of the log and the one before it: then nothing is appended; StorageError.
+        An incomplete batch at the end is ignored. Raises CorruptRecords, without appending anything, if a batch is
+        damaged or its offset is not above the log end and the batch before; StorageError.
         """
         self._check_writable()
         with memoryview(records) as data:
@@ -74,7 +74,7 @@ class FollowerLog(PartitionLog):
             while done < len(headers):
                 left = headers[done:] if done else headers
                 roll = must_roll(self._active, self.config, left[:1], left[0].size_bytes, now_ms)
-                if roll:  # the first offset of a wrapper in an old format is not known
+                if roll:  # the first offset of a wrapper in an old format is unknown
                     self._roll(left[0].base_offset if left[0].magic == MAGIC else self.log_end_offset, now_ms)
                 run = first_run(left, self._active, self.config, now_ms)
                 size_bytes = sum(header.size_bytes for header in run)
@@ -95,11 +95,12 @@ class FollowerLog(PartitionLog):
                 self._follow(data, headers)
             except StorageError as error:
                 self.report(error)
-                self.fail(str(error))  # the batches are there, what they mean is not known: a recovery finds it out
+                # the batches are written, but their effect on the producer state is unknown: a recovery rebuilds it
+                self.fail(str(error))
                 raise
 
     def _follow(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
-        """Takes batches into what is known of producers, and aborted transactions into the segment's index."""
+        """Applies batches to the producer state, and adds aborted transactions to the segment's index."""
         known, position = self._known_producers(), 0
         aborted: list[txn_index.AbortedTransaction] = []
         if any(header.is_transactional for header in headers):
@@ -118,7 +119,7 @@ class FollowerLog(PartitionLog):
 
 
 def sound_batches(records: memoryview, end_offset: int) -> list[BatchHeader]:
-    """The headers of the whole batches. CorruptRecords as `FollowerLog.append_fetched`."""
+    """Returns the headers of the whole batches. Raises CorruptRecords like `FollowerLog.append_fetched`."""
     found: list[BatchHeader] = []
     position = 0
     while position + PREFIX_BYTES <= len(records):
@@ -137,7 +138,7 @@ def sound_batches(records: memoryview, end_offset: int) -> list[BatchHeader]:
 
 
 def first_run(headers: Sequence[BatchHeader], active: Segment, config: LogConfig, now_ms: int) -> Sequence[BatchHeader]:
-    """The batches that are written at once: the first, and of those behind it as many as the segment takes."""
+    """Returns the batches to write at once: the first, and as many of the next as the segment has room for."""
     size_bytes, count = headers[0].size_bytes, 1
     index_entries = config.segment_index_bytes // TIME_ENTRY_BYTES - 1
     for header in headers[1:]:

@@ -1,11 +1,11 @@
-"""A copy of a partition's log in another data directory, which is to take the log's place (KIP-113).
+"""A copy of a partition's log in another data directory, which will replace the log (KIP-113).
 
-Owns the name of its folder, how it keeps up with the log, and what it takes over from it that no file holds. As in
-Apache Kafka the folder is `topic-partition.<32 hex digits>-future` until the copy has all that the log has; then it is
-given the partition's name, and the folder of the old log goes. FORMAT.md has the order of the steps.
+Names the copy's folder, keeps it up to date with the log, and takes over the state that is in no file. As in Apache
+Kafka the folder is `topic-partition.<32 hex digits>-future` until the copy is complete; it then gets the partition's
+name, and the folder of the old log is removed. FORMAT.md has the order of the steps.
 
-A copy is nobody's data: nothing is answered from it, no checkpoint names it, and after an unclean shutdown it is
-thrown away, since what was cut from the log by a recovery might be in it still.
+A copy serves no requests and is in no checkpoint. After an unclean shutdown it is discarded, since it might still
+contain records that a recovery cut from the log.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .log_dir.directory import DataDirectory
 from .partition_log import PartitionLog, TopicIdPartition
 
 _FUTURE = re.compile(r"-future$")
-NAME_MAX = 255  # of a folder
+NAME_MAX = 255  # longest name of a folder
 
 
 def future_name(topic: str, partition: int) -> str:
-    """A new name for the folder of a copy; it may be longer than a folder's name can be."""
+    """Returns a new name for the folder of a copy; it may exceed NAME_MAX."""
     return f"{topic}-{partition}.{uuid.uuid4().hex}-future"
 
 
 def discard(files: Files, path: str) -> None:
-    """Removes the folder of a copy, if it is there. It has the name of a deleted one before: nobody takes what is left
-    after a crash for a copy. StorageError."""
+    """Removes the folder of a copy, if it exists. It is first renamed like a deleted one, so that the rest after a
+    crash is not taken for a copy. Raises StorageError."""
     doomed = _FUTURE.sub("-delete", path)
     try:
         if not files.exists(path):
@@ -51,15 +51,16 @@ def discard(files: Files, path: str) -> None:
 
 
 class FutureLog(FollowerLog):
-    """See the module. `follow` belongs in one thread at a time, which may be any."""
+    """The log of a copy. `follow` may run in any thread, one at a time."""
 
     @classmethod
     def begin(
         cls, files: Files, data: DataDirectory, path: str, of: PartitionLog, *, now_ms: int, is_continued: bool
     ) -> Self:
-        """Opens the copy of a log in a folder of a directory, with which it goes offline. StorageError.
+        """Opens the copy of a log in a folder of a directory; it goes offline together with the directory. Raises
+        StorageError.
 
-        `is_continued` says that the folder was there, and that it and the log were closed well since it was made.
+        `is_continued`: the folder existed, and it and the log were closed cleanly since it was made.
         """
         log = cls.open(
             files,
@@ -69,7 +70,7 @@ class FutureLog(FollowerLog):
             now_ms=now_ms,
             checkpoints=LogCheckpoints(clean_shutdown=True, has_gaps=True),
         )
-        # An error that passes is no affair of the directory's, not even where it loses what was written: it is a copy.
+        # A transient error does not fail the directory, even if it loses written data: the copy can be made again.
         log.on_failure = lambda _, error: None if is_passing(error) else data.fail(str(error))
         data.guests.add(log)
         if data.failure is not None:
@@ -79,11 +80,12 @@ class FutureLog(FollowerLog):
         return log
 
     def lag(self, source: PartitionLog) -> int:
-        """By how many offsets it is behind."""
+        """Returns the number of offsets that the copy lacks at its end."""
         return source.log_end_offset - self.log_end_offset
 
     def is_part_of(self, source: PartitionLog) -> bool:
-        """Whether its end is the source's there, and it begins where that may do without what is before."""
+        """Returns whether the last batch of the copy is the same in the source, and the copy may lack what precedes
+        it."""
         if not self.size_bytes:
             return True
         if not source.log_start_offset < self.log_end_offset <= source.log_end_offset:
@@ -97,13 +99,15 @@ class FutureLog(FollowerLog):
         return bytes(there[: len(last)]) == last
 
     def wanted(self, source: PartitionLog, max_bytes: int) -> bytes | memoryview:
-        """What of the source comes next, for `follow`. To be called where the source is used. StorageError."""
+        """Returns the next batches of the source, for `follow`. To be called in the thread that uses the source. Raises
+        StorageError."""
         offset = self.log_end_offset if self.size_bytes else max(self.log_end_offset, source.log_start_offset)
         return source.read_appended(offset, max_bytes)
 
     def follow(self, records: bytes | memoryview, start_offset: int, end_offset: int, now_ms: int) -> None:
-        """Takes what `wanted` gave of a log that began and ended at these offsets then. An empty copy begins with it,
-        and where the log has nothing more it ends where that does. CorruptRecords, StorageError."""
+        """Appends the result of `wanted`, of a log that had this start and end offset at that time. An empty copy
+        begins with it, and if the log has no more batches the copy ends at the same offset. Raises CorruptRecords,
+        StorageError."""
         if not self.size_bytes:
             first = start_offset
             if len(records):
@@ -113,15 +117,15 @@ class FutureLog(FollowerLog):
                 self.begin_at(first, now_ms)
         if len(records):
             self.append_fetched(records, now_ms=now_ms)
-        elif self.log_end_offset < end_offset:  # the newest were cleaned away, and their segment with them
+        elif self.log_end_offset < end_offset:  # the newest records were cleaned away, with their segment
             self._roll(end_offset, now_ms)
             self.log_end_offset = end_offset
         if self.log_start_offset < start_offset <= self.log_end_offset:
             self.delete_records_before(start_offset)
 
     def complete(self, source: PartitionLog) -> int:
-        """Closes a copy that has all that its source has, durably, and with what is known of producers and epochs
-        there; where it ends. StorageError."""
+        """Closes a complete copy durably, with the producer state and epochs of its source, and returns its log end
+        offset. Raises StorageError."""
         if self.log_end_offset != source.log_end_offset:
             raise StorageError(f"{self.directory} is not complete")
         self._producers.known = dict(source.producers())
@@ -130,7 +134,7 @@ class FutureLog(FollowerLog):
         return self.log_end_offset
 
     def succeed(self, source: PartitionLog) -> None:
-        """Takes over from the log whose place it has what no file holds."""
+        """Takes over the state of the replaced log that is in no file."""
         self._producers.known = source._producers.known
         self._guards = source._guards
         self.leader_epoch = source.leader_epoch
@@ -139,9 +143,9 @@ class FutureLog(FollowerLog):
 def open_in_place(
     data: DataDirectory, path: str, source: PartitionLog, config: LogConfig, end_offset: int, now_ms: int
 ) -> FutureLog:
-    """Gives a complete copy the partition's name, durably, and opens it. StorageError.
+    """Gives a complete copy the partition's name, durably, and opens it. Raises StorageError.
 
-    `end_offset` is what `complete` returned.
+    `end_offset` is the result of `complete`.
     """
     topic, partition = source.topic, source.partition
     data.put_in_place(path, topic, partition, end_offset=end_offset, log_start_offset=source.log_start_offset)

@@ -1,12 +1,12 @@
-"""Facts about what lies in a data directory or a segment file, for those who only look: dump, formats, verify, audits.
+"""Reads data directories and segment files without disturbing a broker: for dump, formats, verify and audits.
 
-Owns reading without disturbing: no lock, nothing written, no index used, no file mapped (a mapped page whose file is
-cut kills the process, and a broker may be running). Entries of all three formats are read, in bounded memory. Damage is
-a value with its position, so that whoever counts or prints can say how far it got. `repair`, which has the directory
-for itself, looks through other `Files`: at what it would leave behind, and in tests at a disk that is none.
+Takes no lock, writes nothing, uses no index, and maps no file (if a mapped file is cut, reading the page kills the
+process, and a broker may be running). Entries of all three formats are read, in bounded memory. Damage is a value with
+its position, so that the caller can report how far it got. `repair`, which has the directory for itself, and tests pass
+other `Files`.
 
-A file is looked at as long as it was when it was opened; what a running broker appends afterwards is not seen. Raises
-StorageError when a file or folder cannot be opened, and nothing else.
+A file is read up to its size when it was opened; later appends of a running broker are not seen. Raises StorageError
+only, when a file or folder cannot be opened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .format.file_names import RESTORE
 from .io.files import DiskFiles, Files
 
 WINDOW_BYTES = 1 << 20
-ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not opened; no broker takes one
+ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not decoded; no broker accepts one
 
 _LOG_NAME = re.compile(r"([0-9]{20})\.log")
 _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
@@ -49,9 +49,9 @@ _DIRECTORY_FILES = {
 class BatchFacts(NamedTuple):
     """One entry of a segment: a v2 batch, or a v0/v1 message, which with a codec is a wrapper around others.
 
-    `header` has the fields of all formats, as `legacy.read_header` fills them for v0 and v1. `crc_ok` is None where it
-    was not checked. `first_offset` and `record_count` are -1 for a wrapper that was not opened, or could not be: then
-    `problem` says why.
+    `header` has the fields of all formats, as `legacy.read_header` fills them for v0 and v1. `crc_ok` is None if the
+    CRC was not checked. `first_offset` and `record_count` are -1 for a wrapper that was not opened, or that could not
+    be: `problem` is then the reason.
     """
 
     position: int
@@ -79,15 +79,15 @@ class BatchFacts(NamedTuple):
 
     @property
     def is_wrapper(self) -> bool:
-        """Whether records lie inside a compressed v0 or v1 message."""
+        """Whether the entry is a compressed v0 or v1 message with records inside."""
         return self.header.magic < 2 and self.header.codec != 0
 
 
 class Damage(NamedTuple):
-    """Where reading ended: no entry begins at `position`, and `left_bytes` follow.
+    """The end of a read: no entry begins at `position`, and `left_bytes` follow.
 
-    `is_tail`: the file ends inside an entry, or has nothing but zeros from here on. A write under way looks like that,
-    and so does what a crash leaves behind.
+    `is_tail`: the file ends inside an entry, or has only zeros from here on. That is how an unfinished write looks, and
+    the end of a log after a crash.
     """
 
     position: int
@@ -102,12 +102,12 @@ class Source(Protocol):
     size: int
 
     def read(self, position: int, length: int) -> bytes:
-        """At most `length` bytes; fewer only where they end. OSError."""
+        """Reads at most `length` bytes; fewer only at the end. Raises OSError."""
         ...
 
 
 class BytesSource:
-    """Bytes in memory."""
+    """Bytes in memory, as a Source."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -117,8 +117,8 @@ class BytesSource:
         return self._data[position : position + length]
 
 
-class _LookedAt:
-    """A file of `LookingFiles`. Reads give less where the file became shorter."""
+class _InspectedFile:
+    """A file of `InspectionFiles`. A read returns less if the file became shorter."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -142,20 +142,20 @@ class _LookedAt:
         os.close(self._fd)
 
 
-class LookingFiles(DiskFiles):
-    """The real disk for who only looks: files are opened for reading, and never mapped."""
+class InspectionFiles(DiskFiles):
+    """The real disk for inspection: files are opened for reading only, and never mapped."""
 
-    def open(self, path: str, *, create: bool = False) -> _LookedAt:
-        return _LookedAt(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    def open(self, path: str, *, create: bool = False) -> _InspectedFile:
+        return _InspectedFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
-LOOKING = LookingFiles()
+INSPECTION_FILES = InspectionFiles()
 
 
 class FileSource:
     """A file, opened for reading; a context manager. Raises StorageError if it cannot be opened."""
 
-    def __init__(self, path: str | os.PathLike[str], files: Files = LOOKING) -> None:
+    def __init__(self, path: str | os.PathLike[str], files: Files = INSPECTION_FILES) -> None:
         try:
             self._file = files.open(os.fspath(path))
             self.size = self._file.size()
@@ -179,10 +179,10 @@ class FileSource:
 def entries(
     source: Source, *, check_crc: bool = True, open_wrappers: bool = False, position: int = 0
 ) -> Iterator[BatchFacts | Damage]:
-    """Every entry from the start on, or from a position where one begins; a Damage, if there is one, comes last.
+    """Yields every entry from the start on, or from the position of an entry; a Damage, if there is one, comes last.
 
-    A wrong CRC ends nothing: the entry's size is trusted as long as the next header makes sense. `open_wrappers` tells
-    how many records a v0 or v1 wrapper holds, and the offset of the first one.
+    A wrong CRC does not end the iteration: the entry's size is trusted as long as the next header is plausible.
+    `open_wrappers` finds the number of records in a v0 or v1 wrapper, and the first offset.
     """
     start = position
     window = b""
@@ -208,16 +208,20 @@ def entries(
 
 
 def entry_at(source: Source, position: int, *, open_wrappers: bool = False) -> BatchFacts | Damage:
-    """The entry at a position, its CRC checked, or why there is none."""
+    """Returns the entry at a position, with its CRC checked, or the damage there."""
     return next(entries(source, open_wrappers=open_wrappers, position=position), None) or Damage(
         position, 0, "the end", True
     )
 
 
 def segment(
-    path: str | os.PathLike[str], *, check_crc: bool = True, open_wrappers: bool = False, files: Files = LOOKING
+    path: str | os.PathLike[str],
+    *,
+    check_crc: bool = True,
+    open_wrappers: bool = False,
+    files: Files = INSPECTION_FILES,
 ) -> Iterator[BatchFacts | Damage]:
-    """The `entries` of a file. StorageError if it cannot be opened."""
+    """Yields the `entries` of a file. Raises StorageError if it cannot be opened."""
     with FileSource(path, files) as source:
         yield from entries(source, check_crc=check_crc, open_wrappers=open_wrappers)
 
@@ -227,7 +231,7 @@ def _min_bytes(magic: int) -> int:
 
 
 def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader | Damage:
-    """The header at a place of the window, or why there is none."""
+    """Returns the header at a position of the window, or the damage there."""
     left = source.size - position
     if len(window) - at < min(left, HEADER_BYTES):
         return Damage(position, left, "the file became shorter", True)
@@ -241,11 +245,11 @@ def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader
     except CorruptRecords as error:
         if all_zeros(source, position):
             return Damage(position, left, f"{left} bytes of zeros", True)
-        return Damage(position, left, str(error), left < HEADER_BYTES and _may_go_on(window[at:], left))
+        return Damage(position, left, str(error), left < HEADER_BYTES and _may_continue(window[at:], left))
 
 
-def _may_go_on(data: bytes, left: int) -> bool:
-    """Whether these few bytes are the beginning of an entry that goes on behind the file's end."""
+def _may_continue(data: bytes, left: int) -> bool:
+    """Returns whether these few bytes can be the beginning of an entry that continues after the file's end."""
     if left < OFFSET_AND_LENGTH.size:
         return True
     _, size = OFFSET_AND_LENGTH.unpack_from(data)
@@ -253,7 +257,7 @@ def _may_go_on(data: bytes, left: int) -> bool:
 
 
 def all_zeros(source: Source, position: int) -> bool:
-    """Whether nothing but zeros lies from a position on. OSError."""
+    """Returns whether there are only zeros from a position on. Raises OSError."""
     while position < source.size:
         data = source.read(position, WINDOW_BYTES)
         if not data or data.count(0) != len(data):
@@ -304,7 +308,7 @@ class SegmentFile(NamedTuple):
 
 
 class PartitionFolder(NamedTuple):
-    """A partition's folder and its segments, oldest first; what is being deleted or swapped is left out."""
+    """A partition's folder and its segments, oldest first; files that are being deleted or swapped are left out."""
 
     topic: str
     partition: int
@@ -313,13 +317,13 @@ class PartitionFolder(NamedTuple):
 
 
 def partition_of(folder_name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a folder by its name; None for a folder that is set aside, and for any other."""
+    """Returns (topic, partition) of a folder by its name; None for a folder that is set aside, and for any other."""
     match = _PARTITION_NAME.fullmatch(folder_name)
     return (match[1], int(match[2])) if match and int(match[2]) <= INT32_MAX else None
 
 
 def followed(path: str) -> str:
-    """A path made absolute, and where it is a link of some other name to a partition's folder, that folder's."""
+    """Returns an absolute path, and for a link of another name to a partition's folder the path of that folder."""
     path = os.path.abspath(path)
     if partition_of(os.path.basename(path)) is None:
         there = os.path.realpath(path)
@@ -327,8 +331,8 @@ def followed(path: str) -> str:
     return path
 
 
-def is_folder(path: str, files: Files = LOOKING) -> bool:
-    """Whether something can be listed at a path."""
+def is_folder(path: str, files: Files = INSPECTION_FILES) -> bool:
+    """Returns whether the path is a folder that can be listed."""
     try:
         files.list(path)
     except OSError:
@@ -336,12 +340,12 @@ def is_folder(path: str, files: Files = LOOKING) -> bool:
     return True
 
 
-def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> list[PartitionFolder]:
-    """The partitions of a data directory of Ottla or of Apache Kafka, by topic and number.
+def partitions(directory: str | os.PathLike[str], files: Files = INSPECTION_FILES) -> list[PartitionFolder]:
+    """Returns the partitions of a data directory of Ottla or of Apache Kafka, by topic and number.
 
-    Raises StorageError for a path that is no such directory: it has neither a partition nor any of the files beside.
-    So it does where a partition's folder cannot be read: to leave it out would be to say that it is not there. It does
-    so as well where a restore of a snapshot has replaced a part of the directory.
+    Raises StorageError for a path that is not a data directory: it has neither a partition nor any of the files beside
+    them. Also raises it if a partition's folder cannot be read, since leaving it out would report it as missing, and if
+    a restore of a snapshot has replaced a part of the directory.
     """
     root = os.fspath(directory)
     try:
@@ -361,16 +365,17 @@ def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> lis
     return sorted(found)
 
 
-def partition_folder(path: str, files: Files = LOOKING) -> PartitionFolder | None:
-    """One partition's folder as it is now; None if it is gone, or has no segment. StorageError if it cannot be read."""
+def partition_folder(path: str, files: Files = INSPECTION_FILES) -> PartitionFolder | None:
+    """Returns one partition's folder in its current state; None if it is gone, or has no segment. Raises StorageError
+    if it cannot be read."""
     key = partition_of(os.path.basename(path))
     segments = _segments(path, files) if key is not None else ()
     return PartitionFolder(*key, path, segments) if key is not None and segments else None
 
 
 def _segments(folder: str, files: Files) -> tuple[SegmentFile, ...]:
-    """The segments in a folder; none if it is no folder, or was deleted meanwhile. One that may not be read is no
-    folder without segments: StorageError."""
+    """Returns the segments in a folder; none if it is not a folder, or was deleted in the meantime. Raises StorageError
+    for a folder without read permission, which must not count as empty."""
     found: list[SegmentFile] = []
     try:
         for name in files.list(folder):

@@ -1,14 +1,14 @@
-"""The log of one partition: what the broker appends to and reads from.
+"""The log of one partition: the broker appends to it and reads from it.
 
-Owns the list of segments, the offsets, the producers and the leader epochs of one folder. Blocking; no clock (`now_ms`
-is an argument), no event loop. One thread uses a log, except that `flush` may run in another.
+Has the list of segments, the offsets, the producer state and the leader epochs of one folder. Blocking; no clock
+(`now_ms` is an argument), no event loop. One thread uses a log, except that `flush` may run in another.
 
-Every append has one order: prepare (check and patch the batch, no state touched), plan (producer verdict, offsets,
-roll; no state touched), one write, adopt. A failure before or in the write leaves log and state as they were. FORMAT.md
+Every append has one order: prepare (check and modify the batch, no state touched), plan (producer verdict, offsets,
+roll; no state touched), one write, adopt. A failure before or in the write leaves log and state unchanged. FORMAT.md
 has the order on the disk.
 
-A log may hold all three message formats. "Batch" means a v2 batch or a message of format v0 or v1, plain or a wrapper
-around a compressed set.
+A log may contain all three message formats. "Batch" means a v2 batch or a message of format v0 or v1, plain or a
+wrapper around a compressed set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .format.partition_metadata import make_folder, write_topic_id
 from .io.files import Files
 from .log import markers, retention
 from .log.append_plan import built, plan
-from .log.availability import CLOSED, watched
+from .log.availability import CLOSED, when_available
 from .log.flusher import Flusher
 from .log.markers import check_marker
 from .log.read_view import ReadableLog
@@ -53,7 +53,7 @@ __all__ = ["Appended", "LogConfig", "LogOwner", "PartitionLog", "Slice", "Timest
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition with the id of its topic, 16 bytes; zeros stand for the id that the partition's folder has."""
+    """A partition with the id of its topic, 16 bytes; zeros stand for the id in the partition's folder."""
 
     topic: str
     partition: int
@@ -62,11 +62,11 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogOwner:
-    """What the owner of a log, a data directory, does for it.
+    """Callbacks of the owner of a log, a data directory.
 
     `on_log_start(log, offset)` makes a log start durable before the log adopts it. `pick(n)` returns a random number in
-    [0, n), for the jitter of time rolls. `on_checked` receives the bytes that a recovery has checked. With `upgrade`,
-    which receives the progress, an opening rewrites all segments as v2 before it returns.
+    [0, n), for the jitter of time rolls. `on_checked` receives the number of bytes that a recovery has checked. If
+    `upgrade` is given, opening the log rewrites all segments as v2 first; it receives the progress.
     """
 
     on_log_start: Callable[[PartitionLog, int], None] | None = None
@@ -79,7 +79,7 @@ NO_OWNER = LogOwner()
 
 
 class PartitionLog(ReadableLog):
-    """See the module. Made by `open`."""
+    """An open partition log. Made by `open`."""
 
     __slots__ = (
         "_flusher",
@@ -114,14 +114,14 @@ class PartitionLog(ReadableLog):
         self._is_closed = False
         self.topic, self.partition, self.topic_id = topic_partition
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
-        # What was cut is not durable, whatever a checkpoint says of it.
+        # A cut log is not durable there, whatever the checkpoint's recovery point.
         durable = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
         self._flusher = Flusher(files, directory, durable, lambda: self.log_end_offset)
         self._flusher.wrote_all(recovered.unsynced, recovered.unsynced_files)
         self._epochs = LeaderEpochs(files, directory, recovered.epochs, self._flusher.wrote_file)
         self.leader_epoch = max(self._epochs.newest, 0)
         self.on_roll: Callable[[], None] | None = None
-        """Told when a new segment has begun: the one before it may be synced."""
+        """Called when a new segment has begun: the one before it may be synced."""
 
     @classmethod
     def open(
@@ -144,7 +144,7 @@ class PartitionLog(ReadableLog):
         stored_id = make_folder(files, path, topic_id, checkpoints.clean_shutdown)
         recovered = open_segments(files, path, config, checkpoints, now_ms=now_ms, on_checked=owner.on_checked)
         if owner.upgrade is not None:
-            from .log.upgrade import upgrade_segments  # asked for once in the life of a directory
+            from .log.upgrade import upgrade_segments  # needed once in the life of a directory
 
             upgrade_segments(files, path, recovered, config, owner.upgrade)
         if topic_id == ZERO_UUID:
@@ -162,39 +162,39 @@ class PartitionLog(ReadableLog):
 
     @property
     def failure(self) -> str | None:
-        """Why the log takes no records, None if it does."""
+        """The reason why the log takes no records, or None."""
         return self._unusable or self._flusher.failure
 
     @property
     def recovery_point(self) -> int:
-        """All below this offset is durable: it rises with each flush."""
+        """All below this offset is durable; it rises with each flush."""
         return self._flusher.recovery_point
 
     @property
     def unflushed_records(self) -> int:
-        """How many offsets lie at the recovery point or behind it."""
+        """The number of offsets at or above the recovery point."""
         return self.log_end_offset - self._flusher.recovery_point
 
     @property
     def unflushed_since_ms(self) -> int | None:
-        """When the first append was made that no flush has covered or is covering; None if there is none."""
+        """The time of the first append that no flush has covered or is covering; None if there is none."""
         return self._flusher.since_ms
 
     # -- appending
 
     def append(self, records: bytearray | memoryview, *, now_ms: int, produce_version: int = 13) -> Appended:
-        """Appends what a producer sent for this partition: a batch, or a set of old messages; it may be patched in
-        place.
+        """Appends the records of a producer for this partition: a batch, or a set of old messages; the buffer may be
+        modified in place.
 
-        Raises what `validate.prepare` raises, RecordListTooLarge, ProducerRefused, StorageError: then nothing is
-        appended. Looks for a copy behind the remembered batches, which `append_prepared` leaves to its caller.
+        Raises the exceptions of `validate.prepare`, RecordListTooLarge, ProducerRefused, StorageError; nothing is then
+        appended. Searches for a duplicate older than the cached batches, which `append_prepared` leaves to its caller.
         """
         prepared = validate.prepare(records, self.config.rules, now_ms, produce_version, self.log_end_offset)
         try:
             return self.append_prepared(prepared, now_ms=now_ms)
         except DuplicateSequence as refused:
             scan = self.duplicate_scan(prepared.header)
-            return self.answer_copy(scan() if scan else None, refused)
+            return self.resolve_duplicate(scan() if scan else None, refused)
 
     def append_records(
         self,
@@ -204,21 +204,21 @@ class PartitionLog(ReadableLog):
         codec: int = 0,
         producer: tuple[int, int] | None = None,
     ) -> Appended:
-        """Appends records of the broker's own in the topic's format, by none of the rules for clients: one batch, or
-        in an old format without a codec one message each. Errors as `append`.
+        """Appends records of the broker's own in the topic's format, without the rules for clients: one batch, or in an
+        old format without a codec one message each. Raises like `append`.
 
-        With the id and the epoch of a producer they are a part of its transaction, and begin it if it is not open here;
-        only the epoch is judged.
+        With a producer id and epoch they are a part of its transaction, and begin it if it is not open here; only the
+        epoch is checked.
         """
         return self.append_prepared(self.prepare_records(records, codec, producer), now_ms=now_ms)
 
     def prepare_records(
         self, records: Sequence[NewRecord], codec: int = 0, producer: tuple[int, int] | None = None
     ) -> Prepared:
-        """What `append_records` appends, for `append_prepared`. In an old format it must be the next append: its
-        offsets are final. Raises UnsupportedForFormat."""
+        """Builds the batch of `append_records`, for `append_prepared`. In an old format it must be the next append,
+        since its offsets are final. Raises UnsupportedForFormat."""
         magic = self.config.rules.target_magic
-        first = 0 if magic == batch.MAGIC else self.log_end_offset  # a v0 wrapper is written for its place
+        first = 0 if magic == batch.MAGIC else self.log_end_offset  # the offsets in a v0 wrapper are absolute
         return built(records, first, magic, codec, producer)
 
     def append_marker(
@@ -231,11 +231,11 @@ class PartitionLog(ReadableLog):
         now_ms: int,
         transaction_version: int = 0,
     ) -> Appended:
-        """Ends a producer's transaction, and makes the guards void that were given out for it. Where none is open the
-        marker is written all the same, and tells epochs.
+        """Ends a producer's transaction, and voids its verification guards. If none is open the marker is written
+        nevertheless, for its epochs.
 
-        Raises FencedProducer and FencedCoordinator, see markers.py, UnsupportedForFormat, StorageError: then nothing
-        is written.
+        Raises FencedProducer and FencedCoordinator, see markers.py, UnsupportedForFormat, StorageError; nothing is then
+        written.
         """
         self._check_writable()
         known = self.producers().get(producer_id)
@@ -255,12 +255,12 @@ class PartitionLog(ReadableLog):
         marker: Marker | None = None,
         compares_log_start: bool = False,
     ) -> Appended:
-        """Appends what `validate.prepare` made of a producer's data, in one write. Errors as `append`.
+        """Appends the result of `validate.prepare`, in one write. Raises like `append`.
 
-        After DuplicateSequence a `duplicate_scan` may find the copy. Nothing happens where there is nothing to append
-        (a set whose only message was cut): the base offset is then -1. With a `guard` (from `verify`, or
-        IN_TRANSACTION) a batch begins a transaction only if that is not void. `marker` is `append_marker`'s. To a
-        client that `compares_log_start` a producer whose last offset lies below the log start is unknown (KIP-192).
+        After DuplicateSequence a `duplicate_scan` may find the earlier batch. An empty set (whose only message was cut)
+        appends nothing and returns base offset -1. With a `guard` (from `verify`, or IN_TRANSACTION) a batch begins a
+        transaction only if the guard is not void. `marker` is set by `append_marker`. With `compares_log_start`, a
+        producer whose last offset lies below the log start counts as unknown (KIP-192).
         """
         self._check_writable()
         if not prepared.headers:
@@ -270,7 +270,7 @@ class PartitionLog(ReadableLog):
         producers = self._producers.known
         epochs = self._epochs.entries
         try:
-            active.load()  # a clean start took its end on trust
+            active.load()  # after a clean start its end was not read
             if producers is None and header.producer_id >= 0:
                 producers = self._known_producers()
             known = producers.get(header.producer_id) if producers else None
@@ -296,8 +296,8 @@ class PartitionLog(ReadableLog):
     def _append_marked(
         self, active: Segment, buffer: bytearray | memoryview, header: BatchHeader, marker: Marker
     ) -> None:
-        """Writes a marker; first, what it aborts into the segment's index: a marker that is there without its entry
-        would show what was aborted, an entry without a marker shows nothing else than before."""
+        """Writes a marker, after the entry of an abort in the segment's index: a marker without its entry would expose
+        aborted records, an entry without its marker changes nothing."""
         entry = None
         if marker.kind == ABORT:
             known = self._known_producers()
@@ -313,18 +313,18 @@ class PartitionLog(ReadableLog):
             active.append(buffer, (header,))
         except StorageError as failed:
             try:
-                self._transactions.take_back(base_offset, size_bytes)
+                self._transactions.undo_append(base_offset, size_bytes)
             except StorageError as error:
                 self.report(failed)
-                self.fail(str(error))  # a recovery makes the index anew
+                self.fail(str(error))  # a recovery rebuilds the index
             raise
 
     def verify(
         self, producer_id: int, producer_epoch: int, sequence: int = 0, *, bumps_epoch: bool = False, now_ms: int = 0
     ) -> Guard:
-        """What lets a batch that begins with the sequence begin a transaction here, to be got before the coordinator is
-        asked whether it is one. IN_TRANSACTION where it is open: then nobody need be asked. Raises FencedProducer,
-        StorageError."""
+        """Returns the guard with which a batch that begins with this sequence may begin a transaction here; to be
+        called before the coordinator verifies the transaction. Returns IN_TRANSACTION if the transaction is open here,
+        which needs no verification. Raises FencedProducer, StorageError."""
         if self.in_transaction(producer_id, producer_epoch):
             return IN_TRANSACTION
         known = self._known_producers().get(producer_id)
@@ -333,22 +333,23 @@ class PartitionLog(ReadableLog):
         return self._guards.give(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
 
     def refuse(self, producer_id: int, producer_epoch: int) -> None:
-        """Forgets the guard of a producer whose transaction does not hold this partition, as the coordinator said."""
+        """Drops the guard of a producer whose transaction does not include this partition, according to the
+        coordinator."""
         self._guards.refuse(producer_id, producer_epoch)
 
-    @watched
+    @when_available
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a transaction of the producer is open here in this epoch. Raises StorageError."""
+        """Returns whether a transaction of the producer is open here in this epoch. Raises StorageError."""
         known = self._known_producers().get(producer_id)
         return known is not None and known.transaction_first_offset >= 0 and known.epoch == producer_epoch
 
     def _copy(self, of: CachedBatch) -> Appended:
         return Appended(of.base_offset, of.last_offset, of.max_timestamp_ms, self.log_start_offset, True)
 
-    @watched
+    @when_available
     def duplicate_scan(self, header: BatchHeader) -> DuplicateScan | None:
-        """A look for the copy of a refused batch in the tail of the log, to be called in any thread while nothing is
-        appended; None where that is turned off. Raises StorageError."""
+        """Returns a search for the earlier copy of a refused batch in the tail of the log, to be called in any thread
+        while nothing is appended; None if scans are turned off. Raises StorageError."""
         scan_bytes = self.config.producer_rules.scan_bytes
         if scan_bytes <= 0:
             return None
@@ -356,8 +357,8 @@ class PartitionLog(ReadableLog):
             self._files, self._segments, header, self.log_start_offset, scan_bytes, lambda: self._unusable is not None
         )
 
-    def answer_copy(self, found: CachedBatch | None, refused: DuplicateSequence) -> Appended:
-        """What a scan means for the batch that was refused. Raises the refusal if there is no copy."""
+    def resolve_duplicate(self, found: CachedBatch | None, refused: DuplicateSequence) -> Appended:
+        """Returns the result for a refused batch after a scan. Raises the refusal if no copy was found."""
         if found is None or found.last_offset < self.log_start_offset:
             raise refused
         return self._copy(found)
@@ -365,7 +366,7 @@ class PartitionLog(ReadableLog):
     def _adopt(
         self, active: Segment, headers: Sequence[BatchHeader], size_bytes: int, producer: Producer | None, now_ms: int
     ) -> None:
-        """Takes over what is on the disk now. Nothing here can fail."""
+        """Updates the state after a write. Cannot fail."""
         self._flusher.wrote(active, now_ms)
         header = headers[-1]
         if producer is not None and self._producers.known is not None:
@@ -377,7 +378,7 @@ class PartitionLog(ReadableLog):
         self.log_end_offset = header.base_offset + header.last_offset_delta + 1
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begins a new segment. After StorageError the old one is still the active one."""
+        """Begins a new segment. After StorageError the old one is still active."""
         old = self._active
         try:
             old.cut_torn(look=True)
@@ -406,8 +407,8 @@ class PartitionLog(ReadableLog):
         return self._pick(bound) if bound > 0 else 0
 
     def producers(self) -> dict[int, Producer]:
-        """What is known of each producer, by its id, also of a log that is closed; not for the caller to change. Raises
-        StorageError."""
+        """Returns the producer state entries by producer id, also of a closed log; not to be changed by the caller.
+        Raises StorageError."""
         try:
             return self._known_producers()
         except StorageError as error:
@@ -416,18 +417,18 @@ class PartitionLog(ReadableLog):
 
     @property
     def producer_count(self) -> int:
-        """How many producers are known, if that was ever asked."""
+        """The number of producers, 0 if they are not loaded."""
         return len(self._producers.known or ())
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forgets the producers that have written nothing for `producer_rules.expiration_ms`; how many. To be called
-        now and then: nothing else forgets them while the log is open."""
+        """Drops producers without writes for `producer_rules.expiration_ms` and returns their number. To be called
+        periodically: they do not expire otherwise while the log is open."""
         self._guards.expire(now_ms, self.config.producer_rules.expiration_ms)
         return self._producers.expire(now_ms, self.log_start_offset, self.config.producer_rules)
 
     def producers_expire_ms(self) -> int | None:
-        """From when on `expire_producers` has something to do if nothing is appended; None if never. Loads what is
-        known of producers if all of them expire. StorageError."""
+        """Returns the time in ms from which on `expire_producers` drops one if nothing is appended; None for never.
+        Loads the producers if all of them expire. Raises StorageError."""
         rules = self.config.producer_rules
         found = [self._guards.due_ms(rules.expiration_ms)]
         known = self._producers.known if rules.expiration_ms is None else self._known_producers()
@@ -440,12 +441,13 @@ class PartitionLog(ReadableLog):
         return known if known is not None else self._producers.load(self._segments, self.log_start_offset, rules)
 
     def _save_indexes(self, segment: Segment) -> None:
-        """Writes a segment's index files, to be synced by the next flush: its log may be durable already. OSError."""
+        """Writes a segment's index files, to be synced by the next flush: the log itself may already be durable. Raises
+        OSError."""
         if segment.save_indexes():
             self._flusher.wrote_indexes(segment)
 
     def _save_producers(self) -> None:
-        """Writes a snapshot of the producers at the end of the log, to be synced by the next flush. OSError."""
+        """Writes a producer snapshot at the log end, to be synced by the next flush. Raises OSError."""
         rules = self.config.producer_rules
         name = self._producers.save(self.log_end_offset, self._segments, self.log_start_offset, rules)
         if name is not None:
@@ -458,11 +460,11 @@ class PartitionLog(ReadableLog):
 
     # -- the log start
 
-    @watched
+    @when_available
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log start up to the offset, durably; it never moves back. The new log start.
+        """Raises the log start to the offset, durably, and returns the log start. It never moves back.
 
-        Files stay until retention removes them. Raises OffsetOutOfRange beyond the high watermark, StorageError.
+        Files stay until retention removes them. Raises OffsetOutOfRange above the high watermark, StorageError.
         """
         self._check_writable()
         if not 0 <= offset <= self.high_watermark:
@@ -476,12 +478,12 @@ class PartitionLog(ReadableLog):
             self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
         return self.log_start_offset
 
-    @watched
+    @when_available
     def retain(self, now_ms: int) -> retention.Removed | None:
-        """Takes away the oldest segments that retention no longer keeps: by the log start, by size, by time.
+        """Deletes the oldest segments beyond retention: by log start, size and time.
 
-        Their files are renamed at once, and go when the caller calls `remove` on what is returned; None if all stay.
-        Of a log of which nothing stays a new, empty segment does. The new log start is durable before. StorageError.
+        Their files are renamed at once, and removed when the caller calls `remove` on the result; None if all stay. If
+        all are deleted, a new empty segment is made. The new log start is durable before. Raises StorageError.
         """
         self._check_writable()
         number = retention.expired(self, now_ms)
@@ -501,27 +503,27 @@ class PartitionLog(ReadableLog):
         finally:
             gone = removed.segments
             self._removed = [*(earlier for earlier in self._removed if earlier.segments), removed]
-            self._segments = self._segments[len(gone) :]  # a look for a copy goes on with the old list
+            self._segments = self._segments[len(gone) :]  # a new list: a duplicate scan keeps using the old one
             self.size_bytes -= sum(segment.size_bytes for segment in gone)
             self._flusher.forget(gone)
         self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
         return removed
 
-    # -- cleaning
+    # -- compaction
 
-    @watched
+    @when_available
     def replace_segments(self, new: Sequence[Rewritten], old: Sequence[int]) -> retention.Removed:
-        """Puts segments that were written and synced as `.cleaned` files in the place of old ones, by base offset.
+        """Replaces old segments by new ones, written and synced as `.cleaned` files, by base offset.
 
-        The old are a run of closed segments and begin where the new do. Their files are renamed at once, and go when
-        the caller calls `remove` on what is returned. After StorageError it may be half done: the log is offline until
-        it is opened anew, which completes or undoes it.
+        The old ones are a run of closed segments with the same base offset as the new ones. Their files are renamed at
+        once, and removed when the caller calls `remove` on the result. After StorageError the swap may be half done:
+        the log is offline until it is opened again, which completes or undoes it.
         """
         self._check_writable()
         bases = [segment.base_offset for segment in self._segments]
         number = bases.index(old[0]) if old and old[0] in bases[:-1] else len(bases)
         if not (new and old) or new[0].base_offset != old[0] or bases[number:-1][: len(old)] != list(old):
-            raise StorageError(f"{self._directory}: {old} is no run of closed segments")
+            raise StorageError(f"{self._directory}: {old} is not a run of closed segments")
         gone, removed = self._segments[number : number + len(old)], retention.Removed(self._files, self._directory)
         made = replacements(self._files, self._directory, new, gone, self.config.index_interval_bytes)
         kept = {segment.base_offset for segment in made}
@@ -535,7 +537,7 @@ class PartitionLog(ReadableLog):
         except (OSError, StorageError) as error:
             self.fail(f"a swap of segments was interrupted: {error}")
             raise StorageError(f"cannot swap segments of {self._directory}: {error}") from error
-        # A new list: a look for a copy goes on with the old one.
+        # A new list: a duplicate scan keeps using the old one.
         self._segments = [*self._segments[:number], *made, *self._segments[number + len(old) :]]
         self._removed = [*(earlier for earlier in self._removed if earlier.segments), removed]
         self.size_bytes += sum(segment.size_bytes for segment in made) - sum(segment.size_bytes for segment in gone)
@@ -545,25 +547,26 @@ class PartitionLog(ReadableLog):
 
     # -- durability
 
-    @watched
+    @when_available
     def flush(self) -> int:
-        """Makes everything appended so far durable; the new recovery point. May run in another thread.
+        """Makes everything appended so far durable and returns the new recovery point. May run in another thread.
 
-        After a failed sync nobody knows what is durable, and a second sync would not say: the log takes no more records
-        until it is opened anew. Where no descriptor was free for a file, nothing was tried and a later flush tries
-        again. Raises StorageError.
+        After a failed sync durability is unknown, and a second sync would not report it: the log takes no more records
+        until it is opened again. If no descriptor was free for a file, nothing was tried and a later flush tries again.
+        Raises StorageError.
         """
         return self._flusher.flush()
 
-    @watched
+    @when_available
     def save(self) -> None:
-        """Writes all that `close` writes, and goes on: a copy of the folder made now is that of a closed log."""
+        """Writes everything that `close` writes, and stays open: a copy of the folder made now is that of a closed
+        log."""
         self._save()
         self._producers.thin(self._active.base_offset)
 
     def _save(self) -> None:
         if self._active.is_doubtful:
-            raise StorageError(f"{self._directory} does not end as when it was closed: it is to be recovered")
+            raise StorageError(f"{self._directory} does not end where it was closed: it needs a recovery")
         try:
             for segment in self._segments:
                 segment.cut_torn(look=True)
@@ -576,9 +579,9 @@ class PartitionLog(ReadableLog):
             raise StorageError(f"cannot close {self._directory}: {error}") from error
 
     def close(self) -> None:
-        """Writes the indexes, syncs everything and gives the files back. A second close does nothing.
+        """Writes the indexes, syncs everything and closes the files. A second close does nothing.
 
-        After StorageError the files are closed all the same; the shutdown was then not a clean one.
+        After StorageError the files are closed nevertheless; the shutdown was then not clean.
         """
         if self._is_closed:
             return
@@ -590,7 +593,7 @@ class PartitionLog(ReadableLog):
             self.abandon()
 
     def abandon(self) -> None:
-        """Gives the files back and writes nothing, as for a folder that goes away or a process that is killed."""
+        """Closes the files without writing, as for a deleted folder or a killed process."""
         self._is_closed = True
         self._unusable = self._unusable or CLOSED
         self._flusher.close()

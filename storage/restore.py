@@ -1,4 +1,4 @@
-"""Replaces the contents of data directories by copies, as one step that a crash cannot divide.
+"""Replaces the contents of data directories by copies, atomically across crashes.
 
     <data directory>/.ottla-restore/
       new/                    the copies, durable before the plan exists
@@ -7,12 +7,13 @@
       restore-plan.json       the names of the copies; there until this directory's entries are replaced
       restore-decision.json   in one directory: the restore is decided, for every directory
 
-`stage` writes everything but the decision, while the directories may be in use. The rename of the decision decides.
-`finish` moves the old entries into `old`, then the copies into their places, then removes the records and the folder.
-Each of its steps can be repeated: an entry is an old one if its copy is still in `new` or if the plan does not name it.
-So a start calls `finish` first and finds the whole old state or the whole copy. What is not decided is removed.
+`stage` writes everything except the decision, while the directories may be in use. The rename of the decision file
+decides. `finish` moves the old entries into `old`, then the copies into their places, then removes the records and the
+folder. Each of its steps can be repeated: an entry is an old one if its copy is still in `new` or if the plan does not
+list it. A start calls `finish` first, and so finds the whole old state or the whole copy. An undecided restore is
+removed.
 
-No file is written after the decision, so that a full disk does not hold up a decided restore.
+No file is written after the decision, so that a full disk does not block a decided restore.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from .io.files import Files, write_atomically
 from .io.folder_copies import Entry
 
 NEW, OLD, MARKER, PLAN, DECISION = "new", "old", "marker", "restore-plan.json", "restore-decision.json"
-LOST_AND_FOUND = "lost+found"  # of the root of an ext file system; it belongs to root
+LOST_AND_FOUND = "lost+found"  # in the root of an ext file system; it belongs to root
 LEFT_ALONE = frozenset((LOCK, RESTORE, LOST_AND_FOUND))
 _VERSION = 1
 
 
 class DirectoryCopy(NamedTuple):
-    """What one data directory is to contain. `clean`: as a directory that was closed, with the marker."""
+    """The new contents of one data directory. `clean`: like a closed directory, with the clean shutdown marker."""
 
     target: str
     source: str
@@ -56,14 +57,14 @@ class Plan(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """That the copies of these directories are to be put in place."""
+    """The decision to put the copies in these directories in place."""
 
     id: str
     directories: tuple[str, ...]
 
 
 class Problem(NamedTuple):
-    """Why a restore of a directory could not be finished, or removed. `passes`: the same may succeed later."""
+    """The reason why a restore of a directory could not be finished or removed. `passes`: a retry may succeed."""
 
     path: str
     reason: str
@@ -71,7 +72,7 @@ class Problem(NamedTuple):
 
 
 def entries(files: Files, path: str) -> list[Entry]:
-    """What a copy of a data directory consists of. Raises OSError."""
+    """Returns the entries that a copy of a data directory consists of. Raises OSError."""
     return folder_copies.entries(files, path, {*LEFT_ALONE, CLEAN_SHUTDOWN})
 
 
@@ -83,7 +84,7 @@ def _join(path: str, *names: str) -> str:
 
 
 class Staged:
-    """Copies that are complete and durable in all directories. `decide` or `discard` follows."""
+    """Copies that are complete and durable in all directories. `decide` or `discard` must follow."""
 
     def __init__(self, files: Files, copies: Sequence[DirectoryCopy]) -> None:
         self._files = files
@@ -119,12 +120,12 @@ class Staged:
         write_atomically(self._files, _join(path, name), data)
 
     def decide(self) -> None:
-        """Decides the restore: from here on `finish` completes it. Raises OSError; then only `discard` tells whether it
-        is decided."""
+        """Decides the restore: from here on `finish` completes it. After OSError the outcome is unknown until `discard`
+        succeeds."""
         self._record(self._copies[0].target, DECISION, {"directories": [one.target for one in self._copies]})
 
     def discard(self) -> None:
-        """Removes everything. Raises OSError where a decision may remain, which the next start would carry out."""
+        """Removes everything. Raises OSError if a decision may remain, which the next start would carry out."""
         files = self._files
         folder = _join(self._copies[0].target)
         if files.exists(folder):
@@ -135,17 +136,17 @@ class Staged:
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Removes what was staged and never decided; the next start removes what cannot be removed now."""
+        """Removes undecided copies; the next start removes those that cannot be removed now."""
         for one in self._copies:
             with contextlib.suppress(OSError):
                 _remove_undecided(self._files, one.target)
 
 
 def stage(files: Files, copies: Sequence[DirectoryCopy]) -> Staged:
-    """Copies into all directories, durably, without changing what they contain; the first one is to get the decision.
-    Paths are absolute. Raises OSError and StorageError; then nothing is left of it."""
+    """Copies into all directories, durably, without changing their contents; the first one will get the decision. Paths
+    are absolute. Raises OSError and StorageError after removing the copies."""
     for one in copies:
-        _check_free(files, one.target)  # before anything is removed: it may be decided
+        _check_free(files, one.target)  # before anything is removed: the restore may be decided
     staged = Staged(files, copies)
     try:
         staged.write()
@@ -156,7 +157,7 @@ def stage(files: Files, copies: Sequence[DirectoryCopy]) -> Staged:
 
 
 def _check_free(files: Files, path: str) -> None:
-    """Removes what an interrupted `stage` left. Raises StorageError where another restore is unfinished."""
+    """Removes what an interrupted `stage` left. Raises StorageError if another restore is unfinished."""
     if files.exists(_join(path)):
         if _plan(files, path) is not None or _decision(files, path) is not None:
             raise StorageError(f"{path}: an earlier restore is not finished: start the broker with all its log.dirs")
@@ -164,7 +165,7 @@ def _check_free(files: Files, path: str) -> None:
 
 
 def _remove_undecided(files: Files, path: str) -> None:
-    """Removes the folder of a restore; the plan goes first, durably, as it speaks of the copies."""
+    """Removes the folder of a restore; the plan first, durably, since it refers to the copies."""
     if files.exists(_join(path)):
         if files.exists(_join(path, PLAN)):
             files.remove(_join(path, PLAN))
@@ -190,7 +191,7 @@ def _record(files: Files, path: str, name: str) -> dict[str, object] | None:
 
 
 def _plan(files: Files, path: str) -> Plan | None:
-    """The plan of a directory, or None. Raises OSError, StorageError."""
+    """Returns the plan of a directory, or None. Raises OSError, StorageError."""
     found = _record(files, path, PLAN)
     if found is None:
         return None
@@ -202,7 +203,7 @@ def _plan(files: Files, path: str) -> Plan | None:
 
 
 def _decision(files: Files, path: str) -> Decision | None:
-    """The decision in a directory, or None. Raises OSError, StorageError."""
+    """Returns the decision in a directory, or None. Raises OSError, StorageError."""
     found = _record(files, path, DECISION)
     if found is None:
         return None
@@ -210,28 +211,28 @@ def _decision(files: Files, path: str) -> Decision | None:
 
 
 def _texts(found: dict[str, object], name: str, path: str) -> list[str]:
-    """A list of strings in a record. Raises StorageError, which names the file at `path`, for anything else."""
+    """Returns a list of strings in a record. Raises StorageError, with the path of the file, for anything else."""
     value = found.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[object]", value)):
         raise StorageError(f"malformed {path}: {name} {value!r}")
     return cast("list[str]", value)
 
 
-# -- for readers and for tools
+# -- for readers and tools
 
 
 def is_planned(files: Files, path: str) -> bool:
-    """Whether a restore of the directory is ready, decided or not: its entries are not to be opened."""
+    """Returns whether a restore of the directory is ready, decided or not: its entries must not be opened."""
     if not files.exists(_join(path)):
         return False
     try:
         return PLAN in files.list(_join(path))
-    except OSError:  # it may be of another user
+    except OSError:  # it may belong to another user
         return True
 
 
 def is_divided(files: Files, path: str) -> bool:
-    """Whether a restore has replaced some entries of the directory and not all: they are not to be read."""
+    """Returns whether a restore has replaced some entries of the directory and not all: they must not be read."""
     if not is_planned(files, path):
         return False
     try:
@@ -241,11 +242,11 @@ def is_divided(files: Files, path: str) -> bool:
 
 
 def described(files: Files, path: str) -> str | None:
-    """What the folder of a restore in a directory is, as one phrase; None where there is none."""
+    """Describes the restore folder in a directory as one phrase; None if there is none."""
     if not files.exists(_join(path)):
         return None
     if is_planned(files, path):
-        return "a restore of a snapshot that did not end; the next start of the broker completes or removes it"
+        return "an unfinished restore of a snapshot; the next start of the broker completes or removes it"
     if files.exists(_join(path, DECISION)):
         return "a restore of a snapshot that has ended here, and waits for another directory of log.dirs"
     return "copies of a restore of a snapshot that was not decided; the next start of the broker removes them"
@@ -255,7 +256,7 @@ def described(files: Files, path: str) -> str | None:
 
 
 class _Finishing:
-    """One call of `finish`. `plans` and `decisions` are those of the directories that can be read."""
+    """One call of `finish`. `plans` and `decisions` are those of the readable directories."""
 
     def __init__(self, files: Files, given: Sequence[str]) -> None:
         self._files = files
@@ -295,12 +296,12 @@ class _Finishing:
         if plan is not None:
             self._plans[path] = plan
         if decision is not None:
-            self._files.sync_directory(_join(path))  # what follows from a decision must not be durable before it
+            self._files.sync_directory(_join(path))  # the steps after a decision must not be durable before it
             self._decisions[path] = decision
         self._read.append(path)
 
     def _can_be_read(self, path: str) -> bool:
-        """Whether a directory that was given says for sure that it has no decision."""
+        """Returns whether it is certain that the directory has no decision."""
         if self._files.exists(_join(path)):
             return path in self._read
         try:
@@ -311,13 +312,13 @@ class _Finishing:
 
     def _unknown(self, path: str, plan: Plan) -> None:
         reason = (
-            f"a restore of a snapshot was interrupted, and {plan.decided_in} tells whether it was decided: start the "
-            f"broker with that directory in log.dirs, or remove {_join(path)} to keep what was here before"
+            f"a restore of a snapshot was interrupted; {plan.decided_in} has the decision, if it was made: start the "
+            f"broker with that directory in log.dirs, or remove {_join(path)} to keep the previous contents"
         )
         self.problems.append(Problem(path, reason))
 
     def _replace(self, path: str) -> None:
-        """Puts the copies in the place of the entries. May be repeated after any of its steps."""
+        """Replaces the entries by the copies. May be repeated after any of its steps."""
         files, plan = self._files, self._plans[path]
         left = set(files.list(_join(path, NEW)))
         new = plan.names - left
@@ -357,7 +358,7 @@ class _Finishing:
         del self._decisions[path]
 
     def _waits(self, path: str, id: str) -> bool:
-        """Whether a directory of a decided restore is not known to have carried it out."""
+        """Returns whether a directory of a decided restore may not have carried it out yet."""
         try:
             self._files.list(path)
             plan = _plan(self._files, path)
@@ -371,11 +372,11 @@ class _Finishing:
 
 
 def finish(files: Files, paths: Sequence[str | os.PathLike[str]]) -> list[Problem]:
-    """Completes the decided restores of data directories that nobody has open, and removes what is not decided. To be
-    called with all directories of a broker, before any is opened; it costs one look at each where nothing was restored.
+    """Completes the decided restores of data directories that are not open, and removes undecided ones. To be called
+    with all directories of a broker, before any is opened; without restores it costs one check per directory.
 
-    Returns what could not be done: such a directory still has a plan, and cannot be opened, or a decision that waits
-    for another directory. Raises DirectoryLocked.
+    Returns the problems: such a directory still has a plan, and cannot be opened, or a decision that waits for another
+    directory. Raises DirectoryLocked.
     """
     given: list[str] = [os.path.abspath(os.fspath(path)) for path in paths]
     staged = [path for path in given if files.exists(_join(path))]

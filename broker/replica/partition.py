@@ -210,7 +210,7 @@ class Partition:
             raise
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return self.syncs.after(self.log.answer_copy(found, refused))
+        return self.syncs.after(self.log.resolve_duplicate(found, refused))
 
     def _adopt(
         self,

@@ -1,1 +1,1 @@
-"""Reads data directories without changing them, verifies them, and repairs what is damaged."""
+"""Inspection, verification and repair of data directories."""

@@ -1,8 +1,8 @@
-"""Whether a data directory, of Ottla or of Apache Kafka, is sound: every partition, and the files beside them.
+"""Verifies a data directory, of Ottla or of Apache Kafka: every partition, and the files beside them.
 
-Owns the order of reading that makes it true beside a running broker (checkpoints before logs, as logs only grow) and
-the comparison of checkpoints and identities with what the logs say. Takes no lock, writes nothing. What is wrong in a
-directory that may be in use is looked at twice: a file that was rolled or replaced meanwhile is no fault.
+The order of reads makes the result valid beside a running broker (checkpoints before logs, since logs only grow).
+Checkpoints and topic ids are compared with the logs. Takes no lock, writes nothing. A fault in a directory that may be
+in use is reported only if a second read finds it too: a file may be rolled or replaced in between.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...protocol.limits import INT32_MAX
@@ -33,18 +33,19 @@ CHECKPOINTS = (
 REPAIRING = CLEAN_SHUTDOWN + ".repairing"
 COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _SET_ASIDE = {
-    "-delete": "deleted; whoever opens the directory removes it",
-    "-stray": "set aside; no broker looks at it",
-    "-future": "a replica on its way to another directory",
+    "-delete": "deleted; the next start on the directory removes it",
+    "-stray": "set aside; no broker reads it",
+    "-future": "a replica that is being moved to another directory",
 }
 
 MayHaveGaps = Callable[[str], bool]
-"""Whether a topic's cleanup policy lets a cleaner take records, or is not known."""
+EachFolder = Callable[[list[inspect.PartitionFolder]], Iterable[inspect.PartitionFolder]]
+"""Whether a topic's cleanup policy includes compaction, or is unknown."""
 
 
 @dataclass
 class Report:
-    """What was looked at so far. `walks` are kept only where something was wrong, for whoever repairs it."""
+    """The progress so far. `walks` has only the partitions with a fault, for a repair."""
 
     clean: bool = False
     partitions: int = 0
@@ -54,7 +55,8 @@ class Report:
 
 
 class Verification:
-    """One look at a data directory. Raises StorageError for what is no data directory, or cannot be read."""
+    """One verification of a data directory. Raises StorageError if the path is not a data directory, or cannot be
+    read."""
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class Verification:
         deep: bool = False,
         may_have_gaps: MayHaveGaps = lambda topic: True,
         chosen: Callable[[str, int], bool] = lambda topic, partition: True,
-        files: Files = inspect.LOOKING,
+        files: Files = inspect.INSPECTION_FILES,
     ) -> None:
         self.root = os.fspath(directory)
         self._files = files
@@ -75,18 +77,18 @@ class Verification:
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
         self._ids: dict[tuple[str, int], tuple[str, bytes]] = {}
 
-    def findings(self) -> Iterator[Finding]:
-        """Everything that was found. To be run once."""
+    def findings(self, each: EachFolder = iter) -> Iterator[Finding]:
+        """Yields all findings. To be called once. `each` iterates over the partitions, to show the progress."""
         yield from self.beside()
-        for folder in self.folders:
-            if self._chosen(folder.topic, folder.partition):
-                yield from self._partition(folder)
+        for folder in each([one for one in self.folders if self._chosen(one.topic, one.partition)]):
+            yield from self._partition(folder)
         yield from self.identities()
 
-    # -- for whoever walks over the partitions elsewhere: `beside` first, then of each `walk` and `around`, `identities`
+    # -- for a caller that walks over the partitions itself: first `beside`, then for each partition `walk` and
+    # `around`, then `identities`
 
     def walk(self, folder: inspect.PartitionFolder) -> Walk:
-        """A walk over a partition as it is now, not begun."""
+        """Returns a new walk over a partition in its current state."""
         names: list[str] = []
         with contextlib.suppress(OSError):
             names = sorted(self._files.list(folder.path))
@@ -97,7 +99,7 @@ class Verification:
         return Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files)
 
     def around(self, walk: Walk) -> Iterator[Finding]:
-        """What the checkpoints and the partition's own identity say, once it was walked over."""
+        """Yields the findings of the checkpoints and of the partition's topic id, after its walk."""
         yield from self._checkpoints(walk.folder, walk)
         topic_id = ZERO_UUID
         try:
@@ -110,11 +112,11 @@ class Verification:
         self._ids[walk.folder.topic, walk.folder.partition] = (walk.folder.path, topic_id)
 
     def forget(self, folder: inspect.PartitionFolder) -> None:
-        """A partition went meanwhile."""
+        """Removes a partition that was deleted in the meantime."""
         self._ids.pop((folder.topic, folder.partition), None)
 
     def identities(self) -> Iterator[Finding]:
-        """Partitions with another topic id than the others of their topic, among those that were looked at."""
+        """Yields the verified partitions whose topic id differs from that of most partitions of the topic."""
         counts: dict[str, Counter[bytes]] = {}
         known = {key: found for key, found in self._ids.items() if found[1] != ZERO_UUID}
         for (topic, _), (_, topic_id) in known.items():
@@ -127,27 +129,29 @@ class Verification:
     # -- the files beside the partitions
 
     def beside(self) -> Iterator[Finding]:
-        """What lies in the directory itself. Comes before the partitions: logs only grow."""
+        """Yields the findings about files of the directory itself. Comes before the partitions, since logs only
+        grow."""
         for name in sorted(self._files.list(self.root)):
             for suffix, what in _SET_ASIDE.items():
                 if name.endswith(suffix) and inspect.is_folder(os.path.join(self.root, name), self._files):
                     yield Finding(name, None, None, what, False, "leftover")
             if name.endswith(LEFTOVERS):
-                yield Finding(name, None, None, "a file half written; not used", False, "leftover")
+                yield Finding(name, None, None, "an incomplete file; not used", False, "leftover")
             if name == RESTORE:
                 yield Finding(name, None, None, restore.described(self._files, self.root) or "", False, "leftover")
             if name == REPAIRING:
-                yield Finding(name, None, None, "of a repair that did not end: run it again", False, "leftover")
+                yield Finding(name, None, None, "left by an unfinished repair: run the repair again", False, "leftover")
         for name in CHECKPOINTS:
             try:
                 self._offsets[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
             except StorageError as error:
                 self._offsets[name] = {}
                 yield Finding(name, 0, None, str(error), True, "checkpoint")
-            if self.report.clean and name != checkpoint.CLEANER_OFFSET:  # a close writes the others for what is there
+            # a close writes the others for the existing partitions
+            if self.report.clean and name != checkpoint.CLEANER_OFFSET:
                 for topic, partition in self._offsets[name]:
                     if not inspect.is_folder(os.path.join(self.root, f"{topic}-{partition}"), self._files):
-                        what = f"an offset of {topic}-{partition}, which is not here"
+                        what = f"an offset of {topic}-{partition}, which does not exist here"
                         yield Finding(name, None, None, what, True, "checkpoint")
         try:
             check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
@@ -157,11 +161,11 @@ class Verification:
             yield Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
 
     def _checkpoints(self, folder: inspect.PartitionFolder, walk: Walk) -> Iterator[Finding]:
-        """What the directory's checkpoints say of a partition whose log was walked over."""
+        """Yields what the directory's checkpoints contradict in a partition, after its walk."""
         key = (folder.topic, folder.partition)
         start, end = walk.folder.segments[0].base_offset, walk.log_end
         if end is None:
-            return  # the log does not tell where it ended
+            return  # the end of the log is unknown
         for name in CHECKPOINTS:
             offset = self._offsets[name].get(key)
             if offset is None:
@@ -179,7 +183,7 @@ class Verification:
     # -- partitions
 
     def _partition(self, folder: inspect.PartitionFolder) -> list[Finding]:
-        """A faulty one is looked at again if a broker may have been at work."""
+        """Verifies a partition, and a faulty one again if a broker may be running."""
         self.report.partitions += 1
         self.report.segments += len(folder.segments)
         found, walk = self._once(folder)
@@ -207,12 +211,12 @@ class Verification:
 
 
 def seen_twice(first: Sequence[Finding], second: Sequence[Finding]) -> list[Finding]:
-    """What two looks found, where a broker may have been at work between them and meanwhile."""
+    """Returns the findings of the second of two reads, without faults that the first did not have."""
     return [finding for finding in second if not finding.wrong or finding in first]
 
 
 def check_properties(files: Files, path: str) -> None:
-    """Raises StorageError or ValueError if meta.properties is not what a broker needs."""
+    """Raises StorageError or ValueError if meta.properties lacks a valid value that a broker needs."""
     found = parse_meta_properties(files.read_bytes(path), path)
     if not found:
         raise StorageError(f"{path} is empty")

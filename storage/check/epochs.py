@@ -1,6 +1,6 @@
-"""Leader epochs: whether those of the entries rise, and whether the epoch checkpoint agrees with them.
+"""Checks that the leader epochs of entries rise, and compares them with the epoch checkpoint.
 
-Pure. An epoch lies outside of its entry's CRC, so a single entry may have a wrong one.
+Pure. The epoch lies outside the CRC of an entry, so a single entry may have a wrong one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ Where = tuple[str, int, int]
 
 
 class EpochOrder:
-    """Feed it with the stretches of a log, in order. Where an epoch goes back, the entry that is told is that which
-    stands alone among others: one with a higher epoch between two of the same, else the first of a lower one."""
+    """Checks the epochs of a log whose stretches are passed in order. Of a falling epoch the reported entry is the
+    isolated one: an entry with a higher epoch between two of the same epoch, otherwise the first of the lower epoch."""
 
     def __init__(self) -> None:
-        self._before: int | None = None  # the epoch in front of that of `_last`
+        self._before: int | None = None  # the epoch before that of `_last`
         self._last: tuple[str, EpochStretch] | None = None
 
     def take(self, file: str, stretch: EpochStretch) -> Iterator[tuple[Where, str]]:
-        """One stretch more; what is wrong."""
+        """Adds a stretch and yields its faults."""
         epoch = stretch.epoch
-        if epoch is None or epoch < 0:  # old messages have none, nor have batches that were made of them
+        if epoch is None or epoch < 0:  # old messages have none, nor have batches converted from them
             if epoch is None:
                 self._last = self._before = None
             return
@@ -51,10 +51,12 @@ class EpochOrder:
 def epoch_problems(
     stored: list[tuple[int, int]], found: list[tuple[int, int]], offsets: tuple[int, int], loose: bool
 ) -> Iterator[str]:
-    """What the epoch checkpoint (`stored`) and the batches do not agree on, from the log start to the log's end.
+    """Yields the differences between the epoch checkpoint (`stored`) and the batches, from the log start to the log
+    end.
 
-    `loose`: a cleaner may have taken an epoch's first batches, or old ones in its midst, or the file may lag behind.
-    Of epochs below the log start Kafka keeps one, and notes it as beginning there: where the log then began."""
+    `loose`: a cleaner may have removed an epoch's first batches, or all its batches, or the file may lag. Of the epochs
+    below the log start Kafka keeps one, with the log start of that time as its start offset.
+    """
     first, end = offsets
     starts = dict(stored)
     for number, (epoch, start) in enumerate(found):

@@ -1,7 +1,7 @@
-"""What looking over one segment says to whoever puts a partition together from its segments.
+"""The events of a pass over one segment, from which a partition is verified as a whole.
 
-Owns these values, which are few however many batches a segment has: those of a producer that follow each other are one
-`Run`. They can be pickled, so that segments may be looked over elsewhere.
+There are few, however many batches a segment has: consecutive batches of a producer are one `Run`. They can be pickled,
+so that another process can read the segments.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ NO_MARKER, OTHER_CONTROL = -1, -2
 
 
 class Finding(NamedTuple):
-    """Something that was seen. `file` is relative to the data directory; `byte` and `offset` where they are known.
+    """A finding of a verification. `file` is relative to the data directory; `byte` and `offset` are None if unknown.
 
-    `wrong` is False for what only is worth a word: leftovers, an end that is being written. `part` says which kind of
-    file it speaks of: log, index, snapshot, transactions, epochs, checkpoint, identity, leftover.
+    `wrong` is False for a note: leftovers, or an end that is being written. `part` is the kind of file: log, index,
+    snapshot, transactions, epochs, checkpoint, identity, leftover.
     """
 
     file: str
@@ -32,17 +32,17 @@ class Finding(NamedTuple):
 
     @property
     def where(self) -> str:
-        """In words; the file's name may hold any letter."""
+        """The place in words. It may contain any character that a file name can have."""
         byte = "" if self.byte is None else f" at byte {self.byte}"
         return self.file + byte + ("" if self.offset is None else f", offset {self.offset}")
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the directory tells of a partition. `clean`: it was closed, so nothing may be unfinished.
+    """The state of a partition according to its directory. `clean`: it was closed, so no write is unfinished.
 
-    `gaps`: offsets may be missing (a cleaner works here, or that is not known). `deep`: records are read as well.
-    `log_start_offset`: what was deleted up to there may still lie in the first segment.
+    `gaps`: offsets may be missing (the topic is compacted, or its policy is unknown). `deep`: records are read too.
+    `log_start_offset`: deleted records below it may still be in the first segment.
     """
 
     clean: bool = True
@@ -52,8 +52,8 @@ class Circumstances:
 
 
 class SegmentTask(NamedTuple):
-    """One segment to be looked over. `label` is the partition's folder; `next_base` is that of the next segment, None
-    in the last. `gaps`: offsets may be missing, now. `cuts`: runs end at these offsets, rising: those of snapshots."""
+    """A segment to read. `label` is the partition's folder; `next_base` the base offset of the next segment, None for
+    the last. `gaps`: offsets may be missing. `cuts`: runs end at these rising offsets, those of snapshots."""
 
     label: str
     segment: inspect.SegmentFile
@@ -65,8 +65,8 @@ class SegmentTask(NamedTuple):
 
 
 class First(NamedTuple):
-    """The first sound entry of a segment. `is_sure`: nothing in the file lies in front of it; else what it says of the
-    offsets between the segments is nothing."""
+    """The first sound entry of a segment. `is_sure`: it is at the start of the file; otherwise offsets missing before
+    it may be in the bytes that precede it."""
 
     position: int
     offset: int
@@ -74,18 +74,18 @@ class First(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """An entry that cannot stay."""
+    """An entry that must be removed or corrected."""
 
     finding: Finding
 
 
 class Run(NamedTuple):
-    """Batches of one producer whose sequences follow each other, or one transaction marker.
+    """Consecutive batches of one producer, or one transaction marker.
 
-    Sequences are -1 where there are none. `newest_...` is of the last batch. `marker`: txn_index.ABORT or COMMIT,
-    OTHER_CONTROL for a control batch of another kind, NO_MARKER. `missing`: how many offsets between the segment's base
-    and its first batch are in no sound entry, or in an empty one of no producer, as a repair leaves it. `base_ms` is
-    the base timestamp of the first batch.
+    Sequences are -1 for batches without them. `newest_...` belongs to the last batch. `marker`: txn_index.ABORT or
+    COMMIT, OTHER_CONTROL for a control batch of another kind, NO_MARKER. `missing`: the number of offsets between the
+    segment's base and the first batch that are in no sound entry, or in an empty batch without producer as a repair
+    writes it. `base_ms` is the base timestamp of the first batch.
     """
 
     position: int
@@ -107,7 +107,7 @@ class Run(NamedTuple):
     missing: int
 
     def newest(self) -> BatchHeader:
-        """The last batch, as far as it matters for what is known of a producer."""
+        """Returns the header of the last batch, with the fields that the producer state needs."""
         bits = TRANSACTIONAL_BIT * self.transactional | CONTROL_BIT * (self.marker != NO_MARKER)
         delta = self.last_offset - self.newest_base_offset
         times = (self.newest_ms, self.newest_ms)
@@ -116,7 +116,7 @@ class Run(NamedTuple):
 
 
 class EpochStretch(NamedTuple):
-    """Entries one behind the other with the same leader epoch; None for those of the old formats, which have none."""
+    """Consecutive entries with the same leader epoch; None for old formats, which have none."""
 
     epoch: int | None
     position: int
@@ -125,8 +125,8 @@ class EpochStretch(NamedTuple):
 
 
 class SnapshotDue(NamedTuple):
-    """All that came before is below this offset, at which there is a snapshot, and no more will be. What lies below
-    `doubt` is not all known: offsets in front of it are in no sound entry."""
+    """A snapshot exists at this offset: all earlier events are below it, all later ones at or above. Below `doubt` the
+    producer state is incomplete, since offsets there are in no sound entry."""
 
     offset: int
     doubt: int
@@ -135,9 +135,9 @@ class SnapshotDue(NamedTuple):
 class End(NamedTuple):
     """The end of a segment.
 
-    `end_offset` is the one behind the last entry, None if that is not known; `sound_end` the one behind the last in
-    front of the first that cannot stay. `missing`, `doubt`: see Run and SnapshotDue. `bad` are stretches of offsets,
-    end exclusive (None: open), about which there is a finding. `size_bytes` were read; `is_cut`: not to the end.
+    `end_offset` is the offset after the last entry, None if unknown; `sound_end` the offset after the last entry before
+    the first bad one. `missing`, `doubt`: see Run and SnapshotDue. `bad` are ranges of offsets, end exclusive (None:
+    open), with a finding. `size_bytes` were read; `is_cut`: not to the end of the file.
     """
 
     size_bytes: int

@@ -1,7 +1,7 @@
-"""The two indexes of a segment, read along with its log: does each entry say what the log says?
+"""Compares the two indexes of a segment with its log.
 
-Owns the comparison and nothing else. Entries are read in pieces, so memory is bounded whatever the files' sizes. Apache
-Kafka preallocates the indexes of its active segment: zeros behind the last entry are no fault where it was not closed.
+Entries are read in pieces, so memory is bounded for files of any size. Apache Kafka preallocates the indexes of its
+active segment: zeros after the last entry are valid if the log was not closed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..io.files import Files
 _PIECE_ENTRIES = 4096
 
 Problem = tuple[int, str, bool]
-"""Byte of the index, what, and whether it is wrong."""
+"""The byte in the index, the description, and whether it is a fault."""
 
 
 class _Entries:
-    """Entries one after the other; `next` is the one that is waited for, None behind the last."""
+    """The entries of an index, in order; `next` is the next one to compare, None after the last."""
 
     layout: struct.Struct
 
@@ -42,8 +42,10 @@ class _Entries:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.LOOKING) -> Generator[Self]:
-        """The entries of a file, none if it is missing. StorageError if it cannot be opened."""
+    def open(
+        cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.INSPECTION_FILES
+    ) -> Generator[Self]:
+        """Opens the index file; a missing one has no entries. Raises StorageError if it cannot be opened."""
         try:
             source = inspect.FileSource(path, files)
         except StorageError:
@@ -79,7 +81,7 @@ class _Entries:
         self._at += self.layout.size
 
     def _problem(self, what: str, at: int | None = None) -> None:
-        """Notes the first one; the rest of the file is not looked at."""
+        """Records the first problem; the rest of the file is not checked."""
         if not self._problems:
             self._problems.append((max(self._at, 0) if at is None else at, what, True))
 
@@ -89,17 +91,18 @@ class _Entries:
 
 
 class OffsetEntries(_Entries):
-    """`.index`: (relative offset, position). An entry of a set that was appended at once may name its last offset."""
+    """`.index`: (relative offset, position). The entry of a set of batches appended together may have the last offset
+    of the set."""
 
     layout = struct.Struct(">ii")
 
     def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
-        self._owed = -1  # an offset that a batch behind the entry's must end with
+        self._owed = -1  # an offset that a later batch must end with
         self._last = -1
         super().__init__(path, source, base_offset, may_have_zeros)
 
     def take(self, position: int, last_offset: int) -> None:
-        """The next entry of the log."""
+        """Compares with the next entry of the log."""
         entry = self.next
         if entry is not None and position >= entry[1]:
             relative, at = entry
@@ -121,7 +124,7 @@ class OffsetEntries(_Entries):
         return None
 
     def pass_over(self, position: int) -> None:
-        """An entry of the log that is not believed: an index entry at its position may say what it will."""
+        """Skips a log entry that is not trusted: an index entry at its position may have any offset."""
         self._owed = -1
         while self.next is not None and self.next[1] <= position:
             if self.next[1] < position:
@@ -131,17 +134,17 @@ class OffsetEntries(_Entries):
         return None
 
     def end(self, log_bytes: int) -> list[Problem]:
-        """What was found, once the log is at its end."""
+        """Returns the problems, at the end of the log."""
         if self._owed >= 0:
             self._at -= self.layout.size
-            self._problem(f"relative offset {self._owed - self._base_offset} lies behind the log's end")
+            self._problem(f"relative offset {self._owed - self._base_offset} lies after the log's end")
         elif self.next is not None:
             self._problem(f"position {self.next[1]}, where the log has {log_bytes} bytes")
         return self._problems
 
 
 class TimeEntries(_Entries):
-    """`.timeindex`: (largest timestamp so far, relative offset of the batch that brought it)."""
+    """`.timeindex`: (largest timestamp so far, relative offset of the batch with it)."""
 
     layout = struct.Struct(">qi")
 
@@ -151,7 +154,7 @@ class TimeEntries(_Entries):
         super().__init__(path, source, base_offset, may_have_zeros)
 
     def take(self, header: BatchHeader) -> None:
-        """The next entry of the log."""
+        """Compares with the next entry of the log."""
         if self._passed_over:
             self._passed_over = False
             while self.next is not None and self._base_offset + self.next[1] < header.base_offset:
@@ -161,7 +164,7 @@ class TimeEntries(_Entries):
             timestamp_ms, relative = self.next
             offset = self._base_offset + relative
             if timestamp_ms <= self._last_ms:
-                return self._stop(f"timestamp {timestamp_ms} behind {self._last_ms}")
+                return self._stop(f"timestamp {timestamp_ms} after {self._last_ms}")
             if header.max_timestamp != timestamp_ms or (header.magic == 2 and offset < header.base_offset):
                 return self._stop(f"timestamp {timestamp_ms} at offset {offset}, by the log {header.max_timestamp}")
             if self._largest_ms > timestamp_ms:
@@ -172,15 +175,16 @@ class TimeEntries(_Entries):
         return None
 
     def pass_over(self) -> None:
-        """An entry of the log that is not believed: index entries of its offsets may say what they will."""
+        """Skips a log entry that is not trusted: index entries of its offsets may have any timestamp."""
         self._passed_over = True
 
     def end(self, largest_ms: int) -> list[Problem]:
-        """What was found, once the log is at its end. `largest_ms` is what it must end with, -1 if it need not."""
+        """Returns the problems, at the end of the log. `largest_ms` is the timestamp of the last entry, -1 if any is
+        valid."""
         if self._passed_over:
             return self._problems
         if self.next is not None:
-            self._problem(f"relative offset {self.next[1]} lies behind the log's end")
+            self._problem(f"relative offset {self.next[1]} lies after the log's end")
         elif self.exists and largest_ms > self._last_ms:
             self._problem(f"ends with timestamp {self._last_ms}, the log's largest is {largest_ms}")
         return self._problems

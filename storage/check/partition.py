@@ -1,8 +1,8 @@
-"""Whether the files of one partition are sound and agree with each other; what is not is a `Finding`.
+"""Verifies the files of one partition and compares them; each fault is a `Finding`.
 
-Owns the one walk over a partition's segments that holds everything else against it: CRCs and offsets, the indexes, the
-producer snapshots (against a replay), the aborted transactions, the leader epochs. Reads through `inspect`, so beside
-an owner, in bounded memory. Decides nothing about what is to be done: see `repair`.
+One walk over the segments checks everything else against them: CRCs and offsets, the indexes, the producer snapshots
+(against a replay), the aborted transactions, the leader epochs. Reads through `inspect`, so it can run beside a broker,
+in bounded memory. `repair` decides how to mend a fault.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..producers.producer_state import Producer, advance
 from ..segments.segment import LOG_SUFFIX
 from .epochs import EpochOrder, epoch_problems
 from .facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
-from .segment import look
+from .segment import segment_events
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp", *OF_JOBS)
 SNAPSHOT_BYTES_MAX = 256 << 20
@@ -35,21 +35,22 @@ __all__ = ["LEFTOVERS", "Aborted", "Circumstances", "Finding", "Walk"]
 
 
 class Aborted(NamedTuple):
-    """An entry of the transaction index. `first_offset` is -1 if the log no longer tells where it began."""
+    """An entry of the transaction index. `first_offset` is -1 if the log no longer contains the start of the
+    transaction."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     last_stable_offset: int
 
-    def agrees(self, told: Aborted, first_offset: int, log_start: int) -> bool:
-        """Whether an entry of an index may say `told` where the log says this. What began below the first offset lies
-        there as the log tells it no longer; what lies below the log start may have been passed over."""
+    def agrees(self, stored: Aborted, first_offset: int, log_start: int) -> bool:
+        """Returns whether `stored` is a valid index entry for this transaction. A transaction that began below the
+        first offset has a start that the log no longer contains; batches below the log start may have been skipped."""
         return all(
             by_file == by_log or by_file < first_offset <= by_log or by_log < min(by_file, log_start)
             for by_file, by_log in (
-                (told.first_offset, self.first_offset),
-                (told.last_stable_offset, self.last_stable_offset),
+                (stored.first_offset, self.first_offset),
+                (stored.last_stable_offset, self.last_stable_offset),
             )
         )
 
@@ -60,19 +61,19 @@ class Aborted(NamedTuple):
 
 @dataclass
 class Walk:
-    """One walk over a partition: either `findings()`, once and to its end; or, where the segments are looked over by
-    others, `beside()`, `take` for each of them in order, and `finish()`. The rest is filled by it.
+    """One walk over a partition: either `findings()`, once and to its end; or, if another process reads the segments,
+    `beside()`, `take` for each segment in order, and `finish()`. These fill the other fields.
 
-    `bad_at` is (segment number, byte) of the first entry that cannot stay, `end_offset` the offset behind the last
-    sound entry in front of it, `log_end` the one behind the last of all, None if that is not known; `epochs` what the
-    entries up to the first bad one tell, `aborted` what the transaction index of each segment (by the path of its log)
-    must tell. `missing` counts offsets in front of the segment at hand that are in no sound entry, `holes` the places.
+    `bad_at` is (segment number, byte) of the first bad entry, `end_offset` the offset after the last sound entry before
+    it, `log_end` the offset after the last entry of all, None if unknown; `epochs` are those of the entries up to the
+    first bad one, `aborted` the valid transaction index of each segment (by the path of its log). `missing` counts
+    offsets before the current segment that are in no sound entry, `holes` the places.
     """
 
     folder: inspect.PartitionFolder
     names: list[str]
     circumstances: Circumstances = field(default_factory=Circumstances)
-    files: Files = inspect.LOOKING
+    files: Files = inspect.INSPECTION_FILES
     bad_at: tuple[int, int] | None = None
     end_offset: int = 0
     first_offset: int = 0
@@ -85,13 +86,13 @@ class Walk:
 
     def __post_init__(self) -> None:
         self._producers: dict[int, Producer] = {}
-        self._left: dict[int, Producer] = {}  # those that the batches from the log start on leave
-        self._aborts: dict[int, Aborted] = {}  # by the marker's offset; those of the segment that is read
-        self._deleted: set[int] = set()  # of these the markers of transactions of which nothing is left
+        self._left: dict[int, Producer] = {}  # producers after the batches from the log start on
+        self._aborts: dict[int, Aborted] = {}  # by the offset of the marker; of the current segment
+        self._deleted: set[int] = set()  # markers among these whose transaction has no batch left
         self._has_gaps = False
-        self._rewritten = False  # a batch has no epoch: it was made of old messages
+        self._rewritten = False  # a batch has no epoch: it was converted from old messages
         self._expected: int | None = -1
-        self._doubt = -1  # below it offsets are in no sound entry, so not all is known of what producers did
+        self._doubt = -1  # below it offsets are in no sound entry, so the producer state is incomplete
         self._snapshots = sorted(int(match[1]) for match in map(snapshot.NAME.fullmatch, self.names) if match)
         self._label = os.path.basename(self.folder.path)
         self._swapping = any(name.endswith(".log.swap") for name in self.names)
@@ -104,14 +105,14 @@ class Walk:
     # -- the parts
 
     def findings(self) -> Iterator[Finding]:
-        """Everything, segment by segment. Raises StorageError if a file cannot be read."""
+        """Yields all findings, segment by segment. Raises StorageError if a file cannot be read."""
         yield from self.beside()
         for number, task in enumerate(self.tasks()):
-            yield from self.take(number, look(task, self.files))
+            yield from self.take(number, segment_events(task, self.files))
         yield from self.finish()
 
     def tasks(self) -> list[SegmentTask]:
-        """The segments, to be looked over in any order."""
+        """Returns the segments to read, in any order."""
         tasks: list[SegmentTask] = []
         segments, circumstances = self.folder.segments, self.circumstances
         gaps = circumstances.gaps or self._swapping
@@ -126,22 +127,22 @@ class Walk:
         return tasks
 
     def beside(self) -> Iterator[Finding]:
-        """What lies beside the segments and belongs to none."""
+        """Yields findings about files that belong to no segment."""
         for name in self.names:
             match = SEGMENT_FILE.fullmatch(name)
             if name.endswith(LEFTOVERS):
                 yield Finding(f"{self._label}/{name}", None, None, _leftover(name), False, "leftover")
             elif match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in self.names:
-                what = "an index without a log; whoever opens the directory removes it"
+                what = "an index without a log; the next start on the directory removes it"
                 yield Finding(f"{self._label}/{name}", None, None, what, False, "leftover")
 
     def take(self, number: int, events: Iterable[Event]) -> Iterator[Finding]:
-        """One segment more. Snapshots and the transaction index are read here."""
+        """Adds a segment; reads its snapshots and transaction index."""
         for event in events:
             yield from self.step(number, event)
 
     def step(self, number: int, event: Event) -> Iterator[Finding]:
-        """One event of a segment."""
+        """Adds one event of a segment."""
         segment = self.folder.segments[number]
         if isinstance(event, Run):
             self._replay(event)
@@ -163,24 +164,25 @@ class Walk:
             self._deleted.clear()
 
     def finish(self) -> Iterator[Finding]:
-        """What is behind the last segment, and the epochs."""
+        """Yields findings about snapshots after the last segment, and about epochs."""
         self.log_end = self._expected
         yield from self._snapshots_up_to(None)
         yield from self._epochs()
 
     def _first(self, number: int, segment: inspect.SegmentFile, first: First) -> Iterator[Finding]:
-        """The first sound entry of a segment after the end of the one before."""
+        """Compares the first sound entry of a segment with the end of the one before."""
         if self._expected is None or not first.is_sure or first.offset > self._expected:
             self._doubt = max(self._doubt, first.offset)
         if self._expected is None or not first.is_sure:
             self.missing += 1
         elif first.offset > self._expected:
             self._has_gaps = True
-            self.missing += segment.base_offset - self._expected  # what is behind that the segment itself has counted
+            # the segment itself has counted the offsets after its base
+            self.missing += segment.base_offset - self._expected
             self.holes += first.offset == segment.base_offset
             if not (self.circumstances.gaps or self._swapping):
                 self._bad(number, first.position)
-                what = f"offsets {self._expected}-{first.offset - 1} are missing in front of it"
+                what = f"offsets {self._expected}-{first.offset - 1} are missing before it"
                 yield Finding(self._name(segment.path), first.position, first.offset, what)
         yield from self._snapshots_up_to(first.offset)
 
@@ -200,7 +202,8 @@ class Walk:
             yield from self._transactions(segment.path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX, end.bad)
 
     def _holds(self, number: int, end: End) -> bool:
-        """Whether the end of a segment counts: it has entries in front of the first bad one, or is empty and last."""
+        """Returns whether the end of a segment is valid: it has entries before the first bad one, or is empty and
+        last."""
         is_last = number + 1 == len(self.folder.segments)
         return end.sound_end > self.folder.segments[number].base_offset or (is_last and not end.entries)
 
@@ -211,10 +214,10 @@ class Walk:
         if self.bad_at is None:
             self.bad_at = (number, byte)
 
-    # -- what the entries tell
+    # -- the entries
 
     def _stretch(self, number: int, segment: inspect.SegmentFile, stretch: EpochStretch) -> Iterator[Finding]:
-        """Entries of one leader epoch."""
+        """Adds entries of one leader epoch."""
         name = self._name(segment.path)
         for place, what in self._epoch_order.take(name, stretch):
             self._bad(number, place[1])
@@ -242,7 +245,7 @@ class Walk:
             advance(self._left, header, log_start, coordinator_epoch=run.coordinator_epoch)
 
     def _aborted(self, header: BatchHeader) -> Aborted:
-        """What the transaction index must say of a transaction that ends here (Kafka's lastStableOffset(completed))."""
+        """Returns the index entry of a transaction that ends with this marker (Kafka's lastStableOffset(completed))."""
         known = self._producers.get(header.producer_id)
         others = (
             producer.transaction_first_offset
@@ -255,7 +258,7 @@ class Walk:
     # -- beside the log
 
     def _snapshots_up_to(self, offset: int | None) -> Iterator[Finding]:
-        """Snapshots at or below an offset are held against the producers that the entries left so far."""
+        """Compares the snapshots at or below an offset with the producers of the entries so far."""
         while self._snapshots and (offset is None or self._snapshots[0] <= offset):
             at = self._snapshots.pop(0)
             path = os.path.join(self.folder.path, snapshot.file_name(at))
@@ -268,22 +271,22 @@ class Walk:
                 wrong = self.circumstances.clean or len(data) > 0
                 yield Finding(name, 0, at, "its version, CRC, size or an offset is wrong", wrong, "snapshot")
             elif offset is None and self._expected is not None and at > self._expected:
-                what = f"the log ends at {self._expected}, in front of it"
+                what = f"the log ends at {self._expected}, before it"
                 yield Finding(name, None, at, what, self.circumstances.clean, "snapshot")
             elif at >= self.first_offset:
-                yield from self._held_against(name, at, found)
+                yield from self._compare_snapshot(name, at, found)
 
-    def _held_against(self, name: str, at: int, found: dict[int, Producer]) -> Iterator[Finding]:
-        """What a snapshot says, as far as the log knows it. Of a producer whose newest batch lies behind all that is
-        missing from the log, all is known but a transaction that began in front of it."""
+    def _compare_snapshot(self, name: str, at: int, found: dict[int, Producer]) -> Iterator[Finding]:
+        """Compares a snapshot with the producers of the log. For a producer whose newest batch is after all missing
+        offsets, only a transaction that began before them is unknown."""
         log_start = self.circumstances.log_start_offset
         doubt = self._doubt if self._expected is not None else at
         for producer_id, known in found.items():
             replayed = self._producers.get(producer_id)
             if doubt > self.first_offset:
-                told = known.batches[-1].last_offset if known.batches else -1
+                by_snapshot = known.batches[-1].last_offset if known.batches else -1
                 by_log = replayed.batches[-1].base_offset if replayed and replayed.batches else -1
-                if max(told, by_log) < doubt or not known.batches:
+                if max(by_snapshot, by_log) < doubt or not known.batches:
                     continue
                 begun = replayed.transaction_first_offset if replayed is not None else -1
                 if min(begun, known.transaction_first_offset) < doubt:
@@ -293,16 +296,15 @@ class Walk:
                 yield Finding(name, None, at, f"producer {producer_id}: {what}", True, "snapshot")
 
     def _transactions(self, path: str, bad: Sequence[tuple[int, int | None]]) -> Iterator[Finding]:
-        """The index of aborted transactions against the markers of its segment."""
+        """Compares the index of aborted transactions with the markers of its segment."""
         name = self._name(path)
         self.aborted[path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX] = list(self._aborts.values())
         found = self._wrong_entry(path, bad)
         if found is not None:
             yield Finding(name, found[0], found[1], found[2], True, "transactions")
             return
-        # Who reads committed records only would be given those of a transaction that is missing. A cleaner leaves out
-        # transactions of which nothing is left, as does a recovery of what was deleted, and what is appended meanwhile
-        # need not be there yet.
+        # A read_committed consumer would receive the records of a missing entry. A cleaner removes transactions without
+        # batches, a recovery skips those below the log start, and recent aborts need not be in the file yet.
         missing = [
             aborted
             for aborted in self._aborts.values()
@@ -314,7 +316,8 @@ class Walk:
             yield Finding(name, None, first.last_offset, what, True, "transactions")
 
     def _wrong_entry(self, path: str, bad: Sequence[tuple[int, int | None]]) -> tuple[int, int | None, str] | None:
-        """Takes what the file tells from what is known of the segment's aborts; (byte, offset, what) where it errs."""
+        """Removes the entries of the file from the known aborts of the segment; returns (byte, offset, description) of
+        a fault."""
         last = -1
         try:
             source = inspect.FileSource(path, self.files)
@@ -328,32 +331,32 @@ class Walk:
                 if len(data) < ABORTED_TRANSACTION_BYTES:
                     return at, None, f"{len(data)} bytes where an entry begins"
                 version, *fields = txn_index.ENTRY.unpack(data)
-                told = Aborted(*fields)
-                known = self._aborts.pop(told.last_offset, None)
+                stored = Aborted(*fields)
+                known = self._aborts.pop(stored.last_offset, None)
                 if version != 0 or not (
-                    0 <= told.first_offset <= told.last_offset
-                    and last < told.last_offset
-                    and 0 <= told.last_stable_offset <= told.last_offset + 1
+                    0 <= stored.first_offset <= stored.last_offset
+                    and last < stored.last_offset
+                    and 0 <= stored.last_stable_offset <= stored.last_offset + 1
                 ):
-                    return at, told.last_offset, f"version {version}, {told} cannot be"
-                if known is None and any(first <= told.last_offset < (end or 2**63) for first, end in bad):
-                    continue  # its marker lies where something else is wrong
-                if known is None or known.producer_id != told.producer_id:
-                    what = f"the log has no abort of producer {told.producer_id} at offset {told.last_offset}"
-                    return at, told.last_offset, what
+                    return at, stored.last_offset, f"version {version}, {stored} cannot be"
+                if known is None and any(first <= stored.last_offset < (end or 2**63) for first, end in bad):
+                    continue  # its marker is within another fault
+                if known is None or known.producer_id != stored.producer_id:
+                    what = f"the log has no abort of producer {stored.producer_id} at offset {stored.last_offset}"
+                    return at, stored.last_offset, what
                 log_start = self.circumstances.log_start_offset
-                agrees = known.first_offset < 0 or known.agrees(told, self.first_offset, log_start)
+                agrees = known.first_offset < 0 or known.agrees(stored, self.first_offset, log_start)
                 if not (self._has_gaps or agrees):
-                    return at, told.last_offset, f"{told}, by the log {known}"
-                last = told.last_offset
+                    return at, stored.last_offset, f"{stored}, by the log {known}"
+                last = stored.last_offset
         return None
 
     def _epochs(self) -> Iterator[Finding]:
-        """The epoch checkpoint against the epochs of the entries."""
+        """Compares the epoch checkpoint with the epochs of the entries."""
         name = f"{self._label}/{checkpoint.LEADER_EPOCH}"
         if checkpoint.LEADER_EPOCH not in self.names:
             if self.epochs and self.circumstances.clean:
-                yield Finding(name, None, None, "missing; it is made from the batches", False, "epochs")
+                yield Finding(name, None, None, "missing; it is rebuilt from the batches", False, "epochs")
             return
         try:
             stored = checkpoint.read_epochs(self.files, os.path.join(self.folder.path, checkpoint.LEADER_EPOCH))
@@ -364,15 +367,15 @@ class Walk:
             return
         for (epoch, start), (later, later_start) in pairwise(stored):
             if later <= epoch or later_start <= start:
-                what = f"epoch {later} from {later_start} behind {epoch} from {start}"
+                what = f"epoch {later} from {later_start} after {epoch} from {start}"
                 yield Finding(name, None, later_start, what, True, "epochs")
                 return
         if self.circumstances.clean and self.log_end is not None:
             for epoch, start in stored:
                 if start > max(self.log_end, self.circumstances.log_start_offset):
-                    what = f"epoch {epoch} begins at {start}, behind the log's end {self.log_end}"
+                    what = f"epoch {epoch} begins at {start}, after the log's end {self.log_end}"
                     yield Finding(name, None, None, what, True, "epochs")
-        # Of rewritten ones the file tells what was known while they were old, or what their batches tell.
+        # For converted batches the file has the epochs of the old messages, or those of the batches.
         if self.bad_at is not None or self._rewritten:
             return
         loose = self._has_gaps or not self.circumstances.clean
@@ -383,16 +386,18 @@ class Walk:
 
 def _leftover(name: str) -> str:
     return {
-        ".deleted": "deleted; whoever opens the directory removes it",
-        ".cleaned": "of a rewrite that did not end; whoever opens the directory removes it",
-        ".swap": "of a swap that did not end; whoever opens the directory completes or undoes it",
-        ".tmp": "a small file half written; whoever opens the directory removes it",
-        **dict.fromkeys(OF_JOBS, "of a job that did not end, or goes on; whoever opens the directory removes it"),
+        ".deleted": "deleted; the next start on the directory removes it",
+        ".cleaned": "of an unfinished rewrite; the next start on the directory removes it",
+        ".swap": "of an unfinished swap; the next start on the directory completes or undoes it",
+        ".tmp": "an incomplete small file; the next start on the directory removes it",
+        **dict.fromkeys(
+            OF_JOBS, "of a job that did not end, or is running; the next start on the directory removes it"
+        ),
     }[os.path.splitext(name)[1]]
 
 
 def _small_file(files: Files, path: str, most: int) -> bytes | None:
-    """A file's bytes; None if it went meanwhile."""
+    """Returns the bytes of a file; None if it was removed in the meantime."""
     try:
         with inspect.FileSource(path, files) as source:
             return source.read(0, most + 1)
@@ -405,8 +410,8 @@ def _small_file(files: Files, path: str, most: int) -> bytes | None:
 
 
 def _contradiction(known: Producer, replayed: Producer | None, first_offset: int, log_start: int) -> str | None:
-    """What a snapshot says of a producer and the log does not; None if they agree, or the log no longer tells. What is
-    deleted may have been passed over when the snapshot was made, though it lies in the log yet."""
+    """Returns how a snapshot's producer contradicts the log; None if it does not, or if the log no longer contains the
+    batches. Deleted records may have been skipped when the snapshot was made, even if they are still in the log."""
     newest = known.batches[-1] if known.batches else None
     if replayed is None:
         if newest is not None and newest.last_offset >= first_offset:
@@ -420,9 +425,9 @@ def _contradiction(known: Producer, replayed: Producer | None, first_offset: int
         if not is_passed_over and (newest is None or newest[:4] != by_log[:4]):
             at = "no batch" if newest is None else f"sequence {newest.last_sequence} at {newest.last_offset}"
             return f"{at}, by the log sequence {by_log.last_sequence} at {by_log.last_offset}"
-    begun, told = replayed.transaction_first_offset, known.transaction_first_offset
-    if told not in (begun, -1) and not (
-        told < first_offset <= begun or begun < max(first_offset, min(told, log_start))
+    by_log_first, first = replayed.transaction_first_offset, known.transaction_first_offset
+    if first not in (by_log_first, -1) and not (
+        first < first_offset <= by_log_first or by_log_first < max(first_offset, min(first, log_start))
     ):
-        return f"a transaction from {told}, by the log from {begun}"
+        return f"a transaction from {first}, by the log from {by_log_first}"
     return None

@@ -1,8 +1,8 @@
-"""The batches of a segment's producers, joined to runs while their sequences follow each other.
+"""Joins the batches of a segment's producers to runs while their sequences are consecutive.
 
-Owns when a run ends: at a marker, at another epoch, where sequences do not follow, where asked to. A producer's first
-batch in a segment, in a transaction or behind a break is a run of its own, told at once: what comes after it may be
-joined across those of others, as these begin no transaction.
+A run ends at a marker, at another epoch, where sequences do not follow, and on `close`. A producer's first batch in a
+segment, in a transaction or after a break is a run of its own, yielded at once: later batches may be joined across
+those of other producers, since they begin no transaction.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MAX_SEQUENCE = SEQUENCE_SPACE - 1
 
 
 class _Known:
-    """A producer in this segment: its epoch, the newest sequence and the last one, and the run that may go on.
+    """A producer in this segment: its epoch, the newest and the last sequence, and the open run.
 
-    `is_again`: the last one was written before, so what follows it need not be new.
+    `is_again`: the last batch repeats earlier sequences, so the following ones may be repeats too.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class _Known:
 
 
 class OpenRuns:
-    """Feed `take` with each sound batch of a producer; `close` ends all runs."""
+    """Collects runs: `take` adds each sound batch of a producer, `close` ends all runs."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -60,7 +60,7 @@ class OpenRuns:
                 known.first = None
 
     def take(self, found: inspect.BatchFacts, log: inspect.Source, missing: int) -> Events:
-        """One batch more; the runs that it ends, and its own if that is known already."""
+        """Adds a batch; yields the runs that it ends, and its own run if it is complete."""
         header = found.header
         known = self._known.get(header.producer_id)
         if header.is_control:
@@ -143,7 +143,7 @@ def _single(found: inspect.BatchFacts, missing: int, marker: int = NO_MARKER, co
 
 
 def _marker(log: inspect.Source, found: inspect.BatchFacts) -> tuple[int, int]:
-    """(kind, epoch of the coordinator) of a control batch."""
+    """Returns (kind, coordinator epoch) of a control batch."""
     if found.size_bytes <= inspect.WINDOW_BYTES:
         marker = txn_index.read_marker(log.read(found.position, found.size_bytes), 0, found.header)
         if marker is not None:

@@ -1,22 +1,21 @@
-"""Putting right what verify finds in a data directory, or in one partition of it, without losing a byte.
+"""Repairs the faults that a verification finds in a data directory, or in one partition of it, with a backup of all
+bytes.
 
-Owns what is done with each kind of finding, and the order. The log decides: of it only goes what cannot stay (see
-`repair_log`), all else is made anew from it or taken away:
+The log decides: only entries that must go are removed from it (see `repair_log`), all else is rebuilt from it or
+removed:
 
-1. The marker of a clean shutdown goes before the first change, and does not come back: the next start recovers from
-   the recovery points. While a repair is under way the marker has another name, by which a repair that goes on after a
-   crash knows that the directory had been closed. In one that had not, what every opening recovers is left to it, but
-   for the unfinished end of a log.
-2. Per partition: leftovers are completed or removed as an opening does. Then the log; then indexes, transaction indexes
-   and leader epochs, from the log; producer snapshots which it contradicts are removed. It is walked over again each
-   time, so a repair ends with a look that finds nothing, or says what it cannot mend.
-3. Topic ids that are malformed: that of the owner (the metadata log), else that of the topic's other partitions.
-4. Everything that was changed is synced; then the checkpoints, whose offsets must lie within the logs.
-5. What lies beside: deleted folders, files half written.
+1. The clean shutdown marker is renamed before the first change and never restored: the next start recovers from the
+  recovery points. The other name records that the directory was clean, for a repair that resumes after a crash. In a
+  directory that was not clean, everything that a start recovers is left to it, except for an incomplete end of a log.
+2. Per partition: leftovers are completed or removed as a start does. Then the log; then indexes, transaction indexes
+  and leader epochs, from the log; producer snapshots that contradict it are removed. The partition is verified again
+  each time, so a repair ends without findings, or reports the faults it cannot mend.
+3. Malformed topic ids: that of the metadata log, otherwise that of the topic's other partitions.
+4. All changes are synced; then the checkpoints, whose offsets must lie within the logs.
+5. Files beside the partitions: deleted folders, incomplete files.
 
-Everything goes through `SavingFiles`, so what is removed is in the backup first. Each step leaves a directory from
-which a new repair comes to the same end. Nothing is changed where nothing is wrong. `repair` knows no lock: its caller
-has it.
+All changes go through `SavingFiles`, so removed data is in the backup first. After each step a new repair leads to the
+same end. A directory without faults is not changed. The caller of `repair` holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ TopicPartition = tuple[str, int]
 
 
 class Step(NamedTuple):
-    """One thing that is done, or that cannot be: `finding` is why, `does` what, in words; `mends` is False if the
-    finding stays."""
+    """A step that is done, or a fault that cannot be mended: `finding` is the reason, `does` the description; `mends`
+    is False if the finding remains."""
 
     finding: Finding
     does: str
@@ -62,8 +61,8 @@ class Step(NamedTuple):
 
 
 class Options(NamedTuple):
-    """keep_sound: damaged stretches are left out of a log, else it ends there. may_have_gaps, topic_ids and
-    index_interval_bytes tell of topics, as far as that is known."""
+    """keep_sound: removes damaged stretches from a log; otherwise the log ends at the damage. may_have_gaps, topic_ids
+    and index_interval_bytes describe topics, as far as known."""
 
     keep_sound: bool = False
     may_have_gaps: MayHaveGaps = lambda topic: True
@@ -72,9 +71,9 @@ class Options(NamedTuple):
 
 
 class Repair:
-    """One repair. `root` is the data directory; with `only` one partition of it (by its folder's name) is looked at.
+    """One repair. `root` is the data directory; `only` limits it to one partition (by the name of its folder).
 
-    Raises StorageError for what cannot be read at all.
+    Raises StorageError if the directory cannot be read at all.
     """
 
     def __init__(
@@ -88,15 +87,15 @@ class Repair:
         self._saving = SavingFiles(files, root, backup, self._before_first)
         self._options = options or Options()
         self._only = only
-        inspect.partitions(root, files)  # or it is no data directory
-        if restore.is_planned(files, root):  # what is repaired may be about to be replaced
+        inspect.partitions(root, files)  # raises if it is not a data directory
+        if restore.is_planned(files, root):  # a planned restore may replace the repaired files
             raise StorageError(f"{root}: {restore.described(files, root)}")
-        self._ends: dict[TopicPartition, int] = {}  # of the logs that are sound
-        self._untold: set[TopicPartition] = set()  # those of which the end is not known
+        self._ends: dict[TopicPartition, int] = {}  # of the sound logs
+        self._unknown_ends: set[TopicPartition] = set()  # partitions whose log end is unknown
         self._stored: dict[str, dict[TopicPartition, int] | None] = {}  # None: malformed
 
     def run(self) -> Iterator[Step]:
-        """Does everything; each step is told before it is done. To be run once, and to its end."""
+        """Repairs everything; yields each step before it is done. To be called once, and to its end."""
         for name in CHECKPOINTS:
             try:
                 self._stored[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
@@ -105,7 +104,7 @@ class Repair:
         for name in sorted(self._files.list(self.root)):
             key = inspect.partition_of(name)
             if key and self._only in (None, name):
-                self._untold.add(key)
+                self._unknown_ends.add(key)
                 yield from self._guarded(name, self._partition(os.path.join(self.root, name), key))
         yield from self._guarded(FILE_NAME, self._identities())
         self._settle()
@@ -118,7 +117,7 @@ class Repair:
         self._settle()
 
     def _guarded(self, name: str, steps: Iterator[Step]) -> Iterator[Step]:
-        """An error of the disk ends the work on one thing."""
+        """Runs the steps of one item; a disk error ends them."""
         try:
             yield from steps
         except (StorageError, OSError) as error:
@@ -135,11 +134,11 @@ class Repair:
             self._saving.why = why
 
     def _end(self) -> Iterator[Step]:
-        """Takes the marker's other name away."""
+        """Removes the clean shutdown marker under its other name."""
         path = os.path.join(self.root, REPAIRING)
         if self._files.exists(path) and not self._met_error:
             if not self.changed:
-                finding = Finding(REPAIRING, None, None, "of a repair that did not end", False, "leftover")
+                finding = Finding(REPAIRING, None, None, "left by an unfinished repair", False, "leftover")
                 yield self._step(finding, "remove it")
             self._saving.why = "the repair ended"
             self._saving.remove(path)
@@ -159,7 +158,7 @@ class Repair:
     def _partition(self, path: str, key: TopicPartition) -> Iterator[Step]:
         label = os.path.basename(path)
         if not inspect.is_folder(path, self._files):
-            self._untold.discard(key)
+            self._unknown_ends.discard(key)
             return
         yield from self._leftovers(path, label)
         log_start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
@@ -171,14 +170,14 @@ class Repair:
                     yield self._step(finding, f"make an empty segment at the log start {log_start}")
                     self._saving.open(os.path.join(path, file_name(log_start)), create=True).close()
                     continue
-                self._untold.discard(key)
+                self._unknown_ends.discard(key)
                 return
             walk, findings = self._walk(folder, key, log_start)
             findings = [one for one in findings if one.part != "leftover"]
             reached = not findings and self._must_be_empty(key, walk.end_offset)
             if not findings and not reached:
                 self._ends[key] = walk.end_offset
-                self._untold.discard(key)
+                self._unknown_ends.discard(key)
                 return
             unmended: list[Step] = []
             done = False
@@ -186,7 +185,7 @@ class Repair:
                 if step.mends:
                     done = True
                     yield step
-                else:  # what was mended may be the cause
+                else:  # the mended faults may be the cause
                     unmended.append(step)
             if not done:
                 yield from unmended
@@ -197,13 +196,13 @@ class Repair:
         names = self._files.list(path)
         found = [name for name in names if name.endswith(LEFTOVERS)]
         for name in sorted(found):
-            does = "complete or undo the swap, as an opening does" if name.endswith(".swap") else "remove it"
+            does = "complete or undo the swap, as a start does" if name.endswith(".swap") else "remove it"
             yield self._step(Finding(f"{label}/{name}", None, None, "left over", False, "leftover"), does)
         if found:
-            self._saving.why = "what an opening completes or removes"
+            self._saving.why = "completed or removed as at a start"
             try:
                 finish_leftovers(self._saving, path, names)
-            except StorageError as error:  # no opening gets over it
+            except StorageError as error:  # a start fails with it as well
                 yield self._step(Finding(label, None, None, str(error)), "complete the swap up to the damage")
                 finish_leftovers(self._saving, path, self._files.list(path), up_to_damage=True)
             self._saving.sync_directory(path)
@@ -217,7 +216,7 @@ class Repair:
 
     def _gaps(self, key: TopicPartition) -> bool:
         cleaned = self._stored[checkpoint.CLEANER_OFFSET]
-        by_cleaner = cleaned is None or key in cleaned  # what is malformed may have told of it
+        by_cleaner = cleaned is None or key in cleaned  # a malformed checkpoint may have contained the partition
         return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
 
     def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
@@ -226,7 +225,7 @@ class Repair:
         return walk, list(walk.findings())
 
     def _mend(self, folder: inspect.PartitionFolder, walk: Walk, findings: list[Finding]) -> Iterator[Step]:
-        """The log, or if that is sound what follows from it."""
+        """Mends the log, or if that is sound the files derived from it."""
         if any(finding.part == "log" for finding in findings):
             yield from self._mend_log(folder, findings)
             return
@@ -236,16 +235,16 @@ class Repair:
         for finding in by_file.values():
             path = os.path.join(os.path.dirname(folder.path), finding.file)
             if finding.part == "index":
-                yield self._step(finding, "make both indexes anew from the log")
+                yield self._step(finding, "rebuild both indexes from the log")
                 self._make_indexes(folder, path)
             elif finding.part == "transactions":
-                yield self._step(finding, "make it anew from the markers in the log")
+                yield self._step(finding, "rebuild it from the markers in the log")
                 self._make_transactions(folder, walk, path)
             elif finding.part == "snapshot":
                 yield self._step(finding, "remove it")
                 self._saving.remove(path)
             elif finding.part == "epochs":
-                yield self._step(finding, "make it anew from the batches")
+                yield self._step(finding, "rebuild it from the batches")
                 first = max(walk.circumstances.log_start_offset, walk.first_offset)
                 checkpoint.write_epochs(self._saving, path, epochs_from(walk.epochs, first))
             else:
@@ -260,27 +259,27 @@ class Repair:
             return
         label = os.path.basename(folder.path)
         at = {(finding.file, finding.byte): finding for finding in findings}
-        told: set[Finding] = set()
+        noted: set[Finding] = set()
         reasons: list[str] = []
         for path, byte, offset, does in plan.notes:
             name = f"{label}/{os.path.basename(path)}"
-            finding = at.get((name, byte)) or Finding(name, byte, offset, "follows from what is wrong there")
-            told.add(finding)
+            finding = at.get((name, byte)) or Finding(name, byte, offset, "follows from the fault there")
+            noted.add(finding)
             reasons.append(f"{finding.what}: {does}")
             yield self._step(finding, does)
         if plan.lost_bytes and not self._options.keep_sound:
             kept = plan_log(self._files, folder, gaps=self._gaps(key), keep=True).kept_entries - plan.kept_entries
             if kept > 0:
-                what = f"{kept} sound batches or messages lie behind the damage"
+                what = f"{kept} sound batches or messages follow the damage"
                 finding = Finding(label, None, None, what, False)
                 yield self._step(finding, "remove them as well, as a recovery does; --skip keeps them")
         for finding in findings:
-            if finding not in told and finding.part == "log":
-                yield self._step(finding, "goes or is put right with the others")
+            if finding not in noted and finding.part == "log":
+                yield self._step(finding, "is removed or corrected with the others")
         self._saving.why = "; ".join(reasons[:_REASONS_MAX])
         apply_plan(self._saving, plan, self._files.list(folder.path))
 
-    # -- made anew
+    # -- rebuilt files
 
     def _make_indexes(self, folder: inspect.PartitionFolder, path: str) -> None:
         base_offset = int(os.path.basename(path)[:20])
@@ -295,21 +294,22 @@ class Repair:
                 segment.close()
             made = {segment.path(suffix): b"" for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
             made = {name: aside.read_bytes(name) for name in made}
-        # The one that is known to be wrong comes last: as long as it is, a repair comes back here.
+        # The faulty index is written last: until then, a repeated repair comes here again.
         for name in sorted(made, key=lambda name: name == path):
             if not self._files.exists(name) or self._files.read_bytes(name) != made[name]:
                 write_atomically(self._saving, name, made[name])
 
     def _make_transactions(self, folder: inspect.PartitionFolder, walk: Walk, path: str) -> None:
-        """From the markers; where these no longer tell where a transaction began, from the old file."""
+        """Rebuilds the file from the markers; for a transaction whose start the log no longer contains, from the old
+        file."""
         stored: dict[tuple[int, int], Aborted] = {}
         if self._files.exists(path):
             data = self._files.read_bytes(path)
             whole = len(data) - len(data) % txn_index.ENTRY.size
             for version, *fields in txn_index.ENTRY.iter_unpack(data[:whole]):
-                told = Aborted(*fields)
-                if version == 0 and 0 <= told.first_offset <= told.last_offset >= told.last_stable_offset - 1:
-                    stored[told.producer_id, told.last_offset] = told
+                entry = Aborted(*fields)
+                if version == 0 and 0 <= entry.first_offset <= entry.last_offset >= entry.last_stable_offset - 1:
+                    stored[entry.producer_id, entry.last_offset] = entry
         made = b""
         for aborted in walk.aborted.get(path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX, []):
             old = stored.get((aborted.producer_id, aborted.last_offset))
@@ -329,16 +329,16 @@ class Repair:
             self._saving.remove(path)
 
     def _must_be_empty(self, key: TopicPartition, end_offset: int) -> bool:
-        """Whether the log start lies behind the log's end, and the log once reached there: then its offsets are used,
-        and an opening makes an empty log at the log start."""
+        """Returns whether the log start lies above the log end, and the log once reached it: its offsets are then used,
+        and a start makes an empty log at the log start."""
         start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
         others = (self._stored[name] or {} for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET))
         return end_offset < start <= max(known.get(key, 0) for known in others)
 
     def _empty(self, folder: inspect.PartitionFolder, walk: Walk, log_start: int) -> Iterator[Step]:
         label = os.path.basename(folder.path)
-        finding = Finding(label, None, walk.end_offset, f"the log ends in front of its start {log_start}")
-        yield self._step(finding, "remove all segments, which were deleted, and go on at the log start")
+        finding = Finding(label, None, walk.end_offset, f"the log ends before its start {log_start}")
+        yield self._step(finding, "remove all segments, whose records were deleted, and continue at the log start")
         for segment in reversed(folder.segments):
             stem = segment.path.removesuffix(LOG_SUFFIX)
             for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
@@ -368,9 +368,13 @@ class Repair:
             counted = ids.get(folder.topic, Counter()).most_common(2)
             finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
             if topic_id not in (None, ZERO_UUID):
-                if topic_id != counted[0][0]:  # the records may be those of a topic that was deleted
+                if topic_id != counted[0][0]:  # the records may be those of a deleted topic
                     finding = finding._replace(what="another topic id than that of the topic's other partitions")
-                    yield Step(finding, "cannot be mended: remove the folder, or this file if it is the topic's", False)
+                    yield Step(
+                        finding,
+                        "cannot be mended: remove the folder, or only this file if the records are the topic's",
+                        False,
+                    )
                 continue
             true = self._options.topic_ids.get(folder.topic)
             if true is None and counted and (len(counted) == 1 or counted[0][1] > counted[1][1]):
@@ -380,8 +384,8 @@ class Repair:
                 write_topic_id(self._saving, folder.path, true)
             elif (
                 topic_id is None or self.was_clean
-            ):  # an empty file is left by a power loss, and its owner knows the id
-                yield Step(finding, "cannot be mended: the topic's id is not known", False)
+            ):  # a power loss leaves an empty file, and the metadata log has the id
+                yield Step(finding, "cannot be mended: the topic's id is unknown", False)
 
     # -- checkpoints
 
@@ -390,7 +394,7 @@ class Repair:
         stored = self._stored[name]
         wanted = dict(stored or {})
         if stored is None:
-            if self._only is not None or self._untold:
+            if self._only is not None or self._unknown_ends:
                 finding = Finding(name, 0, None, "malformed", True, "checkpoint")
                 yield Step(finding, "can be mended only when all partitions are sound", False)
                 return
@@ -398,7 +402,7 @@ class Repair:
             try:
                 checkpoint.read_offsets(self._files, path)
             except StorageError as error:
-                does = f"write it anew: {len(wanted)} offsets that the logs or its own lines tell"
+                does = f"rewrite it: {len(wanted)} offsets from the logs or its own lines"
                 yield self._step(Finding(name, 0, None, str(error), True, "checkpoint"), does)
         for key in sorted(wanted):
             offset, right = wanted[key], self._right_offset(name, key, wanted[key])
@@ -416,7 +420,7 @@ class Repair:
             self._stored[name] = wanted
 
     def _right_offset(self, name: str, key: TopicPartition, offset: int) -> int | None:
-        """What a checkpoint must say of a partition; None for nothing."""
+        """Returns the valid offset of a partition in a checkpoint; None for no entry."""
         label = f"{key[0]}-{key[1]}"
         if key not in self._ends:
             known = self._only not in (None, label) or inspect.is_folder(os.path.join(self.root, label), self._files)
@@ -432,10 +436,10 @@ class Repair:
         return start if name == checkpoint.CLEANER_OFFSET else None
 
     def _salvaged(self, name: str, path: str) -> dict[TopicPartition, int]:
-        """What a malformed checkpoint told, or the logs tell."""
+        """Returns the entries for a malformed checkpoint, from its readable lines or the logs."""
         if name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
             if name == checkpoint.RECOVERY_POINT and not self.was_clean:
-                return {}  # what is durable is not known
+                return {}  # the durable part of the logs is unknown
             return dict(self._ends)
         found: dict[TopicPartition, int] = {}
         for line in self._files.read_bytes(path).decode(errors="replace").splitlines()[2:]:
@@ -445,13 +449,13 @@ class Repair:
                 found[key] = int(match[3])
         return found
 
-    # -- beside
+    # -- beside the partitions
 
     def _beside(self) -> Iterator[Step]:
         for name in sorted(self._files.list(self.root)):
             path = os.path.join(self.root, name)
             if name.endswith(LEFTOVERS):
-                finding = Finding(name, None, None, "a file half written; not used", False, "leftover")
+                finding = Finding(name, None, None, "an incomplete file; not used", False, "leftover")
                 yield self._step(finding, "remove it")
                 self._saving.remove(path)
             elif _DELETED_FOLDER.fullmatch(name) and inspect.is_folder(path, self._files):
@@ -465,11 +469,11 @@ class Repair:
             pass
         except (StorageError, ValueError, OSError) as error:
             finding = Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
-            yield Step(finding, "cannot be mended: nothing else knows these ids", False)
+            yield Step(finding, "cannot be mended: no other file has these ids", False)
 
 
-def place_of(path: str, files: Files = inspect.LOOKING) -> tuple[str, str | None]:
-    """(data directory, None) or, for a path that is a partition's folder, (the directory that it lies in, its name)."""
+def place_of(path: str, files: Files = inspect.INSPECTION_FILES) -> tuple[str, str | None]:
+    """Returns (data directory, None) or, for the path of a partition's folder, (its data directory, its name)."""
     full = os.path.abspath(path)
     names = files.list(full) if inspect.is_folder(full, files) else []
     if inspect.partition_of(os.path.basename(full)) and any(SEGMENT_FILE.fullmatch(name) for name in names):
@@ -477,14 +481,14 @@ def place_of(path: str, files: Files = inspect.LOOKING) -> tuple[str, str | None
     return full, None
 
 
-def is_data_directory(path: str, files: Files = inspect.LOOKING) -> bool:
-    """Whether a broker may use a directory: then it has a lock, and nothing foreign must lie in it."""
+def is_data_directory(path: str, files: Files = inspect.INSPECTION_FILES) -> bool:
+    """Returns whether a broker may use the directory: it then has a lock, and no other files may be put there."""
     beside = (META_PROPERTIES, CLEAN_SHUTDOWN, *CHECKPOINTS)
     return any(files.exists(os.path.join(path, name)) for name in beside)
 
 
-def backup_place(path: str, files: Files = inspect.LOOKING) -> str:
-    """Where a backup of a directory, or of a partition's folder, goes: beside it, but in no data directory."""
+def backup_place(path: str, files: Files = inspect.INSPECTION_FILES) -> str:
+    """Returns the path for a backup of a directory or partition folder: beside it, outside all data directories."""
     beside = os.path.dirname(os.path.abspath(path))
     while is_data_directory(beside, files) and os.path.dirname(beside) != beside:
         beside = os.path.dirname(beside)

@@ -1,12 +1,13 @@
-"""What is to be done with the `.log` files of a partition in which something is wrong: a plan, and its carrying out.
+"""Plans and makes the repair of the `.log` files of a faulty partition.
 
-Owns the choice of what stays. Without `keep` a log ends where an unclean opening would end it: at the first entry that
-is damaged, or at a hole between segments that no cleaner made. With `keep` only the damaged stretch goes, and every
-sound entry behind it stays. Offsets that are missing then are covered by an empty batch (a header without records, as a
-cleaner leaves them): a hole between two segments would be cut by the next opening, and a hole inside is a finding.
+Without `keep` a log ends where an unclean start would end it: at the first damaged entry, or at a hole between segments
+that no cleaner made. With `keep` only the damaged stretch is removed, and every sound entry after it stays. Missing
+offsets are then covered by an empty batch (a header without records, as a cleaner leaves it): the next start would cut
+the log at a hole between two segments, and a hole inside a segment is a finding.
 
-An offset or a leader epoch lies outside of an entry's CRC. If its neighbours leave one choice, it is put right, and
-nothing goes. Where two segments overlap, the older one ends at the newer one's base if its entries reach it.
+Offset and leader epoch lie outside the CRC of an entry. If its neighbours allow only one value, it is corrected, and
+nothing is removed. Of two overlapping segments, the older one ends at the base of the newer one if its entries reach
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..segments.sound_entries import sound_at, sound_entries
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
-    """A v2 batch without records: of no producer, no leader and no time."""
+    """Returns a v2 batch without records, producer, leader epoch and timestamps."""
     length, delta = HEADER_BYTES - PREFIX_BYTES, last_offset - first_offset
     data = bytearray(HEADER.pack(first_offset, length, -1, MAGIC, 0, 0, delta, -1, -1, -1, -1, -1, 0))
     struct.pack_into(">I", data, CRC_AT, crc32c(bytes(data[CRC_FROM:])))
@@ -40,25 +41,25 @@ def empty_batch(first_offset: int, last_offset: int) -> bytes:
 
 @dataclass
 class Edit:
-    """What is done with one segment's log. Positions are those of the file as it is."""
+    """The changes of one segment's log. Positions are those in the present file."""
 
     segment: inspect.SegmentFile
     drops: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     patches: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
-    inserts: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])  # in front of a position
+    inserts: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])  # before a position
 
     @property
     def dropped_bytes(self) -> int:
         return sum(end - start for start, end in self.drops)
 
     def parts(self) -> list[Part]:
-        """The file as it is to be."""
+        """Returns the parts of the new file."""
         changes: list[tuple[int, int, bytes]] = [
             *((start, end, b"") for start, end in self.drops),
             *((position, position + len(data), data) for position, data in self.patches),
             *((position, position, data) for position, data in self.inserts),
         ]
-        # What is put in front of a position comes behind what goes up to it.
+        # Data inserted before a position comes after a change that ends there.
         parts: list[Part] = []
         at = 0
         for start, end, data in sorted(changes, key=lambda change: (change[1], change[0])):
@@ -73,12 +74,12 @@ class Edit:
 
 
 Note = tuple[str, int | None, int | None, str]
-"""(path, byte, offset, what is done there)."""
+"""(path, byte, offset, description of the change)."""
 
 
 @dataclass
 class LogPlan:
-    """`notes` say what is done; `removed` are whole segments that go, oldest first."""
+    """`notes` describe the changes; `removed` are whole segments to remove, oldest first."""
 
     edits: list[Edit] = field(default_factory=list[Edit])
     removed: list[inspect.SegmentFile] = field(default_factory=list[inspect.SegmentFile])
@@ -94,13 +95,13 @@ class LogPlan:
 
 
 def plan_log(files: Files, folder: inspect.PartitionFolder, *, gaps: bool, keep: bool) -> LogPlan:
-    """What is to be done with a partition's segments. `gaps`: offsets may be missing. Raises StorageError, OSError."""
+    """Plans the repair of a partition's segments. `gaps`: offsets may be missing. Raises StorageError, OSError."""
     return _Planner(files, folder, gaps, keep).plan()
 
 
 def apply_plan(saving: SavingFiles, plan: LogPlan, names: Sequence[str]) -> None:
-    """Carries out a plan in a folder with files of these names. Whatever it is interrupted at, a new plan leads to the
-    same. OSError."""
+    """Applies a plan in a folder with files of these names. After an interruption at any point, a new plan leads to the
+    same end. Raises OSError."""
     for segment in reversed(plan.removed):
         stem = segment.path.removesuffix(".log")
         for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):  # the log last, as a recovery does
@@ -124,7 +125,7 @@ def apply_plan(saving: SavingFiles, plan: LogPlan, names: Sequence[str]) -> None
 
 @dataclass
 class _Run:
-    """The entries of the newest epoch so far: where the first of them is, how many, and the epoch before."""
+    """The entries of the newest epoch so far: position of the first, number, and the epoch before."""
 
     edit: Edit
     position: int
@@ -141,9 +142,9 @@ class _Planner:
         self._plan = LogPlan()
         self._expected = folder.segments[0].base_offset
         self._epoch = 0
-        self._known = False  # whether an entry brought it
+        self._known = False  # whether an entry had this epoch
         self._run: _Run | None = None
-        self._made_hole = False  # by what was dropped at the end of the last segment
+        self._made_hole = False  # the end of the last segment was dropped
 
     def plan(self) -> LogPlan:
         number = 0
@@ -170,7 +171,7 @@ class _Planner:
         del self._segments[number:]
 
     def _joins(self, number: int) -> bool:
-        """Whether a segment stays behind the one in front of it; a hole between the two is filled or ends the log."""
+        """Returns whether a segment follows the one before; a hole between the two is filled or ends the log."""
         segment, before = self._segments[number], self._plan.edits[-1]
         first, last = self._expected, segment.base_offset - 1
         is_hole, made = last >= first, self._made_hole
@@ -189,7 +190,7 @@ class _Planner:
     # -- one segment
 
     def _segment(self, number: int, edit: Edit) -> bool:
-        """False if the log ends in it."""
+        """Returns False if the log ends in this segment."""
         position: int | None = 0
         with inspect.FileSource(edit.segment.path, self._files) as source:
             while position is not None and position < source.size:
@@ -199,7 +200,8 @@ class _Planner:
         return True
 
     def _stretch(self, number: int, edit: Edit, source: inspect.Source, position: int) -> int | None:
-        """Goes over entries up to one that is not sound; where to go on, None at the end, -1 if the log ends here."""
+        """Checks entries up to one that is not sound; returns the position to resume from, None at the end, -1 if the
+        log ends here."""
         for found in inspect.entries(source, position=position):
             if isinstance(found, inspect.Damage):
                 return self._skip(number, edit, source, found.position, found.position + 1)
@@ -229,15 +231,15 @@ class _Planner:
             elif problem[0] == OVERLAP:
                 return self._end_at_next(number, edit, source, found)
             else:
-                return self._skip(number, edit, source, found.position, self._behind(number, source, found))
+                return self._skip(number, edit, source, found.position, self._next_start(number, source, found))
         return None
 
     def _place(self, number: int) -> Place:
-        behind = self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
-        return Place(self._segments[number].base_offset, behind, self._expected, self._epoch)
+        next_base = self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
+        return Place(self._segments[number].base_offset, next_base, self._expected, self._epoch)
 
     def _take(self, edit: Edit, position: int, header: BatchHeader) -> None:
-        """Goes behind an entry that stays."""
+        """Advances past an entry that stays."""
         self._plan.kept_entries += 1
         self._expected = max(self._expected, header.next_offset)
         epoch = header.partition_leader_epoch
@@ -251,30 +253,30 @@ class _Planner:
             self._run.count += 1
 
     def _fill(self, edit: Edit, position: int, next_offset: int) -> None:
-        """Covers the offsets that are missing in front of an entry."""
+        """Covers the offsets missing before an entry."""
         if next_offset > self._expected:
             edit.inserts.append((position, empty_batch(self._expected, next_offset - 1)))
             what = f"put an empty batch in the place of offsets {self._expected}-{next_offset - 1}"
             self._note(edit.segment, position, self._expected, what)
 
-    # -- what is wrong
+    # -- faults
 
     def _true_offset(self, source: inspect.Source, found: inspect.BatchFacts, place: Place) -> int | None:
-        """The offset that an entry must have between its neighbours; None if they leave a choice."""
+        """Returns the only offset of an entry that fits between its neighbours; None if there are several or none."""
         header = found.header
         if found.is_wrapper or header.last_offset_delta < 0 or header.base_offset == place.expected:
             return None
         next_offset = place.expected + header.last_offset_delta + 1
-        behind = found.position + found.size_bytes
-        if behind >= source.size:
+        after = found.position + found.size_bytes
+        if after >= source.size:
             return place.expected if place.next_base == next_offset else None
-        follower = inspect.entry_at(source, behind)
+        follower = inspect.entry_at(source, after)
         if isinstance(follower, inspect.Damage) or not follower.crc_ok or follower.is_wrapper:
             return None
         return place.expected if follower.header.base_offset == next_offset else None
 
     def _patch_epoch(self, edit: Edit, found: inspect.BatchFacts) -> None:
-        """Of an epoch and a lower one behind it, the one that stands alone is taken for wrong."""
+        """Corrects a falling epoch: of an epoch and a lower one after it, the isolated one is taken for wrong."""
         run, epoch = self._run, found.header.partition_leader_epoch
         if run is not None and run.count == 1 and (run.before is None or epoch >= run.before):
             true = epoch if run.before is None else run.before
@@ -288,7 +290,7 @@ class _Planner:
             self._note(edit.segment, found.position, found.header.base_offset, what)
 
     def _drop_empty(self, number: int) -> bool:
-        """Removes a segment without a sound entry of which the one in front has the offsets."""
+        """Removes a segment without a sound entry if the segment before it contains its offsets."""
         segment = self._segments[number] if number < len(self._segments) else None
         if segment is None:
             return False
@@ -296,16 +298,16 @@ class _Planner:
         with inspect.FileSource(segment.path, self._files) as source:
             if next(sound_entries(source, 0, place), None) is not None:
                 return False
-        self._note(segment, None, segment.base_offset, "remove it: the segment in front has these offsets")
+        self._note(segment, None, segment.base_offset, "remove it: the segment before it has these offsets")
         self._plan.removed.append(segment)
         del self._segments[number]
         return True
 
     def _end_at_next(self, number: int, edit: Edit, source: inspect.Source, found: inspect.BatchFacts) -> int | None:
-        """An entry lies in the next segment: one of the two gives way."""
+        """Resolves an entry with an offset of the next segment: one of the two is cut."""
         base = self._segments[number + 1].base_offset
         if self._expected < base and not self._keep:
-            self._remove_from(number + 1, "remove it and all behind it: the segment in front reaches into it")
+            self._remove_from(number + 1, "remove it and all after it: the segment before it reaches into it")
             return found.position
         edit.drops.append((found.position, source.size))
         what = f"cut {source.size - found.position} bytes: the next segment has these offsets"
@@ -313,24 +315,24 @@ class _Planner:
         self._made_hole = True
         return None
 
-    def _skip(self, number: int, edit: Edit, source: inspect.Source, start: int, behind: int) -> int | None:
-        """Ends the log at a stretch that is damaged, or leaves that out; see `_stretch`."""
+    def _skip(self, number: int, edit: Edit, source: inspect.Source, start: int, after: int) -> int | None:
+        """Ends the log at a damaged stretch, or leaves it out; see `_stretch`."""
         later = len(self._segments) - number - 1
-        goes_on = later > 0 and self._segments[number + 1].base_offset == self._expected  # no offset is missing
+        continues = later > 0 and self._segments[number + 1].base_offset == self._expected  # no offset is missing
         follower = None
-        if self._keep and not goes_on:
-            follower = next(sound_entries(source, behind, self._place(number)), None)
+        if self._keep and not continues:
+            follower = next(sound_entries(source, after, self._place(number)), None)
         end = follower.position if follower is not None else source.size
         edit.drops.append((start, end))
         what = f"cut {end - start} bytes"
-        if goes_on:
-            what += ": the next segment has the offsets behind them"
+        if continues:
+            what += ": the next segment has the offsets after them"
         elif later and not self._keep:
-            what += f" and remove {later} segment{'' if later == 1 else 's'} behind"
+            what += f" and remove {later} segment{'' if later == 1 else 's'} after it"
         elif later or follower:
             what = f"leave out {end - start} bytes"
         self._note(edit.segment, start, self._expected, what)
-        if goes_on:
+        if continues:
             return None
         if not self._keep:
             return -1
@@ -341,11 +343,12 @@ class _Planner:
         self._expected = max(self._expected, _first_offset(follower))
         return follower.position
 
-    def _behind(self, number: int, source: inspect.Source, found: inspect.BatchFacts) -> int:
-        """From where on to look for a sound entry. A size is believed if the CRC covers it, or if it leads to one."""
-        behind = found.position + found.size_bytes
-        leads = behind >= source.size or sound_at(source, behind, self._place(number)._replace(epoch=0)) is not None
-        return behind if found.crc_ok or leads else found.position + 1
+    def _next_start(self, number: int, source: inspect.Source, found: inspect.BatchFacts) -> int:
+        """Returns where to look for the next sound entry. A size is trusted if the CRC covers it, or if it leads to a
+        sound entry."""
+        after = found.position + found.size_bytes
+        leads = after >= source.size or sound_at(source, after, self._place(number)._replace(epoch=0)) is not None
+        return after if found.crc_ok or leads else found.position + 1
 
 
 def _first_offset(found: inspect.BatchFacts) -> int:

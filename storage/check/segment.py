@@ -1,10 +1,10 @@
-"""One segment, looked over: each entry for itself and after the one before, and both indexes against them.
+"""Verifies one segment: each entry by itself and after the one before, and both indexes against them.
 
-Owns what can be said of a segment without knowing the others. What needs these (producers, transactions, leader epochs,
-offsets between segments) is told in few words, see facts.py, and judged by partition.py. Memory grows with the
-number of producers, not with that of batches.
+Checks only what does not need other segments. Producers, transactions, leader epochs and offsets between segments are
+passed on as events, see facts.py, and checked by partition.py. Memory grows with the number of producers, not of
+batches.
 
-One fault is one finding: an entry that is bad says nothing more, neither of what follows nor of the indexes.
+One fault is one finding: a bad entry causes no further findings about later entries or the indexes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MAGIC_POSITION = 16
 Entries = Iterator[inspect.BatchFacts | inspect.Damage]
 Opened = Iterator[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
 Opener = Callable[[inspect.Source, Entries, SegmentTask], Opened]
-"""Opens entries: gives each on, with what is wrong with its records; of old compressed messages it tells how many there
-are, and the first one's offset."""
+"""Decodes entries: yields each with the fault of its records, or None. For wrappers of old formats it also finds the
+number of messages and the first offset."""
 
 
 def one_by_one(source: inspect.Source, entries: Entries, task: SegmentTask) -> Opened:
-    """Each entry for itself, in plain Python. The entries must have been opened by who found them. StorageError."""
+    """Decodes each entry by itself, in plain Python. Wrappers must already be open. Raises StorageError."""
     for found in entries:
         what = None
         if isinstance(found, inspect.BatchFacts) and found.crc_ok and found.problem is None:
@@ -40,14 +40,15 @@ def one_by_one(source: inspect.Source, entries: Entries, task: SegmentTask) -> O
         yield found, what
 
 
-def look(task: SegmentTask, files: Files = inspect.LOOKING, opener: Opener | None = None) -> Events:
-    """All that there is to say of a segment; an End comes last. Without an opener entries are opened one by one.
+def segment_events(task: SegmentTask, files: Files = inspect.INSPECTION_FILES, opener: Opener | None = None) -> Events:
+    """Yields all events of a segment; an End comes last. Without an opener entries are decoded one by one.
 
     Raises StorageError if a file cannot be read.
     """
     stem = task.segment.path.removesuffix(".log")
     with contextlib.ExitStack() as stack:
-        # The indexes first: what is appended meanwhile may be in the log and not in them, never the other way.
+        # The indexes first: records appended in the meantime may be in the log and not in the indexes, never the
+        # reverse.
         base, zeros = task.segment.base_offset, not task.clean
         offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros, files))
         times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros, files))
@@ -56,11 +57,11 @@ def look(task: SegmentTask, files: Files = inspect.LOOKING, opener: Opener | Non
         opened: Opened = ((found, None) for found in entries)
         if task.deep:
             opened = (opener or one_by_one)(log, entries, task)
-        yield from _Looking(task, log, offsets, times).events(opened)
+        yield from _SegmentPass(task, log, offsets, times).events(opened)
 
 
-class _Looking:
-    """The state of one look."""
+class _SegmentPass:
+    """The state of one pass."""
 
     def __init__(self, task: SegmentTask, log: inspect.FileSource, offsets: OffsetEntries, times: TimeEntries) -> None:
         self._task = task
@@ -71,13 +72,15 @@ class _Looking:
         self._cuts = [offset for offset in task.cuts if offset > task.segment.base_offset]
         self._expected = task.segment.base_offset
         self._place = Place(task.segment.base_offset, task.next_base, self._expected, 0)
-        self._sound_end: int | None = None  # once something is bad
-        self._bad_before = False  # the entry before is bad: what comes next is not known
-        self._held: Finding | None = None  # about that one, which may be to blame for what follows
-        self._held_next = -1  # what follows if it and those before it were written again
-        self._jump: tuple[int, inspect.BatchFacts, bool] | None = None  # from where, the entry before, told?
-        self._pending: inspect.BatchFacts | None = None  # the entry before, not yet believed: offsets are missing there
-        self._compared = True  # the indexes, which count on the order
+        self._sound_end: int | None = None  # set at the first bad entry
+        self._bad_before = False  # the entry before is bad: the next offset is unknown
+        self._held: Finding | None = None  # the finding about that entry, which may explain the following ones
+        self._held_next = -1  # the next offset if that entry and following ones were written twice
+        # expected offset, the entry with the jump, reported?
+        self._jump: tuple[int, inspect.BatchFacts, bool] | None = None
+        # the entry before, not yet accepted: offsets are missing before it
+        self._pending: inspect.BatchFacts | None = None
+        self._compared = True  # whether to compare the indexes, which needs ordered entries
         self._is_cut = False
         self._doubt = task.segment.base_offset
         self._missing = self._holes = self._seen = self._entries = self._records = 0
@@ -99,7 +102,7 @@ class _Looking:
                 yield from self._adopt(found)
             self._seen += 1
         yield from self._believe_pending()
-        yield from self._tell_held()
+        yield from self._report_held()
         yield from self._producers.close()
         yield from self._end_stretch()
         if self._compared and not self._is_cut:
@@ -119,7 +122,7 @@ class _Looking:
         )
 
     def _is_plain(self, found: inspect.BatchFacts, what: str | None) -> bool:
-        """Whether a batch at the offset that is next is one of which there is nothing to say; most are."""
+        """Returns whether a batch at the expected offset needs no further check; most do not."""
         header = found.header
         delta, base, following = header.last_offset_delta, self._place.base_offset, self._place.next_base
         return (
@@ -160,11 +163,11 @@ class _Looking:
             self._is_cut = True
             self._bad.append((self._expected, task.next_base))
             if self._held is not None and not self._may_begin(damage.position):
-                # Its size is as doubtful as the rest of it, so what is found where it should end is no second fault.
-                more = f"; {damage.left_bytes} bytes behind it are not read: no entry begins at byte {damage.position}"
+                # The size of that entry is doubtful, so a fault at its end is not a second one.
+                more = f"; {damage.left_bytes} bytes after it are not read: no entry begins at byte {damage.position}"
                 self._held = self._held._replace(what=self._held.what + more)
                 return
-        yield from self._tell_held()
+        yield from self._report_held()
         finding = Finding(self._file, damage.position, self._expected, what, not unfinished)
         if not unfinished:
             yield from self._bad_from_here(finding)
@@ -172,7 +175,7 @@ class _Looking:
             yield finding
 
     def _may_begin(self, position: int) -> bool:
-        """Whether the bytes at a position look like the beginning of an entry that goes on with the offsets."""
+        """Returns whether the bytes at a position look like the start of an entry with a plausible next offset."""
         try:
             data = self._log.read(position, _MAGIC_POSITION + 1)
         except OSError:
@@ -193,10 +196,10 @@ class _Looking:
                 yield from self._blame_the_jump(found, *self._jump)
                 kind = None
             elif self._held is not None and header.base_offset == self._held_next:
-                self._held_next = header.next_offset  # more of what was written again
+                self._held_next = header.next_offset  # another entry that was written twice
                 return
         yield from self._believe_pending()
-        yield from self._tell_held()
+        yield from self._report_held()
         if kind is not None and kind != GAP:
             self._compared = self._compared and kind not in (OFFSET, TOO_FAR, OVERLAP)
             yield from self._put_aside(found, words, kind == OFFSET)
@@ -220,19 +223,20 @@ class _Looking:
             yield from self._adopt(found)
 
     def _hole(self, found: inspect.BatchFacts, is_gap: bool) -> Events:
-        """Offsets in front of a sound entry that are in none; some perhaps in a bad one."""
+        """Handles missing offsets before a sound entry; some may be in a bad one."""
         header, expected = found.header, self._expected
         first = found.first_offset if found.is_wrapper else header.base_offset
         if self._entries == 0:
             yield First(found.position, first if first >= 0 else expected, self._seen == 0)
-        if first < 0:  # a wrapper, unopened: what lies before it is not known
+        if first < 0:  # an unopened wrapper: its first offset is unknown
             self._jump = None
             if self._task.gaps or self._bad_before:
                 self._doubt = header.last_offset
             self._bad_before = False
             return
         jump = first - expected
-        # The first one is judged by who knows the segment before; the indexes speak of what is missing, too.
+        # The first entry is checked by partition.py against the segment before; the indexes would report missing
+        # entries, too.
         self._compared = self._compared and (self._seen > 0 or not is_gap or self._task.gaps)
         is_gap = is_gap and self._seen > 0 and not self._bad_before
         if jump > 0 or self._bad_before:
@@ -247,25 +251,25 @@ class _Looking:
         if is_gap and not self._task.gaps:
             self._compared = False
             self._bad.append((expected, first))
-            what = f"offsets {expected}-{first - 1} are missing in front of it"
+            what = f"offsets {expected}-{first - 1} are missing before it"
             yield from self._bad_from_here(Finding(self._file, found.position, header.base_offset, what))
 
     def _blame_the_jump(
-        self, found: inspect.BatchFacts, expected: int, jumper: inspect.BatchFacts, is_told: bool
+        self, found: inspect.BatchFacts, expected: int, jumper: inspect.BatchFacts, is_reported: bool
     ) -> Events:
-        """This one goes on where the one before jumped away from: that has a wrong offset."""
+        """Reports an entry with a wrong offset, since this one continues from the entry before it."""
         header, other = found.header, jumper.header
         self._compared = False
         self._expected = header.base_offset
         self._bad_before = True
         self._jump = None
-        if not is_told:
+        if not is_reported:
             what = f"offsets {other.base_offset}-{other.last_offset} between {expected} and {header.base_offset}"
             self._bad.append((expected, None))
             yield from self._bad_from_here(Finding(self._file, jumper.position, other.base_offset, what), expected)
 
     def _put_aside(self, found: inspect.BatchFacts, what: str, is_again: bool = False) -> Events:
-        """A bad entry. Nothing that it says is believed, but for its size."""
+        """Skips a bad entry. None of its fields is trusted except its size."""
         header = found.header
         self._held = Finding(self._file, found.position, header.base_offset, what)
         self._held_next = header.next_offset if is_again else -1
@@ -277,7 +281,7 @@ class _Looking:
         self._times.pass_over()
         yield from ()
 
-    def _tell_held(self) -> Events:
+    def _report_held(self) -> Events:
         finding, self._held = self._held, None
         if finding is not None:
             yield from self._bad_from_here(finding)
@@ -289,7 +293,7 @@ class _Looking:
         yield Bad(finding)
 
     def _adopt(self, found: inspect.BatchFacts) -> Events:
-        """A sound entry: what it tells of epochs and producers; goes behind it."""
+        """Accepts a sound entry: adds its epoch, its producer and its index entries, and advances past it."""
         header = found.header
         if self._cuts and self._cuts[0] <= header.base_offset:
             yield from self._producers.close()
@@ -302,7 +306,7 @@ class _Looking:
             self._stretch_from = self._entries
         if header.magic == 2 and header.producer_id >= 0:
             yield from self._producers.take(found, self._log, self._missing)
-        elif not header.record_count and header.magic == 2:  # in the place of what was lost, as a repair puts it
+        elif not header.record_count and header.magic == 2:  # written by a repair in place of lost entries
             self._missing += header.last_offset_delta + 1
             self._holes += 1
         self._expected = header.base_offset + header.last_offset_delta + 1

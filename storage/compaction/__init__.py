@@ -1,1 +1,1 @@
-"""Compaction of logs: which records stay, and segments without the others."""
+"""Log compaction: selects the records to retain and rewrites segments with them."""

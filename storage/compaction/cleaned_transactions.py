@@ -1,8 +1,8 @@
-"""What compaction must know of transactions: which batches were aborted, and which markers are still needed.
+"""Transactions as compaction needs them: which batches were aborted, and which markers are still needed.
 
-Owns the state that goes along with a walk over a log, from its first segment on. A batch is aborted if its producer has
-an aborted transaction there, by the transaction indexes; all others are committed, since nothing behind the last stable
-offset is cleaned. A marker is needed as long as a batch of its transaction is left.
+The state of a walk over a log, from its first segment on. A batch is aborted if its producer has an aborted transaction
+at its offset in the transaction indexes; all others are committed, since only records below the last stable offset are
+cleaned. A marker is needed as long as a batch of its transaction remains.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from .swap import SEGMENT_FILE
 
 
 def aborted_transactions(files: Files, directory: str) -> list[AbortedTransaction]:
-    """Those of all transaction indexes in a partition's folder, by their first offsets: a marker may lie segments
-    behind its transaction, also in the active one. Of what is being written an incomplete end is passed over. Raises
-    StorageError, also for an index that is damaged: what it hides must not be taken for committed."""
+    """Returns the entries of all transaction indexes in a partition's folder, by first offset: a marker may be segments
+    after its transaction, also in the active one. An incomplete entry at the end of a file, which may be being written,
+    is skipped. Raises StorageError, also for a damaged index: transactions missing from it must not be taken for
+    committed."""
     found: set[AbortedTransaction] = set()
     try:
         for name in files.list(directory):
@@ -35,26 +36,27 @@ def aborted_transactions(files: Files, directory: str) -> list[AbortedTransactio
 
 
 class CleanedTransactions:
-    """See the module. Every batch is to be shown, in the order of offsets; not those of other formats. Of those that
-    lie before the first one that is shown, only this matters: which producers have a batch `left` there, of the
-    transaction that they are in then; and of `aborted` the transactions that end behind it are enough."""
+    """The transactions of a walk over a log. Each v2 batch must be passed in the order of offsets. For a walk that
+    begins inside a log, `left` are the producers with a batch before the start in the transaction that is open there;
+    `aborted` may then omit transactions that end before the start."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction], left: Iterable[int] = ()) -> None:
         self._coming = list(reversed(aborted))
-        self._aborted: dict[int, AbortedTransaction] = {}  # the one that a producer is in, or was in last
-        self._left = set(left)  # producers of which a batch was seen in the transaction they are in
+        self._aborted: dict[int, AbortedTransaction] = {}  # the current or last aborted transaction of a producer
+        self._left = set(left)  # producers with a batch in their current transaction
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Whether a batch of data was aborted."""
+        """Returns whether a data batch was aborted."""
         if not header.is_transactional:
             return False
         self._left.add(header.producer_id)
         return self._abort_of(header) is not None
 
     def on_marker(self, header: BatchHeader, data: memoryview) -> tuple[bool, AbortedTransaction | None]:
-        """Whether a control batch is still needed, and its entry of the transaction index if that is, too.
+        """Returns whether a control batch is still needed, and its transaction index entry if that is still needed too.
 
-        One that is no marker always is; one without a record (whose producer is remembered by it) never.
+        A control batch that is not a transaction marker is always needed; one without a record (kept for the producer
+        state) never.
         """
         if not header.record_count:
             return False, None
@@ -62,7 +64,7 @@ class CleanedTransactions:
         return (True, None) if marker is None else self.on_end(header, marker.kind)
 
     def on_end(self, header: BatchHeader, kind: int) -> tuple[bool, AbortedTransaction | None]:
-        """The same for a marker that was read already: `txn_index.ABORT` or `COMMIT`."""
+        """Like `on_marker`, for a marker that was read already: `txn_index.ABORT` or `COMMIT`."""
         transaction = self._abort_of(header)
         self._aborted.pop(header.producer_id, None)
         if header.producer_id not in self._left:
@@ -71,11 +73,11 @@ class CleanedTransactions:
         return True, transaction if kind == txn_index.ABORT else None
 
     def _abort_of(self, header: BatchHeader) -> AbortedTransaction | None:
-        """The aborted transaction that a batch or marker belongs to."""
+        """Returns the aborted transaction that a batch or marker belongs to."""
         last_offset = header.last_offset
         while self._coming and self._coming[-1].first_offset <= last_offset:
             transaction = self._coming.pop()
             self._aborted[transaction.producer_id] = transaction
         transaction = self._aborted.get(header.producer_id)
-        # An index may know of one whose marker was cleaned away: what came behind that is another transaction.
+        # The index may have an entry whose marker was cleaned away: later batches belong to another transaction.
         return transaction if transaction is not None and last_offset <= transaction.last_offset else None

@@ -1,20 +1,20 @@
-"""Compaction: which logs are dirty enough, and segments with only the last record of each key in the place of others.
+"""Log compaction: selects dirty logs and rewrites segments with only the last record of each key.
 
-Owns the rules of Apache Kafka's cleaner. Blocking, no clock: files in, files out, so that another process can do it.
-`clean` goes over the dirty part of a log once to learn the last offset of each key (`offset_map`), as far as these fit
-into its buffer, then over the log from its beginning, and writes `.cleaned` files with what stays (`rewrite`); the
-caller puts them in place (`swap.swap_in`), one group after the other. Who has learned the last offsets in another way
-(`Survivors`) does the second half alone, group by group, with `groups`, `Chooser` and `clean_group`. Offsets never
-change. What stays:
+Follows the rules of Apache Kafka's cleaner. Blocking, without a clock: files in, files out, so that another process can
+do it. `clean` first reads the dirty part of a log to find the last offset of each key (`offset_map`), as far as the
+keys fit into its buffer, then the log from its beginning, and writes `.cleaned` files with the retained records
+(`rewrite`); the caller swaps them in (`swap.swap_in`), one group after the other. A caller that finds the last offsets
+differently (`Survivors`) does only the second half, group by group, with `groups`, `Chooser` and `clean_group`. Offsets
+never change. What is retained:
 
-* of a key the last record; what has no key goes. Behind the end of the map all stays.
-* a tombstone for another delete.retention.ms, so that consumers see it: from Kafka 3.1 on counted from the first pass
-  that left nothing else of it, the delete horizon that is noted in the batch then (KIP-534); before, and in the old
-  formats, from the time when the newest segment that was clean already was written.
-* nothing of aborted transactions. A transaction's marker stays as long as a batch of it does, and a horizon longer; of
-  an aborted one that has batches left the entry in the transaction index, too.
-* the header of a batch without records if it is the last of a producer that is known, since the next one's sequences
-  are judged by it; from Kafka 4.0 on also if it is the last below the end of the pass.
+* Of a key the last record; records without a key are removed. Everything above the end of the map is retained.
+* A tombstone for another delete.retention.ms, so that consumers see it: from Kafka 3.1 on counted from the first pass
+  that retained nothing else of its key, by the delete horizon then set in the batch (KIP-534); in earlier releases and
+  old formats from the modification time of the newest segment that was already clean.
+* No records of aborted transactions. A transaction marker is retained as long as a batch of its transaction is, and a
+  delete horizon longer; the transaction index entry of an aborted one as long as it has batches.
+* The header of a batch without records if it is the last of an active producer, whose next sequences are checked
+  against it; from Kafka 4.0 on also if it is the last batch below the end of the pass.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from .rewrite import Limits, Read, Source, Target, Verdict, every, none, rewrite
 from .swap import CLEANED, Rewritten
 
 OnProgress = Callable[[int], None]
-"""Is told how many bytes were read or written since the last call, about every MiB; it may wait (a throttle). What it
-raises ends the cleaning: what was being written is removed."""
+"""Called with the number of bytes read or written since the last call, about every MiB; it may wait (a throttle). An
+exception from it ends the cleaning, and the file being written is removed."""
 
 K = TypeVar("K")
 
 
 class SegmentFacts(NamedTuple):
-    """A segment as its log knows it. `next_offset` is where the next one begins. The timestamps are of its records (the
-    largest) and of its first batch (the largest in it), -1 if there is none; only `dirtiness` asks for them."""
+    """A segment according to its log. `next_offset` is the base of the next one. The timestamps are the largest of its
+    records and the largest of its first batch, -1 if there is none; only `dirtiness` needs them."""
 
     base_offset: int
     size_bytes: int
@@ -64,31 +64,31 @@ class SegmentFacts(NamedTuple):
 
     @property
     def time_ms(self) -> int:
-        """Of its newest record, else of the file."""
+        """The largest record timestamp, or the modification time of the file."""
         return self.largest_timestamp_ms if self.largest_timestamp_ms >= 0 else self.modified_ms
 
 
-# -- the choice
+# -- selection
 
 
 class Dirtiness(NamedTuple):
-    """What a pass over a log would have to do: from `first_dirty_offset` up to `end_offset`, the base of a segment."""
+    """The work of a pass over a log: from `first_dirty_offset` up to `end_offset`, the base of a segment."""
 
     first_dirty_offset: int
     end_offset: int
     clean_bytes: int
     cleanable_bytes: int
     overdue_ms: int
-    """For how long max.compaction.lag.ms has been breached; 0 if it is not."""
+    """How long max.compaction.lag.ms has been exceeded; 0 if it is not."""
 
     @property
     def ratio(self) -> float:
-        """The dirty part of what a pass would go over."""
+        """The dirty fraction of the bytes of a pass."""
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, min_ratio: float) -> bool:
-        """Whether it is more than min.cleanable.dirty.ratio, or has waited too long."""
+        """Returns whether the ratio exceeds min.cleanable.dirty.ratio, or max.compaction.lag.ms is exceeded."""
         return self.ratio > min_ratio or (self.overdue_ms > 0 and self.cleanable_bytes > 0)
 
 
@@ -102,11 +102,11 @@ def dirtiness(
     min_lag_ms: int = 0,
     max_lag_ms: int = INT64_MAX,
 ) -> Dirtiness:
-    """How dirty a log is. `segments` are all, oldest first, with the active one; `cleaner_offset` is where the last
-    pass ended, by its checkpoint: without one, or if it lies outside of the log, the log is dirty from its start on.
+    """Returns how dirty a log is. `segments` are all, oldest first, with the active one; `cleaner_offset` is the end of
+    the last pass according to its checkpoint: if missing or outside the log, the log is dirty from its start on.
 
-    No segment can be cleaned that is active, ends behind the last stable offset, or holds a record younger than
-    `min_lag_ms`, and none behind it.
+    A segment is not cleaned if it is active, ends above the last stable offset, or has a record younger than
+    `min_lag_ms`; nor is any segment after it.
     """
     active = segments[-1]
     first_dirty = log_start_offset if cleaner_offset is None else cleaner_offset
@@ -117,7 +117,7 @@ def dirtiness(
     if min_lag_ms > 0:
         young = (segment.base_offset for segment in dirty if segment.time_ms > now_ms - min_lag_ms)
         end = min(end, next(young, end))
-    # Whole segments only: the one that the end lies in is left for another time.
+    # Whole segments only: the one that contains the end is left for a later pass.
     end = max(first_dirty, end)
     end = next((segment.base_offset for segment in segments if segment.next_offset > end), active.base_offset)
     times = [segment.first_timestamp_ms for segment in dirty if segment.first_timestamp_ms > 0]
@@ -132,36 +132,35 @@ def dirtiness(
 
 
 def next_change_ms(segments: Sequence[SegmentFacts], now_ms: int, min_lag_ms: int, max_lag_ms: int) -> int | None:
-    """The next time at which `dirtiness` may tell something else of the same segments; None if never: when the lag of
-    one ends. From when the largest lag is over on it does so with every moment, but then the log is due."""
+    """Returns the next time at which `dirtiness` of the same segments may change, when a lag ends; None if never. After
+    the max lag is over it changes all the time, but then the log is due."""
     times = [segment.time_ms + min_lag_ms for segment in segments[:-1]]
     times += [s.first_timestamp_ms + max(max_lag_ms, 0) + 1 for s in segments[:-1] if s.first_timestamp_ms > 0]
     return min((when_ms for when_ms in times if when_ms > now_ms), default=None)
 
 
 def most_dirty(logs: Mapping[K, tuple[Dirtiness, float]]) -> K | None:
-    """Which log is to be cleaned first, of these with their min.cleanable.dirty.ratio; None if none is due."""
+    """Returns the log to clean first, given each with its min.cleanable.dirty.ratio; None if none is due."""
     due = [(found.ratio, key) for key, (found, min_ratio) in logs.items() if found.is_due(min_ratio)]
     return max(due, key=lambda pair: pair[0])[1] if due else None
 
 
 def active_producers(producers: Mapping[int, Producer]) -> dict[int, tuple[int, int]]:
-    """Of each producer that a log knows the epoch and the offset of its last record, -1 if only a marker is known."""
+    """Returns for each producer its epoch and the offset of its last record, -1 if only a marker is known."""
     return {
         producer_id: (known.epoch, known.batches[-1].last_offset if known.batches else -1)
         for producer_id, known in producers.items()
     }
 
 
-# -- the cleaning
+# -- cleaning
 
 
 class Clean(NamedTuple):
-    """What is to be done. `segments`: oldest first, all that lie below `end_offset`, the first offset that no pass may
-    touch (from `dirtiness`). They are durable: else a power loss could take the record for which an older one of its
-    key was dropped. `active_producers` as above. The rest as the configs of these names say, and by release:
-    old formats stay up to 3.9, the delete horizon is noted from 3.1 on, and the last batch stays from 4.0 on.
-    """
+    """A cleaning task. `segments`: oldest first, all below `end_offset`, the first offset that no pass may touch (from
+    `dirtiness`). They must be durable: otherwise a power loss could take the newer record for which an older one of its
+    key was dropped. `active_producers` as above. Other fields are configs of their names, or depend on the release: old
+    formats are kept up to 3.9, the delete horizon is set from 3.1 on, and the last batch is retained from 4.0 on."""
 
     directory: str
     segments: tuple[SegmentFacts, ...]
@@ -187,8 +186,8 @@ class Group(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """The end of a pass: where the log begins to be dirty now, and what was gone over. `indexed` counts the records of
-    the dirty part; of entries that were dropped unread, and of transactions, the header's count is taken."""
+    """The result of a pass: the new first dirty offset, and what was read and written. `indexed_records` counts the
+    records of the dirty part; for batches dropped unread, and those of transactions, by the header."""
 
     end_offset: int
     keys: int
@@ -200,11 +199,11 @@ class Cleaned(NamedTuple):
 
 
 def clean(files: Files, task: Clean, *, on_progress: OnProgress | None = None) -> Iterator[Group | Cleaned]:
-    """Cleans a log: gives each Group as soon as its files are there, and `Cleaned` at the end.
+    """Cleans a log: yields each Group when its files are complete, and `Cleaned` at the end.
 
-    A group is to be swapped in, or its files removed, before anything else is done with the folder; those that were
-    given before an error stay as they are. The end may lie before `task.end_offset`, if the map is full: then there is
-    more to do. Raises StorageError, ValueError if the buffer has no room for a key, and what `on_progress` raises.
+    A group must be swapped in, or its files removed, before any other change to the folder; groups yielded before an
+    error remain. The end may be below `task.end_offset` if the map is full: there is then more to clean. Raises
+    StorageError, ValueError if the buffer has no room for a key, and the exceptions of `on_progress`.
     """
     meter = _Meter(on_progress)
     aborted = aborted_transactions(files, task.directory)
@@ -229,7 +228,7 @@ def clean(files: Files, task: Clean, *, on_progress: OnProgress | None = None) -
 
 
 class _Meter:
-    """Adds up what is to be told of."""
+    """Sums up bytes and reports them about every MiB."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
@@ -251,8 +250,8 @@ def _log_path(task: Clean, segment: SegmentFacts) -> str:
 
 
 class Survivors(Protocol):
-    """What is known of the last records of keys, asked for each entry with data that was not aborted, in their order:
-    the verdict on it, given whether tombstones stay in it, and what a verdict has besides."""
+    """The last records of keys, queried for each entry with data that was not aborted, in order: returns the verdict on
+    it, given whether its tombstones are retained and the other fields of the verdict."""
 
     def verdict(
         self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
@@ -308,9 +307,11 @@ def _map_keys(files: Files, task: Clean, transactions: CleanedTransactions, mete
 def _map_entry(
     data: memoryview, header: BatchHeader, offsets: OffsetMap, transactions: CleanedTransactions, start: int
 ) -> tuple[int, int | None]:
-    """Notes the records of an entry at or behind `start`: how many it has, and the first that had no room, if any."""
+    """Adds the records of an entry at or above `start`; returns their number and the first offset without room in the
+    map, if any."""
     if not formats.crc_matches(data, 0, header):
-        # What is damaged must not decide what goes, least of all when other groups were swapped in before it is found.
+        # Damaged entries must not decide what is removed, least of all if other groups are swapped in before the damage
+        # is found.
         raise CorruptRecords("the checksum does not match")
     if header.is_control:
         transactions.on_marker(header, data)
@@ -333,17 +334,17 @@ def _map_entry(
     return count, None
 
 
-# -- what stays
+# -- retention of records
 
 
 def tombstones_from_ms(task: Clean) -> int:
-    """By the time of files: what lies in a segment that is younger than this keeps its tombstones."""
+    """Returns the modification time, in ms, above which a segment retains its tombstones."""
     clean = [segment for segment in task.segments if segment.base_offset < task.first_dirty_offset]
     return clean[-1].modified_ms - task.delete_retention_ms if clean else 0
 
 
 class Choosing(Protocol):
-    """A `Choose` that also puts together the transaction index of what it goes through."""
+    """A `Choose` that also collects the transaction index entries of what it sees."""
 
     @property
     def aborted(self) -> list[bytes]: ...
@@ -355,8 +356,8 @@ class Choosing(Protocol):
 
 
 class Chooser:
-    """The verdict on each entry of the log, from the first segment on; or from the first one of `task.segments` on if
-    `transactions` know what comes before, and `from_ms` is `tombstones_from_ms` of the whole."""
+    """Decides on each entry of the log, from the first segment on; or from the first one of `task.segments` on if
+    `transactions` has the state before it, and `from_ms` is `tombstones_from_ms` of the whole log."""
 
     def __init__(
         self, task: Clean, survivors: Survivors, transactions: CleanedTransactions, from_ms: int | None = None
@@ -413,12 +414,13 @@ class Chooser:
         return header.last_offset == last_offset if last_offset >= 0 else header.is_control and header[10] == epoch
 
 
-# -- the groups
+# -- groups
 
 
 def groups(files: Files, task: Clean, map_end: int) -> Iterator[list[SegmentFacts]]:
-    """Runs of segments that become one: as long as log, indexes and offsets fit into one, by what they are before.
-    Only segments below `map_end`; of indexes the files are looked at. StorageError."""
+    """Yields groups of segments to merge into one: as long as log, indexes and offsets fit into one segment, by their
+    sizes before cleaning. Only segments below `map_end`. Raises StorageError if the size of an index file cannot be
+    read."""
     group: list[SegmentFacts] = []
     sizes = [0, 0, 0]
     for segment in task.segments:
@@ -468,8 +470,9 @@ def clean_group(
     read: Read = entries,
     on_bytes: OnProgress | None = None,
 ) -> list[Rewritten]:
-    """Writes what stays of one group, under names that end so; `on_bytes` is told what is read and written. A `read`
-    that gives runs has asked the chooser about what is in them. Raises as `rewrite`."""
+    """Writes the retained records of one group, to files whose names end with `suffix`; `on_bytes` receives the bytes
+    read and written. If `read` yields runs, it has already applied the chooser to their entries. Raises like
+    `rewrite`."""
     done_bytes = 0
 
     def on_progress(read_bytes: int, converted: int) -> None:

@@ -1,16 +1,15 @@
-"""Rewriting segments: entries of any message format in, v2 batches at the same offsets out, with both indexes.
+"""Rewrites segments: entries of any message format in, v2 batches at the same offsets out, with both indexes.
 
-Owns how one entry becomes another, and where an output ends and the next begins. Why it is called is the caller's: a
-`Choose` says of every entry what is to stay of it, by default all. Blocking, without a clock; memory is bounded by one
-entry and a buffer. Reads its sources and writes new files beside them; `swap.swap_in` puts these in their place.
+A `Choose` of the caller decides what to retain of every entry, by default all. Blocking, without a clock; memory is
+bounded by one entry and a buffer. Reads its sources and writes new files beside them, which `swap.swap_in` puts in
+place.
 
-v2 batches are copied byte for byte. Of those that lose records the offsets, sequences, producer and epochs stay, as an
-idempotent producer and the offsets of consumers hang on them. Entries of v0 and v1 are converted as Kafka 4.0's cleaner
-does (KIP-724, KAFKA-13093): a plain message becomes a batch of one record, so that replicas which convert at different
-times stay aligned, a compressed wrapper one batch with the same codec; v0 has no timestamps (-1), the time that the
-broker of a v1 wrapper gave to it stays. Converted messages are larger than before, so that an output may have to end
-before its source does: then it goes on in a further segment. With `keep_old` entries stay in their format, as the
-cleaner left them up to Kafka 3.9.
+v2 batches are copied byte for byte. A batch that loses records keeps offsets, sequences, producer and epochs, which
+idempotent producers and committed offsets depend on. Entries of v0 and v1 are converted as Kafka 4.0's cleaner does
+(KIP-724, KAFKA-13093): a plain message becomes a batch of one record, so that replicas which convert at different times
+stay aligned, a compressed wrapper one batch with the same codec; v0 has no timestamps (-1), the log append time of a v1
+wrapper is kept. Converted messages are larger than before, so an output may have to end before its source does; it then
+continues in another segment. With `keep_old` entries keep their format, as the cleaner left them up to Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ..segments.scan import entries
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from .swap import CLEANED, Rewritten
 
-_LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: where its marker lies
+_LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: the offset of its marker
 _WRITE_BYTES = 1 << 20  # written, and reported, at once
 
 Progress = Callable[[int, int], None]
@@ -45,17 +44,17 @@ Progress = Callable[[int, int], None]
 
 
 class Source(NamedTuple):
-    """A segment to read: the path of its `.log`, and how many bytes of the file belong to the log."""
+    """A segment to read: the path of its `.log`, and the number of its bytes that belong to the log."""
 
     log_path: str
     size_bytes: int
 
 
 class Run(NamedTuple):
-    """Batches of v2 one behind the other, as they are to be written: what a `Read` has made of a stretch of a source.
+    """Consecutive v2 batches, ready to be written: the result of a `Read` for a stretch of a source.
 
-    A batch lies in `data` from its element of `bounds` to the next one; the other sequences have one element for each,
-    `counts` is None where each has one record. The offsets rise. `converted`: they were of an older format before.
+    A batch lies in `data` from its element of `bounds` to the next one; the other sequences have one element per batch,
+    `counts` is None if each has one record. The offsets rise. `converted`: they had an older format before.
     """
 
     data: bytes | bytearray | memoryview
@@ -68,12 +67,12 @@ class Run(NamedTuple):
     source_bytes: int
 
     def records(self, first: int, stop: int) -> int:
-        """The records of some of the batches."""
+        """Returns the number of records of some of the batches."""
         return stop - first if self.counts is None else sum(self.counts[first:stop])
 
 
 class Limits(NamedTuple):
-    """Where an output must end: Kafka's hard bound for positions, and segment.index.bytes for each index."""
+    """The limits of an output: Kafka's hard bound for positions, and segment.index.bytes for each index."""
 
     segment_bytes: int = INT32_MAX
     index_bytes: int = 10 * 1024 * 1024
@@ -84,9 +83,9 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rewritten segments go: new files in `directory`, whose names end with `suffix`.
+    """The destination of rewritten segments: new files in `directory`, whose names end with `suffix`.
 
-    The first segment begins at `base_offset`, and all offsets have to lie below `end_offset`. An index has an entry for
+    The first segment begins at `base_offset`, and all offsets must be below `end_offset`. An index has an entry for
     each `index_interval_bytes` of its log.
     """
 
@@ -99,21 +98,21 @@ class Target:
 
 
 def every(offset: int, key: bytes | None, has_value: bool) -> bool:
-    """Keeps a record; as a verdict's `keep` it lets an entry pass unread."""
+    """Keeps a record. As the `keep` of a verdict it retains an entry without reading it."""
     return True
 
 
 def none(offset: int, key: bytes | None, has_value: bool) -> bool:
-    """Drops a record; as a verdict's `keep` it drops an entry unread."""
+    """Drops a record. As the `keep` of a verdict it drops an entry without reading it."""
     return False
 
 
 class Verdict(NamedTuple):
-    """What stays of an entry: the records for which `keep` is true, by offset, key and whether they have a value.
+    """What to retain of an entry: the records for which `keep` is true, by offset, key and presence of a value.
 
-    `keep_empty`: of a v2 batch that loses all records the header stays, as for the last batch of a producer that is
-    still active. `delete_horizon_ms` (KIP-534) is noted in a batch that has none, if it is a control batch or a record
-    without a value stays in it.
+    `keep_empty`: a v2 batch that loses all records keeps its header, as for the last batch of an active producer.
+    `delete_horizon_ms` (KIP-534) is set in a batch without one, if it is a control batch or retains a record without a
+    value.
     """
 
     keep: Keep = every
@@ -124,16 +123,17 @@ class Verdict(NamedTuple):
 KEEP = Verdict()
 
 Choose = Callable[[BatchHeader, memoryview], Verdict]
-"""The verdict on an entry by its header and its bytes; of a wrapper in v0 or v1 the header has only the last offset."""
+"""Decides on an entry, given its header and its bytes; for a v0 or v1 wrapper the header has only the last offset."""
 
 
 Read = Callable[[Files, str, int], Iterator[tuple[memoryview, BatchHeader] | Run]]
-"""Walks the first bytes of a log: its entries as `stream.entries` gives them, or runs of what stays, converted
-already and checked as `rewritten` does it. Raises as `stream.entries`."""
+"""Reads the first bytes of a log: yields its entries like `scan.entries`, or runs of the retained batches, already
+converted and checked like `rewritten` does. Raises like `scan.entries`."""
 
 
 class Stays(NamedTuple):
-    """What stays of an entry, or None, and how many records that are (-1: all of a wrapper, which was not opened)."""
+    """The retained part of an entry, or None, and the number of its records (-1: all of a wrapper, which was not
+    opened)."""
 
     entry: bytes | bytearray | memoryview | None
     records: int
@@ -143,8 +143,8 @@ NOTHING = Stays(None, 0)
 
 
 def holds_old_formats(files: Files, source: Source) -> bool:
-    """Whether a segment has an entry that is not v2, by a walk over the headers. Raises StorageError if these are
-    damaged."""
+    """Returns whether a segment has an entry of an old format, by a walk over the headers. Raises StorageError if these
+    are damaged."""
     if source.size_bytes == 0:
         return False
     try:
@@ -182,13 +182,13 @@ def rewrite(
     on_progress: Progress | None = None,
     read: Read = entries,
 ) -> list[Rewritten]:
-    """Writes what stays of consecutive segments, oldest first, as segments of v2 batches.
+    """Writes the retained part of consecutive segments, oldest first, as segments of v2 batches.
 
-    There is one of them (empty if nothing stays) unless the target's limits ask for more. All files are synced and have
-    the time of the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction
-    indexes that the new ones get, complete when the last entry was chosen; by default those of the sources. Of a `read`
-    that gives runs all of them stay, `choose` is asked about what it gives besides. Raises StorageError, and what
-    `on_progress` raises; then nothing that was made is left, unless the disk refuses that too.
+    There is one output (empty if nothing is retained) unless the target's limits require more. All files are synced and
+    have the modification time of the last source. `keep_old` keeps the message formats. `aborted` are the transaction
+    index entries of the output, complete when the last entry was chosen; by default those of the sources. Runs from
+    `read` are retained whole; `choose` decides on its other entries. Raises StorageError, and the exceptions of
+    `on_progress`; all output is then removed, unless the disk refuses that too.
     """
     writer = _Writer(files, target, on_progress)
     if aborted is not None:
@@ -202,7 +202,7 @@ def rewrite(
     except OSError as error:
         writer.discard()
         raise StorageError(f"cannot rewrite {sources[0].log_path}: {error}") from error
-    except BaseException:  # also when the process is told to stop
+    except BaseException:  # also when the process is stopped by a signal
         writer.discard()
         raise
     return [
@@ -212,7 +212,7 @@ def rewrite(
 
 
 def _aborted_of(files: Files, source: Source) -> list[bytes]:
-    """The aborted transactions of a source. Their offsets stay what they are; what is cut at the end is dropped."""
+    """Returns the aborted transactions of a source. Their offsets do not change; an incomplete last one is dropped."""
     data = b""
     with contextlib.suppress(FileNotFoundError):
         data = files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX)
@@ -244,10 +244,11 @@ def _rewrite_one(
 
 
 def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False) -> Stays:
-    """What one entry becomes: a v2 batch, or with `keep_old` an entry of its format; `data` itself if nothing changes.
+    """Returns what one entry becomes: a v2 batch, or with `keep_old` an entry of its format; `data` itself if nothing
+    changes.
 
-    Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
-    a sound checksum.
+    Raises CorruptRecords, InvalidRecords, UnsupportedCodec. The CRC is checked before records are read, so that no
+    damaged entry gets a valid one.
     """
     keep, keep_empty, delete_horizon_ms = verdict
     if header.magic != batch.MAGIC:
@@ -265,7 +266,8 @@ def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old:
 
 
 def _old(data: memoryview, header: BatchHeader, keep: Keep, delete_horizon_ms: int | None, keep_old: bool) -> Stays:
-    """What an entry in v0 or v1 becomes. Of a wrapper a batch goes from the first record that stays to the last."""
+    """Returns what an entry in v0 or v1 becomes. The batch of a wrapper spans the offsets from the first to the last
+    retained record."""
     if keep is none:
         return NOTHING
     if keep is every:
@@ -293,7 +295,7 @@ def _old(data: memoryview, header: BatchHeader, keep: Keep, delete_horizon_ms: i
                 codec=header.codec,
             )
     if made is None:
-        made = run(convert.up_entry(data, 0, header))  # which compares the checksum
+        made = run(convert.up_entry(data, 0, header))  # this checks the CRC
     if keep_old or delete_horizon_ms is None:
         return Stays(made, count)
     converted = batch.read_header(made)
@@ -301,7 +303,7 @@ def _old(data: memoryview, header: BatchHeader, keep: Keep, delete_horizon_ms: i
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """The batch without records, as Kafka leaves it: without codec, base timestamp and horizon."""
+    """Returns the batch without records, as Kafka leaves it: without codec, base timestamp and delete horizon."""
     return batch.build(
         [],
         batch.BatchFields(
@@ -320,7 +322,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 
 
 class _Output(Segment):
-    """A segment that is being written, under names of its own; counts its indexes as every segment does."""
+    """A segment that is being written, with names of its own; its indexes are counted like those of every segment."""
 
     __slots__ = ("_pending", "_suffix", "converted", "records")
 
@@ -329,7 +331,7 @@ class _Output(Segment):
         self._suffix = target.suffix
         self._pending = bytearray()
         self.converted = self.records = 0
-        self.reset()  # its index files are to be written, even if they stay empty
+        self.reset()  # its index files are written even if they stay empty
         self._file = log = files.open(self.path(LOG_SUFFIX), create=True)
         if log.size():
             log.truncate(0)
@@ -338,7 +340,7 @@ class _Output(Segment):
         return super().path(suffix) + self._suffix
 
     def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, records: int, converted: int) -> None:
-        """Takes a batch behind the others; it is written with many others. OSError."""
+        """Appends a batch; it is written together with others. Raises OSError."""
         self.count(header, self.size_bytes)
         self._pending += entry
         self.size_bytes += len(entry)
@@ -348,8 +350,8 @@ class _Output(Segment):
             self.write_pending()
 
     def add_run(self, run: Run, first: int, stop: int, index_bytes: int) -> int:
-        """Takes the batches of a run from `first` on, up to `stop` or to the one with which an index is full; behind
-        the last that it took. OSError."""
+        """Appends the batches of a run from `first` on, up to `stop` or to the one that fills an index; returns the
+        number after the last. Raises OSError."""
         stop = self._count_run(run, first, stop, index_bytes)
         begin, end = run.bounds[first], run.bounds[stop]
         self._pending += memoryview(run.data)[begin:end]
@@ -362,13 +364,13 @@ class _Output(Segment):
         return stop
 
     def _count_run(self, run: Run, first: int, stop: int, index_bytes: int) -> int:
-        """As `count` for each of these batches, by looking at those alone that get an entry of the indexes."""
+        """Counts these batches like `count`, but visits only those that get an index entry."""
         bounds, times = run.bounds, run.max_timestamps
         if self.size_bytes == 0:
             self.first_timestamp_ms = times[first]
         done, since_bytes = first, self._since_index_bytes
         while done < stop:
-            # The batch before which more than the interval lies, counted from the one that has the last entry.
+            # The batch before which more than the interval lies, counted from the one with the last index entry.
             due = bisect_right(bounds, bounds[done] + self._index_interval_bytes - since_bytes, done, stop)
             until = min(due + 1, stop)
             latest = max(times[done:until])
@@ -389,13 +391,13 @@ class _Output(Segment):
         return done
 
     def write_pending(self) -> None:
-        """Brings everything into the file. OSError."""
+        """Writes all pending batches to the file. Raises OSError."""
         if self._pending:
             self._opened().write(self.size_bytes - len(self._pending), self._pending)
             self._pending = bytearray()
 
     def finish(self, aborted: bytes, modified_ns: int) -> None:
-        """Writes the rest and the indexes, and makes all of it durable. OSError."""
+        """Writes the rest and the indexes, and makes all files durable. Raises OSError."""
         self.write_pending()
         self.save_indexes()
         if aborted:
@@ -413,7 +415,7 @@ class _Output(Segment):
 
 
 class _Writer:
-    """The outputs of one rewriting, of which the last is being written."""
+    """The outputs of one rewrite; the last one is being written."""
 
     def __init__(self, files: Files, target: Target, on_progress: Progress | None):
         self._files = files
@@ -428,13 +430,13 @@ class _Writer:
         self.outputs: list[_Output] = []
 
     def read(self, size_bytes: int) -> None:
-        """So much more was read, and done with."""
+        """Counts bytes of the sources that are done."""
         self._read_bytes += size_bytes
         if self._on_progress is not None and self._read_bytes - self._reported_bytes >= _WRITE_BYTES:
             self._report()
 
     def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, records: int, converted: int) -> None:
-        """Takes the next batch. Raises OSError, InvalidRecords for offsets that do not rise."""
+        """Appends the next batch. Raises OSError, and InvalidRecords for offsets that do not rise."""
         out = self._current()
         if header.base_offset < out.next_offset or header.last_offset_delta < 0:
             raise InvalidRecords(f"offset {header.base_offset} where {out.next_offset} is next")
@@ -450,7 +452,7 @@ class _Writer:
         self._converted += converted
 
     def add_run(self, run: Run) -> None:
-        """The same for the batches of a run, which go to as many outputs as they need."""
+        """Appends the batches of a run, to as many outputs as they need. Raises like `add`."""
         out, done, count = self._current(), 0, len(run.last_offsets)
         if run.base_offsets[0] < out.next_offset:
             raise InvalidRecords(f"offset {run.base_offsets[0]} where {out.next_offset} is next")
@@ -466,7 +468,8 @@ class _Writer:
                 self._converted += run.records(begin, done)
 
     def _fitting(self, out: _Output, run: Run, first: int) -> int:
-        """Behind the last of the batches from `first` on that an output has room for. An empty one takes any."""
+        """Returns the end of the batches from `first` on for which an output has room. An empty one takes any first
+        batch."""
         least = first if out.size_bytes else first + 1
         if out.is_index_full(self._limits.index_bytes):
             return least
@@ -484,17 +487,17 @@ class _Writer:
         return out
 
     def _next(self, base_offset: int, last_offset: int) -> _Output:
-        """A further output. It begins where the last one ends: a hole between segments would look like lost data."""
+        """Begins another output at the end of the last one: a hole between segments would look like lost data."""
         self.outputs[-1].write_pending()
         end = self.outputs[-1].next_offset
         return self._begin(end if last_offset - end <= MAX_RELATIVE_OFFSET else base_offset)
 
     def finish(self, modified_ns: int) -> None:
-        """Completes all outputs. OSError."""
+        """Completes all outputs. Raises OSError."""
         self._current()
         for number, out in enumerate(self.outputs):
             is_last = number == len(self.outputs) - 1
-            # A transaction belongs where its marker lies.
+            # A transaction belongs to the segment of its marker.
             aborted = [
                 entry
                 for entry in self.aborted
@@ -511,7 +514,7 @@ class _Writer:
             self._on_progress(self._read_bytes, self._converted)
 
     def discard(self) -> None:
-        """Removes what was made, as far as the disk lets us."""
+        """Removes the output, as far as the disk allows."""
         for out in self.outputs:
             with contextlib.suppress(OSError):
                 out.close()

@@ -1,16 +1,15 @@
-"""Replacing segments of a partition by rewritten ones, so that a crash at any step leaves the old or the new ones.
+"""Replaces segments of a partition by rewritten ones, so that a crash at any step leaves the old or the new ones.
 
-Owns the suffixes that files have on their way in or out, the order of their renames, and what the next opening makes of
-what it finds half done. The protocol is Apache Kafka's (its cleaner's), so either of the two can complete or undo what
-the other began:
+The suffixes of the files and the order of their renames are those of Apache Kafka's cleaner, so either broker can
+complete or undo what the other began:
 
 1. The new segments are written as `.log.cleaned`, `.index.cleaned`, ... and synced.
 2. They are renamed to `.swap`, the highest base offset first. The last rename commits: while a `.cleaned` file is left,
-   it and every `.swap` file at or behind its offset are void, and the old segments hold.
-3. The segments from the lowest `.swap` up to the end of the highest are removed, and the `.swap` files take the plain
-   names. Whoever finds `.swap` files without `.cleaned` ones does this again.
+  it and every `.swap` file at or above its offset are void, and the old segments are valid.
+3. The segments from the lowest `.swap` up to the end of the highest are removed, and the `.swap` files get their plain
+  names. A start that finds `.swap` files without `.cleaned` ones repeats this step.
 
-There is no marker besides the names. Which base offsets are replaced by which follows from them.
+The names are the only marker. They determine which base offsets are replaced.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from ..segments.segment import LOG_SUFFIX, Segment, file_name
 
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 OF_JOBS = (".upgraded", ".compacted")
-"""What the names of files end with that a job of the pipeline has written, before their turn to be swapped in."""
+"""The suffixes of files that a job of the pipeline has written and not yet begun to swap in."""
 _ON_THE_WAY = (DELETED, CLEANED, ".tmp", *OF_JOBS)
 SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
-"""Base offset, kind and, for a file on its way in, how far it has come."""
+"""Base offset, kind and, during a swap, the suffix of its stage."""
 
 
 class Rewritten(NamedTuple):
-    """A segment that was written. `converted` counts the records that were in an older format before, `records` all
-    (1 for an old wrapper that stays one and was not opened)."""
+    """A segment that was written. `converted` counts the records that were in an older format before, `records` all (1
+    for an old wrapper that was kept without opening it)."""
 
     base_offset: int
     next_offset: int
@@ -54,11 +53,11 @@ def swap_in(
     old: Sequence[int],
     put_away: Callable[[int], None] | None = None,
 ) -> None:
-    """Puts new segments, written and synced as `.cleaned` files, in the place of old ones; both by base offset.
+    """Replaces old segments by new ones, written and synced as `.cleaned` files; both by base offset.
 
-    The first of both is the same. `put_away` renames an old segment (and its snapshot, if that goes) to `.deleted`, for
-    those who still read it; without it the files are removed. Durable on return. After an OSError the folder is to be
-    opened anew, which completes or undoes the swap, before anything else is done with it.
+    The first of both is the same. `put_away` renames an old segment (and its snapshot, if that is to be deleted) to
+    `.deleted`, for readers that still use it; without it the files are removed. Durable on return. After an OSError the
+    folder must be opened again, which completes or undoes the swap, before any other change.
     """
     names, replaced = files.list(directory), old
     for base_offset in sorted(new, reverse=True):
@@ -68,24 +67,24 @@ def swap_in(
             path = os.path.join(directory, name)
             files.replace(path, path.removesuffix(CLEANED) + SWAP)
     files.sync_directory(directory)
-    # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped. So the
-    # oldest go first: a crash may leave some of the newest, whole, which the next cleaning takes. Were it the other way
-    # round a value could outlive its tombstone.
+    # The end of the highest `.swap` may be below some replaced segments, if the last records were dropped. The oldest
+    # are therefore removed first: a crash may leave some of the newest, whole, for the next cleaning. In the other
+    # order a value could outlive its tombstone.
     if put_away is not None:
         for base_offset in sorted(old):
             put_away(base_offset)
         old = ()
     for base_offset in sorted(old)[1:]:
         _remove_segment(files, directory, names, base_offset)
-        if base_offset not in new and snapshot.file_name(base_offset) in names:  # if not here, the next opening does it
+        if base_offset not in new and snapshot.file_name(base_offset) in names:  # otherwise the next start does it
             files.remove(os.path.join(directory, snapshot.file_name(base_offset)))
-    # Nothing is to be found out here, as by an opening: a look for the end of a large log would take a while.
+    # The end is known here, unlike at a start: searching for the end of a large log takes long.
     _complete(files, directory, files.list(directory), max(replaced) + 1)
 
 
 def _copy_modes(files: Files, directory: str, names: Sequence[str], old: int) -> None:
-    """Gives files on their way in the permissions and the owner of an old segment, durably: a job that another user
-    runs must not leave files that the broker cannot open."""
+    """Copies permissions and owner of an old segment to the new files, durably: a job of another user must not leave
+    files that the broker cannot open."""
     log = os.path.join(directory, file_name(old, LOG_SUFFIX))
     for name in names:
         path = os.path.join(directory, name)
@@ -100,7 +99,8 @@ def _copy_modes(files: Files, directory: str, names: Sequence[str], old: int) ->
 def replacements(
     files: Files, directory: str, new: Sequence[Rewritten], old: Sequence[Segment], index_interval_bytes: int
 ) -> list[Segment]:
-    """The segments that take the place of old ones: together they reach as far, and count as made when those were."""
+    """Returns the segments that replace old ones: together they cover the same offsets and have the same creation
+    time."""
     made: list[Segment] = []
     for output in new:
         segment = Segment(files, directory, output.base_offset, output.size_bytes, index_interval_bytes)
@@ -117,8 +117,8 @@ def _log_last(name: str) -> tuple[bool, str]:
 
 
 def _remove_segment(files: Files, directory: str, names: Sequence[str], base_offset: int) -> None:
-    """The log first: the others without it are removed by the next opening, while a log without its transaction index
-    would show what was aborted."""
+    """Removes a segment, the log first: the next start removes the other files without a log, whereas a log without its
+    transaction index would return aborted records."""
     for name in sorted(names, key=_log_first):
         match = SEGMENT_FILE.fullmatch(name)
         if match and match[3] is None and int(match[1]) == base_offset:
@@ -131,18 +131,18 @@ def _log_first(name: str) -> tuple[bool, str]:
 
 
 def finish_leftovers(files: Files, directory: str, names: list[str], *, up_to_damage: bool = False) -> list[str]:
-    """What an opening does first with a folder of these names: completes or undoes a swap, removes what was deleted or
-    half written. The names that are left. Raises OSError, and StorageError for a damaged log that is to be swapped in;
-    `up_to_damage` takes that for one that ends there, and keeps old segments behind it.
+    """Does the first step of a start on a folder with these names: completes or undoes a swap, removes deleted and
+    incomplete files. Returns the remaining names. Raises OSError, and StorageError for a damaged log that is to be
+    swapped in; `up_to_damage` treats such a log as ending there, and keeps the old segments after it.
 
-    It may be interrupted like everything else: each step leaves names from which the same is concluded.
+    It may be interrupted at any point: each step leaves names that lead to the same result.
     """
     if not any(name.endswith((SWAP, *_ON_THE_WAY)) for name in names):
         return names
     matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
     cleaned = [int(match[1]) for match in matches if match[3] == CLEANED]
     void = [match[0] for match in matches if match[3] == SWAP and cleaned and int(match[1]) >= min(cleaned)]
-    # The void go first: without the `.cleaned` files they would be taken for valid.
+    # The void files first: without the `.cleaned` files they would be taken for valid.
     unwanted = [*void, *(name for name in names if name.endswith(_ON_THE_WAY))]
     for name in unwanted:
         files.remove(os.path.join(directory, name))
@@ -154,8 +154,8 @@ def finish_leftovers(files: Files, directory: str, names: list[str], *, up_to_da
 def _complete(
     files: Files, directory: str, names: list[str], end: int | None = None, *, up_to_damage: bool = False
 ) -> None:
-    """The third step; `end` lies behind the base offsets of all that is replaced, None if that is to be found out. A
-    log gets its name before its indexes: those are rebuilt, were they lost."""
+    """Does the third step; `end` lies above the base offsets of all replaced segments, None to find it out. A log gets
+    its name before its indexes, which can be rebuilt if lost."""
     matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
     swaps = sorted(
         (match for match in matches if match[3] == SWAP), key=lambda match: (match[2] != LOG_SUFFIX, match[0])
@@ -174,7 +174,8 @@ def _complete(
 
 
 def _end_of_swap(files: Files, directory: str, base_offset: int, up_to_damage: bool) -> int:
-    """The offset behind the last batch of a `.log.swap` file, in any format: Kafka's cleaner kept it up to 3.9."""
+    """Returns the offset after the last batch of a `.log.swap` file, in any format: Kafka's cleaner kept old formats up
+    to 3.9."""
     path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
     file = files.open(path)
     try:

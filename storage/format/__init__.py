@@ -1,1 +1,1 @@
-"""The small files beside the segments, byte by byte."""
+"""The small files beside the segments."""

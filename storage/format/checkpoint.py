@@ -1,11 +1,11 @@
-"""Apache Kafka's checkpoint text files: reading, writing, nothing else.
+"""Reads and writes Apache Kafka's checkpoint text files.
 
     0            version
     2            number of entries
-    orders 0 17  one entry a line
+    orders 0 17  one entry per line
 
-The four files of a data directory have `topic partition offset` entries, `leader-epoch-checkpoint` has
-`epoch start_offset`. They are replaced whole (new file, sync, rename). An empty file has no entries.
+The four files of a data directory have `topic partition offset` entries, `leader-epoch-checkpoint` has `epoch
+start_offset`. They are replaced whole (new file, sync, rename). An empty file has no entries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _entries(data: bytes, path: str, fields: int) -> list[list[str]]:
     try:
         if not data:
             return []
-        if data[-1:] != b"\n":  # its last number may be a part of what was meant
+        if data[-1:] != b"\n":  # the last number may be incomplete
             raise ValueError("the last line is cut")
         lines = data.decode().splitlines()
         version, count, entries = int(lines[0]), int(lines[1]), [line.split() for line in lines[2:] if line.strip()]
@@ -37,7 +37,7 @@ def _entries(data: bytes, path: str, fields: int) -> list[list[str]]:
         if count != len(entries):
             raise ValueError(f"{count} entries announced, {len(entries)} found")
         if any(len(entry) != fields for entry in entries):
-            raise ValueError(f"an entry has not {fields} fields")
+            raise ValueError(f"an entry does not have {fields} fields")
     except (ValueError, IndexError) as error:
         raise StorageError(f"malformed checkpoint {path}: {error}") from error
     return entries
@@ -61,7 +61,8 @@ def _write(files: Files, path: str, entries: Sequence[str], sync: bool) -> None:
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """The offsets of a directory-level checkpoint; empty if there is no such file. StorageError if malformed."""
+    """Returns the offsets of a directory-level checkpoint; empty if the file is missing. Raises StorageError if it is
+    malformed."""
     try:
         return {
             (topic, int(partition)): int(offset) for topic, partition, offset in _entries(_read(files, path), path, 3)
@@ -77,7 +78,8 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 
 
 def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs of a leader-epoch-checkpoint, as the file has them. StorageError if malformed."""
+    """Returns the (epoch, start offset) pairs of a leader-epoch-checkpoint, in the order of the file. Raises
+    StorageError if it is malformed."""
     try:
         return [(int(epoch), int(start)) for epoch, start in _entries(_read(files, path), path, 2)]
     except ValueError as error:
@@ -85,5 +87,5 @@ def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:
 
 
 def write_epochs(files: Files, path: str, epochs: Sequence[tuple[int, int]]) -> None:
-    """Replaces a leader-epoch-checkpoint, not synced yet: batches carry their epochs, recovery can read them there."""
+    """Replaces a leader-epoch-checkpoint, without a sync: recovery can read the epochs from the batches."""
     _write(files, path, [f"{epoch} {start}" for epoch, start in epochs], False)

@@ -1,4 +1,5 @@
-"""What a close notes of each log: `.ottla-closed`, by which the next opening finds that files were lost or changed.
+"""The file `.ottla-closed`: the state of each log at a clean shutdown, by which the next start detects lost or changed
+files.
 
     0                                    version
     2                                    number of logs
@@ -6,9 +7,9 @@
                                          the bytes of its log and of its transaction index
     crc32c 1a2b3c4d                      of all bytes before this line
 
-The file says nothing without the marker of a clean shutdown that Ottla writes: another owner of the directory, as
-Apache Kafka, leaves another marker. An opening of the directory, and a job that changes closed logs in it, removes the
-file. It is no part of any log: without it an opening compares less.
+The file is valid only with Ottla's own clean shutdown marker: another broker on the directory, such as Apache Kafka,
+leaves another marker. A start on the directory, and a job that changes closed logs in it, removes the file. It is not
+part of any log: without it a start checks less.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _LAST_LINE = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 
 
 class ClosedLog(NamedTuple):
-    """A log as it was closed. `segments` are (bytes of the log, bytes of the transaction index) by base offset."""
+    """The state of a log when it was closed. `segments` are (bytes of the log, bytes of the transaction index) by base
+    offset."""
 
     log_start_offset: int
     log_end_offset: int
@@ -38,7 +40,7 @@ class ClosedLog(NamedTuple):
 
 
 def write(files: Files, root: str, logs: Mapping[_TopicPartition, ClosedLog]) -> None:
-    """Writes the file; its name is durable with the next sync of the directory. OSError."""
+    """Writes the file; its name is durable with the next sync of the directory. Raises OSError."""
     lines = ["0", str(len(logs))]
     for (topic, partition), log in sorted(logs.items()):
         segments = " ".join(f"{base}:{size}:{aborted}" for base, (size, aborted) in sorted(log.segments.items()))
@@ -49,7 +51,7 @@ def write(files: Files, root: str, logs: Mapping[_TopicPartition, ClosedLog]) ->
 
 
 def read(files: Files, root: str) -> dict[_TopicPartition, ClosedLog]:
-    """The logs of the file; none if there is no file. Raises StorageError for a damaged one, and OSError."""
+    """Returns the logs in the file; none if it is missing. Raises StorageError for a damaged file, and OSError."""
     path = os.path.join(root, FILE_NAME)
     try:
         data = files.read_bytes(path)
@@ -74,6 +76,6 @@ def read(files: Files, root: str) -> dict[_TopicPartition, ClosedLog]:
 
 
 def discard(files: Files, root: str) -> None:
-    """Removes the file, if there is one. OSError."""
+    """Removes the file, if it exists. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         files.remove(os.path.join(root, FILE_NAME))

@@ -1,4 +1,4 @@
-"""Names of the files beside the partition folders of a data directory, and the node id that one of them holds."""
+"""Names of the files beside the partition folders of a data directory, and the node id in meta.properties."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ METADATA_TOPIC = "__cluster_metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
 RESTORE = ".ottla-restore"
-"""The folder of a restore that is under way or was interrupted, see restore.py."""
+"""The folder of a restore that is in progress or was interrupted, see restore.py."""
 
 
 def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
-    """The node that a directory belongs to by its meta.properties; None if it does not say. Raises StorageError."""
+    """Returns the node id in a directory's meta.properties; None if there is none. Raises StorageError."""
     name = os.path.join(os.path.abspath(os.fspath(path)), META_PROPERTIES)
     try:
         found = parse_meta_properties(files.read_bytes(name), name)

@@ -1,7 +1,7 @@
-"""The sparse indexes of one segment, `.index` and `.timeindex`, as Apache Kafka lays them out on disk.
+"""The sparse indexes of one segment, `.index` and `.timeindex`, in Apache Kafka's layout.
 
-Owns their entries in memory and their bytes; does no I/O. Both are hints: `parse` refuses what cannot be true, the
-segment checks every entry it follows against the batch it points at, and rebuilds both from the log when in doubt.
+Entries in memory and their bytes; no I/O. Both indexes are hints: `parse` refuses impossible contents, the segment
+checks every entry it follows against the batch at that position, and rebuilds both from the log when in doubt.
 
 `.index`      8 bytes an entry: int32 relative offset of the batch's last record, int32 position of that batch.
 `.timeindex` 12 bytes an entry: int64 largest timestamp so far, int32 relative offset of the batch that has it.
@@ -34,7 +34,7 @@ def _rises(values: array[int]) -> bool:
 class OffsetIndex:
     """Last offsets (relative) and positions of some batches, both strictly rising.
 
-    `saved` counts the entries that the file holds already.
+    `saved` counts the entries that the file already holds.
     """
 
     __slots__ = ("offsets", "positions", "saved")
@@ -49,7 +49,7 @@ class OffsetIndex:
 
     @classmethod
     def parse(cls, data: bytes | memoryview, log_bytes: int) -> OffsetIndex | None:
-        """The index of a file's bytes, or None if it cannot belong to a log of `log_bytes`."""
+        """Parses the bytes of a file; returns None if it cannot be the index of a log of `log_bytes`."""
         if len(data) % OFFSET_ENTRY_BYTES:
             return None
         numbers = array("i")
@@ -66,7 +66,7 @@ class OffsetIndex:
         return index
 
     def unsaved(self) -> bytes:
-        """The bytes of the entries behind the saved ones."""
+        """Returns the bytes of the entries after the saved ones."""
         numbers = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self) - self.saved)))
         numbers[0::2] = self.offsets[self.saved :]
         numbers[1::2] = self.positions[self.saved :]
@@ -79,18 +79,18 @@ class OffsetIndex:
         self.positions.append(position)
 
     def floor(self, relative_offset: int) -> int:
-        """Number of the last entry at or below the offset; -1 if there is none."""
+        """Returns the number of the last entry at or below the offset; -1 if there is none."""
         return bisect_right(self.offsets, relative_offset) - 1
 
     def floor_of_position(self, position: int) -> int:
-        """Number of the last entry at or before the position; -1 if there is none."""
+        """Returns the number of the last entry at or before the position; -1 if there is none."""
         return bisect_right(self.positions, position) - 1
 
 
 class TimeIndex:
-    """Timestamps (ms) and the relative offsets of the batches which brought them, both rising.
+    """Timestamps (ms) and the relative offsets of their batches, both rising.
 
-    `saved` counts the entries that the file holds already.
+    `saved` counts the entries that the file already holds.
     """
 
     __slots__ = ("offsets", "saved", "timestamps")
@@ -105,7 +105,7 @@ class TimeIndex:
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> TimeIndex | None:
-        """The index of a file's bytes, or None if they cannot be one."""
+        """Parses the bytes of a file; returns None if they are not a time index."""
         if len(data) % TIME_ENTRY_BYTES:
             return None
         index = cls()
@@ -121,7 +121,7 @@ class TimeIndex:
         return index
 
     def unsaved(self) -> bytes:
-        """The bytes of the entries behind the saved ones."""
+        """Returns the bytes of the entries after the saved ones."""
         return b"".join(
             _TIME_ENTRY.pack(self.timestamps[number], self.offsets[number]) for number in range(self.saved, len(self))
         )
@@ -134,7 +134,7 @@ class TimeIndex:
             self.offsets.append(relative_offset)
 
     def below(self, timestamp_ms: int) -> int:
-        """Number of the last entry earlier than the timestamp; -1 if there is none.
+        """Returns the number of the last entry earlier than the timestamp; -1 if there is none.
 
         All batches up to that entry's own are earlier, so a search for the timestamp may begin there.
         """

@@ -1,8 +1,8 @@
-"""The leader epochs of one partition: which began at which offset, in memory and in `leader-epoch-checkpoint`.
+"""The leader epochs of one partition and their start offsets, in memory and in `leader-epoch-checkpoint`.
 
-Owns that file and the rules of the pairs in it: both numbers rise. Messages of an old format carry no epoch: with them
-all that was known is void, until the next v2 batch. The file is a hint, as every batch carries its epoch; it is synced
-by the next flush only.
+In each pair both numbers are higher than in the one before. Messages of an old format have no epoch: they void all
+entries, until the next v2 batch. The file is a hint, since every batch has its epoch; it is synced only by the next
+flush.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from . import checkpoint
 
 
 class LeaderEpochs:
-    """See the module. `entries` are (epoch, first offset); `wrote_file` is told of the file's name when it was written.
+    """The leader epoch cache of a partition. `entries` are (epoch, first offset); `wrote_file` is called with the
+    file's name when it was written.
 
-    What changes the file raises StorageError, and then nothing has changed.
+    Methods that change the file raise StorageError, and then change nothing.
     """
 
     __slots__ = ("_files", "_path", "_wrote_file", "entries")
@@ -40,8 +41,8 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, magic: int, epoch: int, start_offset: int) -> None:
-        """Notes the epoch of a batch before that is written. If it never is, the entry stays true: the next begins
-        there."""
+        """Adds the epoch of a batch before the batch is written. If the write fails, the entry is still valid for the
+        next batch."""
         if magic < MAGIC:
             if self.entries:
                 self._write([])
@@ -49,14 +50,15 @@ class LeaderEpochs:
             self._write([*(entry for entry in self.entries if entry[1] < start_offset), (epoch, start_offset)])
 
     def restore(self, entries: list[tuple[int, int]]) -> None:
-        """Old messages were not written after all. The file is put right too, if it can be: it is a hint."""
+        """Restores the entries after a failed append of old messages. The file is corrected too, if possible: it is a
+        hint."""
         if entries and not self.entries:
             self.entries = entries
             with contextlib.suppress(StorageError):
                 self._write(entries)
 
     def keep(self, entries: list[tuple[int, int]]) -> None:
-        """Forgets all but these."""
+        """Removes all entries except these."""
         if entries != self.entries:
             self._write(entries)
 
@@ -66,16 +68,16 @@ class LeaderEpochs:
         self._wrote_file(checkpoint.LEADER_EPOCH)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which the record at an offset below the end was written; -1 where it carries none."""
+        """Returns the epoch of the record at an offset below the log end; -1 if it has none."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[number - 1][0] if number else -1
 
     def end_offset(self, epoch: int, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below one; (-1, -1) if that is not known.
+        """Returns (epoch, end offset) of the largest epoch at or below the given one; (-1, -1) if unknown.
 
-        An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279). A leader epoch in which
-        nothing was written yet, as after an adoption, begins at the end of the log, so the newest one ends there, and
-        in a log without any all.
+        An epoch before all known ones ends at the start of the first known one (KIP-101, KIP-279). A leader epoch
+        without batches, as after the adoption of a directory, begins at the log end; the newest epoch with batches
+        therefore ends there, and in a log without any all epochs do.
         """
         if epoch == leader_epoch:
             return epoch, log_end_offset

@@ -1,4 +1,4 @@
-"""`meta.properties`: to which cluster and node a data directory belongs, in the versions 0 and 1 of Kafka."""
+"""`meta.properties`: the cluster and node that a data directory belongs to, in Kafka's versions 0 and 1."""
 
 from __future__ import annotations
 

@@ -21,26 +21,26 @@ _USUAL = b"version: 0\ntopic_id: "
 
 
 def encode_id(value: bytes) -> str:
-    """16 bytes as Kafka writes ids: url-safe base64 without padding."""
+    """Encodes 16 bytes as Kafka writes ids: url-safe base64 without padding."""
     return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
 def decode_id(text: str) -> bytes:
-    """The 16 bytes of an id; ValueError if it is none."""
+    """Decodes the 16 bytes of an id. Raises ValueError if it is malformed."""
     try:
         value = base64.b64decode(text + "==", altchars=b"-_", validate=True) if len(text) == 22 else b""
     except binascii.Error as error:
         raise ValueError(f"{text!r} is not a base64 id") from error
-    if len(value) != 16 or encode_id(value) != text:  # Python takes bits behind the 16 bytes
+    if len(value) != 16 or encode_id(value) != text:  # Python accepts bits after the 16 bytes
         raise ValueError(f"{text!r} is not an id of 22 characters")
     return value
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
-    """Writes the file; its folder is not synced yet: the broker's metadata log is where topics really live.
+    """Writes the file, without a sync of its folder: the broker's metadata log is the source of topic ids.
 
-    So after a power loss there may be none, but never one with another id, which would put the folder aside.
-    StorageError.
+    After a power loss the file may be missing, but never has another id, for which the folder would be set aside.
+    Raises StorageError.
     """
     try:
         data = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
@@ -50,11 +50,12 @@ def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
 
 
 def read_topic_id(files: Files, directory: str) -> bytes:
-    """The topic id of a folder; zeros if it has none, as before Kafka 2.8. StorageError if the file is malformed."""
+    """Returns the topic id of a folder; zeros if it has none, as before Kafka 2.8. Raises StorageError if the file is
+    malformed."""
     path = os.path.join(directory, FILE_NAME)
     try:
         data = files.read_bytes(path)
-        if data.startswith(_USUAL) and len(data) == len(_USUAL) + 22:  # thousands are read at a start
+        if data.startswith(_USUAL) and len(data) == len(_USUAL) + 22:  # fast path: a start may read thousands
             return decode_id(data[len(_USUAL) :].decode())
         text = data.decode()
         if not text:  # a power loss before the bytes reached the disk
@@ -72,9 +73,9 @@ def read_topic_id(files: Files, directory: str) -> bytes:
 
 
 def make_folder(files: Files, directory: str, topic_id: bytes, was_clean: bool) -> bytes:
-    """Makes a partition's folder unless it is there, and returns the topic id in its file, or zeros.
+    """Makes a partition's folder unless it exists, and returns the topic id in its file, or zeros.
 
-    Zeros for `topic_id` stand for any. Raises StorageError where the folder belongs to another topic, or the file is
+    Zeros for `topic_id` accept any id. Raises StorageError if the folder belongs to another topic, or the file is
     malformed.
     """
     try:
@@ -83,7 +84,7 @@ def make_folder(files: Files, directory: str, topic_id: bytes, was_clean: bool) 
     except OSError as error:
         raise StorageError(f"cannot open {directory}: {error}") from error
     found = ZERO_UUID
-    # A power loss may have left a part of the file; its owner knows the id.
+    # A power loss may leave an incomplete file; the metadata log has the id.
     with contextlib.suppress(*(() if was_clean or topic_id == ZERO_UUID else (StorageError,))):
         found = read_topic_id(files, directory) if has_file else ZERO_UUID
     if ZERO_UUID not in (topic_id, found) and topic_id != found:

@@ -1,4 +1,4 @@
-"""Java's properties files, read as `java.util.Properties.load` reads them from a stream and written as `store` does.
+"""Java properties files, read like `java.util.Properties.load` reads a stream and written like `store`.
 
 `server.properties` and a data directory's `meta.properties` are such files.
 """
@@ -44,7 +44,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         else:
             pending = ""
             yield joined
-    if pending:  # a last line of one backslash is skipped; in Java that depends on the line's end
+    if pending:  # a single backslash as last line is skipped; in Java that depends on the line's end
         yield pending
 
 

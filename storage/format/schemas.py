@@ -1,7 +1,7 @@
-"""The small binary files beside a segment, described with construct: what `ottla dump` shows of them.
+"""The small binary files beside a segment, described with construct for `ottla dump`.
 
-Owns the description only. What reads and writes them is `index` and those that keep producers and transactions; a
-test holds both equal. All of them are Apache Kafka's layouts. Reading with these raises MalformedMessage.
+Descriptions only: `index` and the modules of producers and transactions have their own code to read and write them; a
+test compares both. All are Apache Kafka's layouts. Parsing with these raises MalformedMessage.
 
     .index      offset index entries, until the file ends
     .timeindex  time index entries, until the file ends
@@ -39,7 +39,7 @@ PRODUCER_ENTRY = Struct(
 )
 
 PRODUCER_SNAPSHOT = Struct("version" / int16, "crc" / uint32, "entries" / ItemArray(int32, PRODUCER_ENTRY, 46))
-"""`crc` is the CRC-32C of all behind itself."""
+"""`crc` is the CRC-32C of all bytes after it."""
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12

@@ -1,1 +1,1 @@
-"""Files: those of the system, those in memory, and layers that keep changes aside or undo them."""
+"""Files of the system and in memory, and layers that redirect or undo changes."""

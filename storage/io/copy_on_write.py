@@ -1,7 +1,7 @@
-"""A file system as it would be: changes are kept aside, and the one below stays as it is.
+"""A copy-on-write file system: changes are kept in an overlay, and the file system below stays unchanged.
 
-Owns what was written, renamed and removed since it was made, so that a repair can be run to its end and told about
-without a change. Bytes that are written lie in one temporary file, of any size; those below are read where they are.
+With it a repair can be run to its end and reported without changing anything. Written bytes, of any size, are in one
+temporary file; unchanged bytes are read from below.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _COPY_BYTES = 1 << 20
 
 
 class ReadOnlyFiles(DiskFiles):
-    """The real disk with files opened for reading only."""
+    """The real disk, with files opened for reading only."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 class _Piece(NamedTuple):
-    """Bytes of a file below, or with `path` None of the temporary file."""
+    """Bytes of a file below, or of the temporary file if `path` is None."""
 
     path: str | None
     start: int
@@ -41,7 +41,7 @@ class _Node:
         return sum(piece.length for piece in self.pieces)
 
     def between(self, start: int, end: int) -> list[_Piece]:
-        """The pieces of a part."""
+        """Returns the pieces of a byte range."""
         found: list[_Piece] = []
         at = 0
         for path, begin, length in self.pieces:
@@ -80,10 +80,10 @@ class _OverlayFile:
         node = self._node
         if position > node.size:
             self.write(node.size, bytes(position - node.size))
-        behind = node.between(position + len(data), node.size)
+        rest = node.between(position + len(data), node.size)
         new = [_Piece(None, self._overlay.keep(data), len(data))] if len(data) else []
         pieces: list[_Piece] = []
-        for piece in [*node.between(0, position), *new, *behind]:
+        for piece in [*node.between(0, position), *new, *rest]:
             last = pieces[-1] if pieces else None
             if last is not None and last.path == piece.path and last.start + last.length == piece.start:
                 pieces[-1] = _Piece(last.path, last.start, last.length + piece.length)
@@ -106,7 +106,7 @@ class _OverlayFile:
 
 
 class Overlay:
-    """See the module; a `Files`, and a context manager, whose end forgets everything. Folders are not renamed here."""
+    """A copy-on-write `Files`, and a context manager that drops the changes on exit. Folders cannot be renamed."""
 
     def __init__(self, below: Files) -> None:
         self.below = below
@@ -122,7 +122,7 @@ class Overlay:
         self._written.close()
 
     def keep(self, data: bytes | bytearray | memoryview) -> int:
-        """Keeps bytes; their place."""
+        """Stores bytes in the temporary file and returns their position."""
         at, done = self._end, 0
         with memoryview(data) as view:
             while done < len(view):
@@ -131,7 +131,7 @@ class Overlay:
         return at
 
     def written(self, start: int, length: int) -> bytes:
-        """Bytes that were kept."""
+        """Returns stored bytes."""
         return os.pread(self._written.fileno(), length, start)
 
     def _node(self, path: str) -> _Node | None:

@@ -1,8 +1,8 @@
-"""Which errors of the system speak against the disk.
+"""Classifies errors of the system: lasting disk failures, and transient errors.
 
-Most do: after EIO, EROFS or a file that is gone nobody knows what else is. Some pass when somebody makes room or gives
-descriptors back, and say nothing of what lies on the disk: what was asked for did not happen, and may the next time.
-(Apache Kafka makes no such difference: a full disk takes its directory offline.)
+Most are lasting: after EIO, EROFS or a missing file the rest of the disk cannot be trusted either. Transient ones end
+when space or descriptors are freed, and do not affect stored data: the operation did not happen, and may succeed later.
+(Apache Kafka makes no such distinction: a full disk takes its directory offline.)
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PASSING = frozenset(
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the same may succeed later, on the same disk."""
+    """Returns whether the same operation may succeed later, on the same disk."""
     return error.errno in PASSING
 
 
 def lasting_error(error: BaseException) -> OSError | None:
-    """The error of the disk behind an exception of ours; None if there is none, or one that passes."""
+    """Returns the OSError that caused an exception of storage; None if there is none, or a transient one."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):

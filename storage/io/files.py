@@ -1,7 +1,7 @@
-"""The seam between storage and the disk: every disk operation of this package goes through `Files`.
+"""The interface between storage and the disk: every disk operation of this package goes through `Files`.
 
-Owns descriptors, mappings and the advisory lock; knows nothing of logs. Errors are `OSError`, as the system gives them;
-the callers turn them into `StorageError`. A test replaces `DiskFiles` by a disk that forgets what was not synced.
+Handles descriptors, mappings and the advisory lock. Errors are `OSError`, as from the system; callers convert them to
+`StorageError`. Tests replace `DiskFiles` by a disk that loses everything not synced.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from . import permissions
 # From this length on a read is a slice of a mapping: no copy, half the CPU per byte of a pread. Below it the mapping of
 # a growing file would be renewed more often than it pays.
 MAP_BYTES = 64 * 1024
-# Linux 5.14: brings the pages of a mapping in, and says so where the disk cannot give one. Whoever touches such a page
-# is killed by a signal (SIGBUS). It costs a microsecond for 64 KiB.
+# Linux 5.14: loads the pages of a mapping, and fails if the disk cannot read one. Touching such a page kills the
+# process (SIGBUS). It costs a microsecond for 64 KiB.
 _MADV_POPULATE_READ = 22
 _BAD_PAGE = (errno.EFAULT, getattr(errno, "EHWPOISON", 133))
 
@@ -32,11 +32,12 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read(self, position: int, length: int) -> bytes | memoryview:
-        """Exactly `length` bytes; OSError if the file ends before. A memoryview stays valid after `close`."""
+        """Reads exactly `length` bytes; raises OSError if the file ends before. A memoryview stays valid after
+        `close`."""
         ...
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """All of `data`, or OSError: then any part of it may have reached the file."""
+        """Writes all of `data`, or raises OSError; then any part of it may have reached the file."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -64,36 +65,37 @@ class Files(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def modified_ns(self, path: str) -> int:
-        """When the file's bytes last changed, in ns since 1970; retention goes by it where records have no time."""
+        """Returns when the file's bytes last changed, in ns since 1970; retention uses it for records without
+        timestamps."""
         ...
 
     def set_modified_ns(self, path: str, modified_ns: int) -> None: ...
 
     def copy_mode(self, source: str, target: str) -> bool:
-        """Gives a file or folder the permissions of another and, where this process may, its owner and group; whether
-        anything changed."""
+        """Gives a file or folder the permissions of another and, where this process may, its owner and group; returns
+        whether anything changed."""
         ...
 
     def list(self, path: str) -> list[str]: ...
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing happens if it exists."""
+        """Makes a directory with its parents, unless it exists."""
         ...
 
     def replace(self, source: str, target: str) -> None:
-        """Renames in one step; an existing target file is gone."""
+        """Renames atomically; an existing target file is replaced."""
         ...
 
     def remove(self, path: str) -> None: ...
 
     def remove_directory(self, path: str) -> None:
-        """Only an empty one."""
+        """Removes an empty directory."""
         ...
 
     def sync_directory(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Takes an exclusive lock, creating the file; BlockingIOError at once if anyone else holds it."""
+        """Takes an exclusive lock, creating the file. Raises BlockingIOError at once if it is held."""
         ...
 
 
@@ -102,9 +104,10 @@ def write_atomically(
 ) -> None:
     """Replaces a small file so that a reader finds the old bytes or the new ones, never a mixture.
 
-    With `sync` the new bytes are durable on return. Without it a power loss may leave anything: only for what can be
-    checked and rebuilt. Without `sync_directory` (it goes with `sync` unless told) it may leave the old file, or none.
-    After an OSError, as of a full disk, the old file stays and no temporary one, if that can be removed.
+    With `sync` the new bytes are durable on return. Without it a power loss may leave any contents: only for files that
+    can be checked and rebuilt. Without `sync_directory` (by default the same as `sync`) a power loss may leave the old
+    file, or none. After an OSError, such as a full disk, the old file stays and the temporary one is removed if
+    possible.
     """
     temporary = path + ".tmp"
     try:
@@ -150,19 +153,19 @@ class DiskFile:
         else:
             end = position + length
             if len(self._mapped) < end:
-                # The old mapping lives on for as long as somebody holds a slice of it.
+                # The old mapping lives as long as any slice of it.
                 size = os.fstat(self._fd).st_size
                 if size:
                     self._mapped = memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
             data = self._mapped[position:end]
             if DiskFile._can_populate and len(data) == length:
-                self._bring_in(position, length)
+                self._load_pages(position, length)
         if len(data) != length:
             raise OSError(errno.EIO, f"file ends {length - len(data)} bytes early", self._path)
         return data
 
-    def _bring_in(self, position: int, length: int) -> None:
-        """Has all pages of a part of the mapping. Raises OSError, where touching them would kill the process."""
+    def _load_pages(self, position: int, length: int) -> None:
+        """Loads all pages of a part of the mapping. Raises OSError where touching them would kill the process."""
         before = position % mmap.PAGESIZE
         try:
             cast(mmap.mmap, self._mapped.obj).madvise(_MADV_POPULATE_READ, position - before, before + length)
@@ -182,7 +185,7 @@ class DiskFile:
                 written += os.pwrite(self._fd, rest[written:], position + written)
 
     def truncate(self, size: int) -> None:
-        # A mapped page behind the end of its file kills the process that touches it.
+        # Touching a mapped page after the end of its file kills the process.
         self._mapped = _NOTHING
         os.ftruncate(self._fd, size)
 
@@ -197,10 +200,10 @@ class DiskFile:
 
 
 class DiskLock:
-    """A lock by `fcntl.lockf`, the kind that Apache Kafka's JVM takes, so both shut each other out."""
+    """A lock by `fcntl.lockf`, as Apache Kafka's JVM takes it, so that the two brokers exclude each other."""
 
-    # Such locks belong to the process: a second one of the same process would succeed, and closing any descriptor of
-    # the file would give the first one up. So the files locked by this process are known, by device and inode.
+    # Such locks belong to the process: a second lock of the same process would succeed, and closing any descriptor of
+    # the file would release the first. The locked files of this process are therefore recorded, by device and inode.
     _held: ClassVar[set[tuple[int, int]]] = set()
 
     def __init__(self, path: str):
@@ -222,7 +225,7 @@ class DiskLock:
 
     @staticmethod
     def is_held(path: str) -> bool:
-        """Whether this process holds the lock of that file; who opens and closes it then would give it up."""
+        """Returns whether this process holds the lock of the file; opening and closing the file would release it."""
         try:
             status = os.stat(path)
         except FileNotFoundError:
@@ -237,17 +240,17 @@ class DiskLock:
 
 
 def _created(path: str, flags: int, mode: int) -> int:
-    """The descriptor of a file that is made if it is missing."""
+    """Opens a file, which is created if it is missing; returns its descriptor."""
     if os.geteuid() != 0 or os.path.exists(path):
         return os.open(path, flags, mode)
     fd = os.open(path, flags, mode)
-    _give_away(path)
+    _chown_to_parent(path)
     return fd
 
 
-def _give_away(path: str) -> None:
-    """Gives what root made to the owner of the folder that it lies in: a tool that root runs on the data directory of
-    another user's broker must not leave files there that the broker cannot open."""
+def _chown_to_parent(path: str) -> None:
+    """Gives a file created by root to the owner of its folder: a tool that root runs on the data directory of another
+    user's broker must not leave files that the broker cannot open."""
     folder = os.stat(os.path.dirname(path) or os.curdir)
     if folder.st_uid != 0:
         os.chown(path, folder.st_uid, folder.st_gid)
@@ -313,7 +316,7 @@ class DiskFiles:
             self.make_directory(path)
         else:
             if os.geteuid() == 0:
-                _give_away(path)
+                _chown_to_parent(path)
 
     def replace(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -336,7 +339,7 @@ class DiskFiles:
 
 
 class SharedFiles(DiskFiles):
-    """The real disk for what others are to read as well, such as exports: the process's umask decides."""
+    """The real disk for files that others may read as well, such as exports: the umask of the process applies."""
 
     def _file_mode(self) -> int:
         return 0o666

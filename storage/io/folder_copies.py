@@ -21,8 +21,8 @@ class Entry(NamedTuple):
 
 
 def entries(files: Files, root: str, left_out: Collection[str] = ()) -> list[Entry]:
-    """The files and folders below a root, each folder before its contents; links are followed. `left_out` are names
-    directly below the root. Raises OSError."""
+    """Returns the files and folders below a root, each folder before its contents; links are followed. `left_out` are
+    names directly below the root. Raises OSError."""
     names = [name for name in files.list(root) if name not in left_out]
     return list(_below(files, root, "", names))
 
@@ -41,13 +41,13 @@ def _below(files: Files, root: str, folder: str, names: Sequence[str]) -> Iterat
 
 
 def room_for(found: Sequence[Entry]) -> int:
-    """The bytes of a disk that copies of these entries take, in whole blocks."""
+    """Returns the disk space of copies of these entries in bytes, in whole blocks."""
     return sum(_BLOCK_BYTES * max(1, -(-(entry.size or 0) // _BLOCK_BYTES)) for entry in found)
 
 
 def copy(files: Files, source: str, target: str, found: Sequence[Entry]) -> None:
-    """Copies entries into an existing folder, with permissions and modification times; nothing is synced. Raises
-    OSError, and StorageError where the source has changed since its entries were listed."""
+    """Copies entries into an existing folder, with permissions and modification times, without a sync. Raises OSError,
+    and StorageError if the source has changed since its entries were listed."""
     for entry in found:
         old, new = os.path.join(source, entry.name), os.path.join(target, entry.name)
         if entry.size is None:
@@ -74,8 +74,8 @@ def _copy_file(files: Files, source: str, target: str, size: int) -> None:
 
 
 def sync(files: Files, root: str, found: Sequence[Entry]) -> None:
-    """Makes copied entries durable, the root with them. All files are written before the first one is synced, so that
-    the first sync of a journalling file system does the work of most others. Raises OSError."""
+    """Makes copied entries durable, with their root. All files are written before the first one is synced, so that the
+    first sync of a journalling file system does the work of most others. Raises OSError."""
     for entry in found:
         if entry.size is not None:
             file = files.open(os.path.join(root, entry.name))
@@ -90,7 +90,7 @@ def sync(files: Files, root: str, found: Sequence[Entry]) -> None:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Removes a file, or a folder with everything in it; of a link only the link. Raises OSError."""
+    """Removes a file, or a folder with its contents; of a link only the link. Raises OSError."""
     try:
         files.remove(path)
         return

@@ -1,11 +1,11 @@
-"""A file system in memory behind the seam of `files.py`: brokers that keep nothing, and states kept for later.
+"""A file system in memory with the interface of `files.py`: for brokers without a disk, and for saved states.
 
-Owns the names and the bytes; loses both with the object. It does what `DiskFiles` does on Linux, errors included, so
-that the same storage engine runs on it. Nothing is ever not durable: syncs only look at what they are asked for.
+Behaves like `DiskFiles` on Linux, errors included, so that the same storage engine runs on it. All writes are durable
+at once: syncs only check that the file exists.
 
-`fork` copies a whole file system in the time that its names take: both go on with the same bytes until one of them
-writes. Bytes of a file lie in one buffer that grows by doubling; whoever fills it up to its end may go on there, as the
-others never look behind their own end. Whoever else writes does so in a copy.
+`fork` copies a whole file system in the time that copying its names takes: both share the same bytes until one of them
+writes. The bytes of a file are in one buffer that grows by doubling; the file that has filled it up to its end may
+append there, since the others never read past their own end. All other writes first copy the buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIRST_BYTES: Final = 256
 
 
 class _Buffer:
-    """Bytes that several files may begin with. Up to `filled` they are somebody's."""
+    """Bytes that several files may share. Up to `filled` a file uses them."""
 
     __slots__ = ("data", "filled", "is_shared")
 
@@ -33,7 +33,7 @@ class _Buffer:
 
 
 class _Content:
-    """One file, whatever its name."""
+    """The contents of one file, whatever its name."""
 
     __slots__ = ("buffer", "is_locked", "modified_ns", "size")
 
@@ -52,7 +52,8 @@ class _Content:
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         end = position + len(data)
         buffer, size = self.buffer, self.size
-        if buffer.is_shared and (position < size or buffer.filled != size):  # over another's, or what it went on with
+        # overwrites shared bytes, or those appended by another file
+        if buffer.is_shared and (position < size or buffer.filled != size):
             buffer = self._renewed(max(end, size))
         if end > len(buffer.data):
             buffer = self._renewed(end)
@@ -73,7 +74,7 @@ class _Content:
         self.size = size
 
     def _renewed(self, needed: int) -> _Buffer:
-        """A buffer of its own with room for that. Slices of the old one stay as they are."""
+        """Replaces the buffer by one of its own with room for `needed` bytes. Slices of the old one stay valid."""
         size = self.size
         data = bytearray(max(needed, _FIRST_BYTES) if needed <= _FIRST_BYTES else max(needed, 2 * size))
         data[:size] = memoryview(self.buffer.data)[:size]
@@ -82,7 +83,7 @@ class _Content:
 
 
 class _Directory:
-    """Names of files and of directories."""
+    """Names of files and directories."""
 
     __slots__ = ("entries", "modified_ns")
 
@@ -96,14 +97,14 @@ class _Directory:
         return made
 
     def holds(self, other: _Directory) -> bool:
-        """Whether that one lies somewhere in this one, or is it."""
+        """Returns whether the other directory is within this one, or is it."""
         if other is self:
             return True
         return any(entry.holds(other) for entry in self.entries.values() if isinstance(entry, _Directory))
 
 
 class MemoryFile:
-    """An open file; see `files.File`. It stays usable when its name is gone, as on a disk."""
+    """An open file; see `files.File`. It stays usable when its name is removed, as on a disk."""
 
     __slots__ = ("_content", "_files", "_path")
 
@@ -121,7 +122,7 @@ class MemoryFile:
         return self._opened().size
 
     def read(self, position: int, length: int) -> bytes | memoryview:
-        """A copy, or from MAP_BYTES on a view of what lies there, which is not changed by what is appended."""
+        """Returns a copy, or from MAP_BYTES on a view, which later appends do not change."""
         content = self._opened()
         end = position + length
         if position < 0 or length < 0:
@@ -171,7 +172,8 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """See the module; may be used by several threads. `now_ns` is the time that changed files get, in ns since 1970."""
+    """The file system; may be used by several threads. `now_ns` returns the modification time for changed files, in ns
+    since 1970."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
@@ -180,15 +182,14 @@ class MemoryFiles:
         self._root = _Directory(0)
 
     def fork(self) -> MemoryFiles:
-        """Another file system with the same names and bytes, which no longer has to do with this one; no file of it is
-        locked."""
+        """Returns another, independent file system with the same names and bytes; none of its files is locked."""
         made = MemoryFiles(self.now_ns)
         with self.changing:
             made._root = self._root.fork()
         return made
 
     def size_bytes(self) -> int:
-        """The bytes of all files."""
+        """Returns the total size of all files in bytes."""
         with self.changing:
             left: list[_Content | _Directory] = [self._root]
             total = 0
@@ -220,7 +221,7 @@ class MemoryFiles:
         return found
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
-        """The directory of a path, and its name there."""
+        """Returns the directory of a path, and its name there."""
         folder, _, name = path.rstrip("/").rpartition("/")
         found = self._find(folder)
         if not isinstance(found, _Directory):
@@ -240,7 +241,7 @@ class MemoryFiles:
         return found
 
     def _created(self, path: str) -> _Content:
-        """The file of that name, made if there is none."""
+        """Returns the file of that name, which is made if it is missing."""
         with self.changing:
             folder, name = self._parent(path)
             found = folder.entries.get(name, folder if not name else None)

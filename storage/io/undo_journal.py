@@ -1,16 +1,15 @@
-"""A file system that loses nothing: before bytes go, they are in a backup, and the backup says where they were.
+"""A file system with an undo journal: before bytes are removed, they are saved in a backup with their position.
 
-Owns the backup's folder and its manifest; knows nothing of logs. Whoever changes files through `SavingFiles` has every
-byte that he removes, cuts or writes over saved and synced before the change, whatever code it is that does it. The
-folder lies outside of the data directory, where no opening looks.
+Every byte that code removes, cuts or overwrites through `SavingFiles` is saved and synced before the change. The
+backup's folder is outside the data directory, where no start looks.
 
-    manifest.jsonl                a JSON object a line: first the directory, then each change, synced before it is made
+    manifest.jsonl                a JSON object per line: first the directory, then each change, synced before it
     <folder>/<file>.<from>-<to>   the bytes that were there, from one position up to another
 
     does      created | removed | replaced | renamed (to) | cut | written | rewritten | folder removed
     file, from, to, saved, why; size and modified_ns as they were
 
-`put_back` undoes the changes of a manifest, newest first; a repair that was interrupted can be undone as well.
+`put_back` undoes the changes of a manifest, newest first; also those of an interrupted repair.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from .files import File, Files, Lock
 
 MANIFEST = "manifest.jsonl"
 VERSION = 1
-TEMPORARY = ".tmp"  # what an opening removes
+TEMPORARY = ".tmp"  # removed by a start on the directory
 _COPY_BYTES = 1 << 20
 
 Part = tuple[int, int] | bytes
-"""Of a file that is rewritten: a range of the old one, or bytes that are new."""
+"""A part of a rewritten file: a range of the old one, or new bytes."""
 
 
 class Backup:
-    """The folder of one repair; made when the first change is saved. Raises OSError."""
+    """The backup folder of one repair, made when the first change is saved. Raises OSError."""
 
     def __init__(self, files: Files, path: str, root: str) -> None:
         self.path = path
@@ -48,7 +47,7 @@ class Backup:
         self.saved_bytes = 0
 
     def name_for(self, file: str, start: int, end: int) -> str:
-        """A name in the folder that is not used yet."""
+        """Returns an unused name in the folder."""
         name = wanted = f"{file}.{start}-{end}"
         number = 1
         while name in self._names:
@@ -59,8 +58,8 @@ class Backup:
 
     @contextlib.contextmanager
     def _made(self) -> Generator[File]:
-        """The manifest, made at first. After an error nothing is saved any more, so nothing may be changed: what the
-        backup holds up to there is true."""
+        """Yields the manifest, made on first use. After an error the backup accepts nothing more, so that no unsaved
+        change is made: its contents up to there are valid."""
         if self._is_broken:
             raise OSError(errno.EIO, "an error ended this backup", self.path)
         try:
@@ -116,7 +115,7 @@ class Backup:
                 self._files.replace(path, target)
                 self.saved_bytes += size
             except OSError as error:
-                if error.errno != errno.EXDEV:  # else the backup lies on another disk
+                if error.errno != errno.EXDEV:  # otherwise the backup is on another disk
                     raise
                 self.save(file, name, 0, size)
                 self._files.remove(path)
@@ -132,7 +131,7 @@ class Backup:
 
 
 class NoBackup(Backup):
-    """Counts what would be saved; for a run on an `Overlay`."""
+    """Counts the bytes that would be saved; for a run on an `Overlay`."""
 
     def note(self, line: dict[str, Any]) -> None:
         pass
@@ -181,8 +180,8 @@ class _SavingFile:
 
 
 class SavingFiles:
-    """See the module; a `Files`. `why` goes into the manifest with what is changed; `before_first` is called once,
-    before anything is changed."""
+    """A `Files` that saves changed bytes. `why` is recorded in the manifest with a change; `before_first` is called
+    once, before the first change."""
 
     def __init__(
         self, files: Files, root: str, backup: Backup, before_first: Callable[[], None] = lambda: None
@@ -196,10 +195,10 @@ class SavingFiles:
         self._settled = 0
         self._before_first: Callable[[], None] | None = before_first
 
-    # -- keeping
+    # -- saving
 
     def is_own(self, path: str) -> bool:
-        """Whether all of a file was made here: nothing of it has to be kept."""
+        """Returns whether the whole file was made here: none of its bytes need to be saved."""
         return path in self._own
 
     def _relative(self, path: str) -> str:
@@ -215,7 +214,7 @@ class SavingFiles:
         self.backup.note({"does": does, "file": self._relative(path), **more, "why": self.why})
 
     def save_range(self, path: str, file: File, does: str, start: int, end: int) -> None:
-        """Saves what a change of a file takes away, and says so."""
+        """Saves the bytes that a change of a file removes, and records the change."""
         self._begin(path)
         saved = None
         if end > start:
@@ -232,12 +231,13 @@ class SavingFiles:
             file.close()
 
     def rewrite(self, path: str, parts: Sequence[Part]) -> None:
-        """Replaces a file by parts of itself and new bytes, in one step and durably. Only what is left out is saved."""
+        """Replaces a file by parts of itself and new bytes, atomically and durably. Only the omitted parts are
+        saved."""
         self._begin(path)
         file = self._files.open(path)
         try:
             modified_ns = self._files.modified_ns(path)
-            file.sync()  # what is noted of it must hold after a power loss
+            file.sync()  # the recorded state must be valid after a power loss
             if self._files.exists(path + TEMPORARY):
                 self.remove(path + TEMPORARY)
             self._note("created", path + TEMPORARY)
@@ -252,31 +252,32 @@ class SavingFiles:
                     self.backup.save(file, saved, at, start)
                     dropped.append([at, start, saved])
                 at = max(at, end)
-            told = [list(part) if isinstance(part, tuple) else len(part) for part in parts]
-            self._note("rewritten", path, parts=told, dropped=dropped, size=size, modified_ns=modified_ns)
+            recorded = [list(part) if isinstance(part, tuple) else len(part) for part in parts]
+            self._note("rewritten", path, parts=recorded, dropped=dropped, size=size, modified_ns=modified_ns)
             _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
         finally:
             file.close()
 
     def settle(self) -> None:
-        """Makes everything durable that was changed, and tells the manifest what it looks like. OSError."""
+        """Makes all changes durable, and records sizes and times of the changed files in the manifest. Raises
+        OSError."""
         if self._settled == len(self._touched):
             return
         folders: set[str] = set()
-        told: dict[str, list[int]] = {}
+        states: dict[str, list[int]] = {}
         for path in sorted(set(self._touched)):
             folders.add(os.path.dirname(path))
             if self._files.exists(path):
                 file = self._files.open(path)
                 try:
                     file.sync()
-                    told[self._relative(path)] = [file.size(), self._files.modified_ns(path)]
+                    states[self._relative(path)] = [file.size(), self._files.modified_ns(path)]
                 finally:
                     file.close()
         for folder in sorted(folders):
             if self._files.exists(folder):
                 self._files.sync_directory(folder)
-        self.backup.note({"does": "ends", "files": told})
+        self.backup.note({"does": "ends", "files": states})
         self._settled = len(self._touched)
 
     # -- Files
@@ -313,7 +314,7 @@ class SavingFiles:
         self._files.make_directory(path)
 
     def replace(self, source: str, target: str) -> None:
-        self._files.size(source)  # FileNotFoundError, before anything is noted
+        self._files.size(source)  # FileNotFoundError, before anything is recorded
         if self._files.exists(target):
             self._save_whole(target, "replaced")
         elif source in self._own:
@@ -327,7 +328,8 @@ class SavingFiles:
         (self._own.add if is_own else self._own.discard)(target)
         self._touched.append(target)
         self._files.replace(source, target)
-        if not is_own:  # else, the power lost, a file made later under the old name is taken for this one
+        # otherwise, after a power loss, a file made later under the old name would be taken for this one
+        if not is_own:
             for folder in {os.path.dirname(source), os.path.dirname(target)}:
                 self._files.sync_directory(folder)
 
@@ -336,7 +338,7 @@ class SavingFiles:
             self._own.discard(path)
             self._files.remove(path)
             return
-        size = self._files.size(path)  # FileNotFoundError, before anything is noted
+        size = self._files.size(path)  # FileNotFoundError, before anything is recorded
         self._begin(path)
         saved = self.backup.name_for(self._relative(path), 0, size)
         times = {"size": size, "modified_ns": self._files.modified_ns(path)}
@@ -363,7 +365,7 @@ def _copy(source: File, start: int, end: int, target: File, at: int) -> None:
 
 
 def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], modified_ns: int) -> None:
-    """Puts a file in the place of another, in one step and durably."""
+    """Replaces a file by another, atomically and durably."""
     temporary = path + TEMPORARY
     target, at = files.open(temporary, create=True), 0
     try:
@@ -385,38 +387,38 @@ def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], mo
     files.sync_directory(os.path.dirname(path))
 
 
-# -- putting back
+# -- undoing
 
 
 def read_manifest(files: Files, backup: str) -> list[dict[str, Any]]:
-    """The lines of a backup's manifest, up to one that was being written when the power was lost: what it tells of was
-    not done. Raises StorageError."""
+    """Returns the lines of a backup's manifest, up to one that was incomplete at a power loss: its change was not made.
+    Raises StorageError."""
     path = os.path.join(backup, MANIFEST)
     lines: list[dict[str, Any]] = []
     try:
         for line in files.read_bytes(path).splitlines(keepends=True):
-            told: Any = json.loads(line) if line.endswith(b"\n") else None
-            if not isinstance(told, dict):
+            parsed: Any = json.loads(line) if line.endswith(b"\n") else None
+            if not isinstance(parsed, dict):
                 break
-            lines.append(cast("dict[str, Any]", told))
+            lines.append(cast("dict[str, Any]", parsed))
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error}") from error
     except ValueError:
         pass
     if not lines or lines[0].get("version") != VERSION:
-        raise StorageError(f"{path} is no manifest of a repair")
+        raise StorageError(f"{path} is not the manifest of a repair")
     return lines
 
 
 def put_back(files: Files, root: str, backup: str) -> int:
-    """Undoes what a manifest tells, newest change first; how many changes it had.
+    """Undoes the changes of a manifest, newest first, and returns their number.
 
-    May be interrupted and run again. Raises StorageError if a file is not as the repair left it: what was written there
-    since would be lost.
+    May be interrupted and run again. Raises StorageError if a file has changed since the repair: the later changes
+    would be lost.
     """
     lines = read_manifest(files, backup)
     if os.path.realpath(lines[0]["directory"]) != os.path.realpath(root):
-        raise StorageError(f"{backup} is of {lines[0]['directory']}")
+        raise StorageError(f"{backup} belongs to {lines[0]['directory']}, not to {root}")
     undone = [line["change"] for line in lines if line.get("does") == "undone"]
     changes = [line for line in lines[1:] if line["does"] not in ("ends", "undone")]
     left = min(undone, default=len(changes))
@@ -431,7 +433,7 @@ def put_back(files: Files, root: str, backup: str) -> int:
                 _undo(files, path, changes[number], root, backup)
                 if files.exists(os.path.dirname(path)):
                     files.sync_directory(os.path.dirname(path))
-                # Each can be undone twice, but not two of them one after the other: so it is noted how far this came.
+                # Each change can be undone twice, but not two of them in turn: the progress is recorded.
                 data = json.dumps({"does": "undone", "change": number}).encode() + b"\n"
                 manifest.truncate(end)
                 manifest.write(end, data)
@@ -444,8 +446,8 @@ def put_back(files: Files, root: str, backup: str) -> int:
     return len(changes)
 
 
-def _check_unchanged(files: Files, root: str, told: dict[str, list[int]]) -> None:
-    for name, (size, modified_ns) in told.items():
+def _check_unchanged(files: Files, root: str, states: dict[str, list[int]]) -> None:
+    for name, (size, modified_ns) in states.items():
         path = os.path.join(root, name)
         if not files.exists(path) or files.size(path) != size or files.modified_ns(path) != modified_ns:
             raise StorageError(f"{name} was changed since the repair: it is not put back")
@@ -464,7 +466,7 @@ def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str)
     elif does == "rewritten":
         _undo_rewrite(files, path, line, backup)
     elif does == "removed" and files.exists(path):
-        return  # it was not removed, or is put back
+        return  # it was not removed, or is already put back
     elif does in ("removed", "replaced"):
         with contextlib.ExitStack() as stack:
             parts: list[tuple[File, Part]] = []
@@ -490,11 +492,11 @@ def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str)
             file.close()
         files.set_modified_ns(path, line["modified_ns"])
     else:
-        raise StorageError(f"{backup}: {does!r} is not known")
+        raise StorageError(f"{backup}: {does!r} is an unknown kind of change")
 
 
 def _undo_rewrite(files: Files, path: str, line: dict[str, Any], backup: str) -> None:
-    """Puts what was left out between what was kept."""
+    """Restores the omitted parts between the kept ones."""
     new_size = sum(part if isinstance(part, int) else part[1] - part[0] for part in line["parts"])
     with contextlib.ExitStack() as stack:
 
@@ -507,7 +509,7 @@ def _undo_rewrite(files: Files, path: str, line: dict[str, Any], backup: str) ->
         saved = [(start, end, opened(os.path.join(backup, name))) for start, end, name in line["dropped"]]
         is_old = file.size() == line["size"] and all(_same(file, start, end, of) for start, end, of in saved)
         if is_old and (saved or file.size() != new_size):
-            return  # it was not rewritten, or is put back
+            return  # it was not rewritten, or is already put back
         if file.size() != new_size:
             raise OSError(errno.EIO, f"{file.size()} bytes where the repair left {new_size}", path)
         pieces: list[tuple[int, File, tuple[int, int]]] = [(start, of, (0, end - start)) for start, end, of in saved]

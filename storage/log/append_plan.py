@@ -1,4 +1,4 @@
-"""What an append will do, decided before anything is written. Changes nothing; has no state of its own."""
+"""Plans an append before anything is written. Has no state and changes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .results import NewRecord
 
 
 class Plan(NamedTuple):
-    """Whether a new segment begins with what is appended, and the producer to adopt afterwards."""
+    """Whether the append begins a new segment, and the producer state entry to adopt afterwards."""
 
     roll: bool
     producer: Producer | None
@@ -50,10 +50,11 @@ class Plan(NamedTuple):
 def must_roll(
     segment: Segment, config: LogConfig, headers: Sequence[BatchHeader], size_bytes: int, now_ms: int
 ) -> bool:
-    """Whether the batches of an append, `size_bytes` in all, belong into a new segment (Kafka's rules, in its order).
+    """Returns whether the batches of an append, `size_bytes` in total, belong into a new segment (Kafka's rules, in its
+    order).
 
-    Time counts by the records, not by the clock, where the first batch has a timestamp: an idle partition never rolls,
-    and one timestamp of the far future rolls at once.
+    If the first batch has a timestamp, time is measured by the records, not by the clock: an idle partition never
+    rolls, and a timestamp in the far future rolls at once.
     """
     if segment.size_bytes == 0:
         return False
@@ -63,7 +64,7 @@ def must_roll(
     newest_ms, entries = last.max_timestamp, len(headers)
     if entries > 1:
         newest_ms = max(header.max_timestamp for header in headers)
-        entries = min(entries, size_bytes // (config.index_interval_bytes + 1) + 1)  # that the index may get
+        entries = min(entries, size_bytes // (config.index_interval_bytes + 1) + 1)  # entries that the index may get
     first_ms = segment.first_timestamp()
     waited_ms = newest_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
     if waited_ms > config.segment_ms - segment.jitter_ms:
@@ -73,7 +74,7 @@ def must_roll(
 
 
 def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
-    """The error that tells a producer why its batch is refused."""
+    """Returns the exception for a refused batch of a producer."""
     who = f"producer {header.producer_id} epoch {header.producer_epoch}"
     what = f"sequences {header.base_sequence}..{header.last_sequence}"
     if isinstance(verdict, Fenced):
@@ -84,14 +85,14 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
         return DuplicateSequence(f"{who}: {what} were written before")
     if isinstance(verdict, Misplaced):
         return InvalidTransactionState(f"{who}: {verdict.why}")
-    return UnknownProducer(f"{who}: {what}, and nothing is known of the producer")
+    return UnknownProducer(f"{who}: {what}, and there is no state of the producer")
 
 
 def built(
     records: Sequence[NewRecord], first: int, magic: int, codec: int, producer: tuple[int, int] | None
 ) -> Prepared:
-    """Records of the broker's own in a format, with offsets from `first` on: one batch, or in an old format without a
-    codec one message each; with the id and the epoch of a producer a part of its transaction. Raises
+    """Builds records of the broker's own in the topic's format, with offsets from `first` on: one batch, or in an old
+    format without a codec one message each. With a producer id and epoch they are a part of its transaction. Raises
     UnsupportedForFormat."""
     numbered = [
         batch.Record(offset, record.timestamp, record.key, record.value, record.headers)
@@ -124,10 +125,10 @@ def plan(
     guard: Guard | None = None,
     marker: Marker | None = None,
 ) -> Plan | CachedBatch:
-    """The plan for the batches of one append, as they are to be written, or the batch of which it is a copy.
+    """Returns the plan for the batches of one append, or the earlier batch of which it is a duplicate.
 
-    More than one are plain messages of an old format, which know no producers. `marker` is what a control batch says.
-    Raises RecordListTooLarge, and ProducerRefused by the verdict on the sequences and the transaction.
+    Several batches are plain messages of an old format, which have no producer. `marker` is the content of a control
+    batch. Raises RecordListTooLarge, and ProducerRefused by the verdict on sequences and transaction.
     """
     header = headers[0]
     if size_bytes > config.segment_bytes:

@@ -1,7 +1,6 @@
-"""What a log that is closed or offline answers, and who is told of errors of its disk.
+"""Availability of a log: refuses calls when it is closed or offline, and reports disk errors to its owner.
 
-Owns why nothing can be done with a log any more. The owner of the disk decides what an error means for the other logs
-on it; here it is only handed on.
+The owner of the disk decides what an error means for other logs on it.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from ..errors import StorageError
 
 CLOSED = "is closed"
 
-_Log = TypeVar("_Log", bound="Watched")
+_Log = TypeVar("_Log", bound="LogAvailability")
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-class Watched:
-    """The part of a log that knows whether it can be used."""
+class LogAvailability:
+    """Base of a log: refuses calls when closed or offline."""
 
     __slots__ = ("_directory", "_unusable", "on_failure")
 
@@ -28,32 +27,33 @@ class Watched:
         self._directory = directory
         self._unusable: str | None = None
         self.on_failure: Callable[[Self, OSError], None] | None = None
-        """Told of every error of the disk, in the thread that met it, before StorageError is raised."""
+        """Called with every disk error, in the thread that met it, before StorageError is raised."""
 
     @property
     def directory(self) -> str:
-        """The path of its folder."""
+        """The path of the log's folder."""
         return self._directory
 
     def fail(self, reason: str) -> None:
-        """The log takes and gives nothing any more, until it is opened anew: its disk cannot be trusted."""
+        """Takes the log offline until it is opened again: its disk cannot be trusted."""
         self._unusable = self._unusable or f"is offline: {reason}"
 
     def check_usable(self) -> None:
-        """Raises StorageError if nothing can be done with the log."""
+        """Raises StorageError if the log is closed or offline."""
         if self._unusable is not None:
             raise StorageError(f"{self._directory} {self._unusable}")
 
     def report(self, error: StorageError) -> None:
-        """Tells the owner of the disk of an error, if the disk is its cause."""
+        """Reports an error to the owner of the disk, if the disk is its cause."""
         if self.on_failure is not None and self._unusable is None and isinstance(error.__cause__, OSError):
             self.on_failure(self, error.__cause__)
 
 
-def watched(
+def when_available(
     method: Callable[Concatenate[_Log, _Arguments], _Result],
 ) -> Callable[Concatenate[_Log, _Arguments], _Result]:
-    """A method of a log: refused if that cannot be used, and its errors of the disk are reported."""
+    """Decorates a method of a log: it is refused when the log is closed or offline, and its disk errors are
+    reported."""
 
     @functools.wraps(method)
     def wrapper(log: _Log, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

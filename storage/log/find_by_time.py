@@ -1,6 +1,6 @@
-"""Looking for records by their timestamps, over the segments of a log. Has no state of its own.
+"""Finds records by timestamp over the segments of a log. Has no state.
 
-A segment may begin below the log start; its records down there are not seen.
+Records of a segment below the log start are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .results import TimestampOffset
 
 
 def find(segments: Iterable[Segment], log_start_offset: int, timestamp_ms: int) -> TimestampOffset | None:
-    """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
+    """Returns the first record at or above the log start whose timestamp is >= `timestamp_ms`, or None. Raises
+    StorageError."""
     for segment in segments:
         if segment.largest_timestamp()[0] < timestamp_ms:
             continue
@@ -27,7 +28,7 @@ def find(segments: Iterable[Segment], log_start_offset: int, timestamp_ms: int) 
 
 
 def largest(segments: Iterable[Segment], log_start_offset: int) -> TimestampOffset | None:
-    """The first record that has the largest timestamp; None if no record has one. StorageError."""
+    """Returns the first record with the largest timestamp; None if no record has one. Raises StorageError."""
     best, best_segment = -1, None
     for segment in segments:
         timestamp_ms, offset = segment.largest_timestamp()
@@ -42,12 +43,13 @@ def largest(segments: Iterable[Segment], log_start_offset: int) -> TimestampOffs
 
 
 def _is_wrapper(header: BatchHeader) -> bool:
-    """Whether the entry is a compressed set of an old format, whose first offset the header does not tell."""
+    """Returns whether the entry is a compressed message of an old format, whose header lacks the first offset."""
     return header.magic < batch.MAGIC and header.codec != 0
 
 
 def _largest_from_start(segment: Segment, log_start_offset: int) -> int:
-    """The largest timestamp of a segment's records at or behind the log start, which lies inside of it; or -1."""
+    """Returns the largest timestamp of a segment's records at or above the log start, which lies inside it; -1 without
+    one."""
     found, previous_end = -1, segment.base_offset
     for position, header in segment.batches():
         begins = previous_end if _is_wrapper(header) else header.base_offset

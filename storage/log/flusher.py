@@ -1,8 +1,8 @@
-"""What of a partition is not durable yet, and how it becomes so: one flush at a time, in any thread.
+"""The data of a partition that is not durable yet: one flush at a time makes it durable, in any thread.
 
-Owns the lists of what was written since the last flush, the recovery point and, once a sync has failed, the reason why
-nothing is known to be durable any more. The owner of the log notes what it writes while another thread may be syncing:
-a flush vouches for what was noted before it began and for nothing else.
+Has the lists of files written since the last flush, the recovery point and, after a failed sync, the reason why
+durability is unknown. The owner of the log records its writes while another thread may be syncing: a flush covers only
+what was recorded before it began.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ..segments.segment import Segment
 
 
 class Flusher:
-    """See the module. `end_offset` tells where the log ends; it rises only after what it covers was noted."""
+    """The flusher of one log. `end_offset` returns the log end offset, which rises only after the writes it covers were
+    recorded."""
 
     __slots__ = (
         "_closed",
@@ -27,10 +28,10 @@ class Flusher:
         "_directory_changed",
         "_end_offset",
         "_files",
+        "_flushing",
         "_lock",
         "_names",
         "_segments",
-        "_turn",
         "failure",
         "recovery_point",
         "since_ms",
@@ -40,26 +41,27 @@ class Flusher:
         self._files = files
         self._directory = directory
         self._end_offset = end_offset
-        self._turn = threading.Lock()  # held through a flush
-        self._lock = threading.Lock()  # for the lists, never held while the disk works
+        self._flushing = threading.Lock()  # held during a flush
+        self._lock = threading.Lock()  # for the lists, never held during disk operations
         self._segments: list[Segment] = []
-        self._names: dict[str, None] = {}  # of files; a set takes three times as much, and each log has one
+        self._names: dict[str, None] = {}  # names of files; a set takes three times as much, and each log has one
         self._directory_changed = False
         self._closed = False
         self.since_ms: int | None = None
-        """When the first append was noted that no flush has taken up."""
+        """The time of the first append that no flush has taken up."""
         self.recovery_point = recovery_point
         """All below this offset is durable."""
         self.failure: str | None = None
-        """Why nothing can be made durable any more: after a failed sync a second one would not tell what is lost."""
+        """The reason why nothing can be made durable any more: after a failed sync a second one would not report lost
+        data."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was noted is durable."""
+        """Whether everything recorded is durable."""
         return not (self._segments or self._names or self._directory_changed)
 
     def wrote(self, segment: Segment, now_ms: int) -> None:
-        """Notes a segment that was appended to, before the end of the log rises."""
+        """Records a segment that was appended to, before the log end offset rises."""
         with self._lock:
             if self.since_ms is None:
                 self.since_ms = now_ms
@@ -67,16 +69,16 @@ class Flusher:
                 self._segments.append(segment)
 
     def wrote_indexes(self, segment: Segment) -> None:
-        """Notes a segment whose index files were written."""
+        """Records a segment whose index files were written."""
         with self._lock:
             if segment not in self._segments:
                 self._segments.append(segment)
                 self._directory_changed = True
 
     def cover_indexes(self, segment: Segment) -> None:
-        """Makes the index files of a segment that is complete durable, if the recovery point has reached its end: a
-        recovery would not look at them any more. OSError."""
-        with self._turn:
+        """Makes the index files of a complete segment durable, if the recovery point has reached its end: a recovery
+        would not check them any more. Raises OSError."""
+        with self._flushing:
             if self.recovery_point >= segment.next_offset and self.failure is None:
                 try:
                     segment.sync()
@@ -85,7 +87,7 @@ class Flusher:
                     raise
 
     def wrote_all(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
-        """Notes what a recovery left: segments, and small files of the folder by name."""
+        """Records segments and small files (by name) left by a recovery."""
         with self._lock:
             for segment in segments:
                 segment.doubt_files()
@@ -94,28 +96,28 @@ class Flusher:
             self._directory_changed = bool(self._segments) or self._directory_changed
 
     def wrote_file(self, name: str) -> None:
-        """Notes a small file of the folder."""
+        """Records a small file of the folder."""
         with self._lock:
             self._names[name] = None
 
     def changed_directory(self) -> None:
-        """Notes that a file was made, renamed or removed."""
+        """Records that a file was created, renamed or removed."""
         with self._lock:
             self._directory_changed = True
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """Takes back segments that are no part of the log any more."""
+        """Removes segments that are no longer part of the log."""
         gone = set(map(id, segments))
         with self._lock:
             self._segments = [segment for segment in self._segments if id(segment) not in gone]
             self._directory_changed = True
 
     def flush(self) -> int:
-        """Makes durable what was noted; the new recovery point. A second caller waits for the first.
+        """Makes everything recorded durable and returns the new recovery point. A second caller waits for the first.
 
-        Where no descriptor was free for a file, nothing is lost and a later flush tries again. Raises StorageError.
+        If no descriptor was free for a file, nothing is lost and a later flush tries again. Raises StorageError.
         """
-        with self._turn:
+        with self._flushing:
             with self._lock:
                 if self.failure is not None:
                     raise StorageError(f"{self._directory} cannot be synced: {self.failure}")
@@ -148,7 +150,7 @@ class Flusher:
             self._files.sync_directory(self._directory)
 
     def _undone(self, error: OSError, segments: list[Segment], names: dict[str, None], directory_changed: bool) -> None:
-        """Takes back what a flush was about to make durable, or gives up."""
+        """Returns the files of a failed flush to the lists, or after a failed sync sets `failure`."""
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             self.failure = f"a sync failed: {error}"
             return
@@ -158,5 +160,5 @@ class Flusher:
             self._directory_changed = self._directory_changed or directory_changed
 
     def close(self) -> None:
-        """The files are given back: a sync that is under way may fail and nothing follows from it."""
+        """Marks the files as closed: a sync in progress may fail, without consequences."""
         self._closed = True

@@ -10,11 +10,11 @@ from ..segments.segment import Segment
 
 
 class LogState(Protocol):
-    """A partition log as retention and the last stable offset see it."""
+    """A partition log as seen by retention and the last stable offset."""
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Oldest first; never empty while the log is open."""
+        """The segments, oldest first; never empty while the log is open."""
         ...
 
     @property

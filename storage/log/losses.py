@@ -1,7 +1,6 @@
-"""What of a log is not there any more when it is opened, and what the opening dropped.
+"""Records that were missing or dropped when a log was opened.
 
-Owns the kinds of losses and the counting of what lies behind a damaged entry. Who opens the log reports them: an
-opening never takes records away, or gives offsets out again, without a line.
+The owner of the log reports every loss: a start never drops records, or assigns their offsets again, silently.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from ..segments.segment import Segment
 
 TORN_TAIL = "a torn tail was cut"
-CORRUPTION = "corruption in the middle of a log: what lies behind it was dropped"
+CORRUPTION = "corruption in the middle of a log: everything after it was dropped"
 END_GONE = "records at the end of a log are gone"
 MIDDLE_GONE = "records in the middle of a log are gone"
 START_GONE = "records at the start of a log are gone"
@@ -26,9 +25,9 @@ FOLDER_GONE = "the folder of a partition is gone: the partition begins empty"
 
 
 class Loss(NamedTuple):
-    """Offsets from `first` up to `end` (exclusive) that a log had. Of a torn tail it is not known how far it went.
+    """Offsets from `first` up to `end` (exclusive) that a log had. The end of a torn tail is unknown.
 
-    `dropped_bytes` were in the files and were removed; `batches` and `records` counts the sound ones among them.
+    `dropped_bytes` were removed from the files; `batches` and `records` count the sound ones among them.
     """
 
     kind: str
@@ -40,21 +39,22 @@ class Loss(NamedTuple):
 
     @property
     def is_torn(self) -> bool:
-        """Whether this is what a crash leaves behind: a write that was under way."""
+        """Whether this is the result of a crash: an unfinished write."""
         return self.kind == TORN_TAIL
 
 
-class Behind(NamedTuple):
-    """The sound entries of dropped files: how many, their records, and the offset behind the last of them."""
+class SoundCount(NamedTuple):
+    """The sound entries of dropped files: their number, the number of their records, and the offset after the last."""
 
     batches: int = 0
     records: int = 0
     end_offset: int = -1
 
 
-def count_behind(files: Files, segment: Segment, position: int, later: Sequence[Segment]) -> Behind:
-    """Counts the sound entries of a segment from a position on, and those of later segments. StorageError, OSError."""
-    from .. import inspect  # nothing of it is needed where nothing is damaged
+def count_sound(files: Files, segment: Segment, position: int, later: Sequence[Segment]) -> SoundCount:
+    """Counts the sound entries of a segment from a position on, and those of later segments. Raises StorageError,
+    OSError."""
+    from .. import inspect  # not needed without damage
     from ..segments.entry_check import Place
     from ..segments.sound_entries import run_of_sound_entries
 
@@ -67,4 +67,4 @@ def count_behind(files: Files, segment: Segment, position: int, later: Sequence[
                 batches += 1
                 records += max(found.record_count, 0)
                 end_offset = found.last_offset + 1
-    return Behind(batches, records, end_offset)
+    return SoundCount(batches, records, end_offset)

@@ -1,7 +1,7 @@
-"""The markers that end transactions (KIP-98): control batches, and whether one may be written.
+"""Transaction markers (KIP-98): control batches, and the checks before one is written.
 
-Owns the bytes of a marker and its rules; pure. What one does to its producer is `producer_state.py`'s, and what an
-abort leaves in the transaction index `txn_index.py`'s, which also reads markers.
+Pure. `producer_state.py` applies a marker to its producer; `txn_index.py` makes the transaction index entry of an
+abort, and also reads markers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..producers.producer_state import Producer
 from ..producers.txn_index import Marker, marker_record
 
 _LAST_EPOCH = INT16_MAX
-_EPOCH_EACH = 2  # from this transaction.version on each transaction ends with an epoch above that of its batches
+_EPOCH_EACH = 2  # from this transaction.version on the marker of each transaction has a higher epoch than its batches
 
 
 def check_marker(
     known: Producer | None, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
 ) -> None:
-    """Raises FencedProducer or FencedCoordinator where a marker must not be written.
+    """Raises FencedProducer or FencedCoordinator if a marker must not be written.
 
-    With `transaction_version` 2 or more the epoch is to be above the known one (KIP-1228). The same one is a retry,
-    which may be written again, if no transaction is open, or the largest, which has none above it.
+    With `transaction_version` 2 or more the epoch must be above the known one (KIP-1228). The same epoch is accepted as
+    a retry if no transaction is open, or if it is the largest, which has none above it.
     """
     if known is None:
         return
@@ -44,7 +44,8 @@ def check_marker(
 def prepared(
     producer_id: int, producer_epoch: int, marker: Marker, now_ms: int, config: LogConfig, is_open: bool
 ) -> Prepared:
-    """The batch of a marker. Raises UnsupportedForFormat where a topic of an old format has no transaction to end."""
+    """Returns the batch of a marker. Raises UnsupportedForFormat if the topic has an old format and no transaction is
+    open."""
     rules = config.rules
     if rules.target_magic < batch.MAGIC and not is_open:
         raise UnsupportedForFormat(f"a transaction marker for records of format v{rules.target_magic}")

@@ -1,6 +1,6 @@
-"""What can be read of the log of one partition: slices, offsets by time and by epoch, and how far consumers see.
+"""Reads from the log of one partition: slices, offsets by time and by epoch, and the offsets visible to consumers.
 
-Owns the list of segments and where the log begins and ends, which `PartitionLog` changes; changes nothing itself.
+Has the list of segments and the start and end offsets, which `PartitionLog` changes; changes nothing itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..io.files import Files
 from ..segments import read_range
 from ..segments.segment import Segment
 from . import find_by_time
-from .availability import Watched, watched
+from .availability import LogAvailability, when_available
 from .losses import Loss
 from .results import Slice, TimestampOffset
 from .stable_offset import Transactions
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .recovery import Recovered
 
 
-class ReadableLog(Watched):
-    """See the module."""
+class ReadableLog(LogAvailability):
+    """The read side of a partition log."""
 
     __slots__ = (
         "_active",
@@ -48,7 +48,7 @@ class ReadableLog(Watched):
         "size_bytes",
     )
 
-    # Of whoever writes.
+    # Set by the writing subclass.
     _epochs: LeaderEpochs
     leader_epoch: int
     size_bytes: int
@@ -68,32 +68,33 @@ class ReadableLog(Watched):
         self._transactions = Transactions(files, directory, recovered, load_producers)
         self._held_from: int | None = None
         self.has_hole = recovered.has_hole
-        """Whether recovery found offsets missing between segments, and let it be."""
+        """Whether recovery found missing offsets between segments and accepted them."""
         self.cut_bytes = recovered.cut_bytes
         """Bytes that recovery removed when the log was opened."""
         self.losses: Sequence[Loss] = recovered.losses
-        """What the log had and has no more, as found when it was opened."""
+        """Records that were missing or dropped when the log was opened."""
         self.config = config
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = self._active.next_offset
 
     def configure(self, config: LogConfig) -> None:
-        """Takes new settings; they hold from the next call on."""
+        """Sets a new configuration, valid from the next call on."""
         self.config = config
 
     @property
     def high_watermark(self) -> int:
-        """The end of what consumers may read: with one replica, the end of the log, or of what is not held back."""
+        """The offset up to which consumers may read: with one replica the log end offset, or where records are held
+        back."""
         return self.log_end_offset if self._held_from is None else self._held_from
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what `read_committed` consumers may read, see transactions.py. Raises StorageError."""
+        """The offset up to which read_committed consumers may read, see stable_offset.py. Raises StorageError."""
         return self._transactions.stable_offset(self.high_watermark, self.log_start_offset)
 
-    @watched
+    @when_available
     def open_transactions(self) -> dict[int, int]:
-        """The first offset of each transaction that has not ended, by producer id. Raises StorageError."""
+        """Returns the first offset of each open transaction, by producer id. Raises StorageError."""
         return self._transactions.opened()
 
     @property
@@ -103,18 +104,19 @@ class ReadableLog(Watched):
 
     @property
     def active_segment_offset(self) -> int:
-        """The base offset of the segment that is appended to."""
+        """The base offset of the active segment."""
         return self._active.base_offset
 
-    @watched
+    @when_available
     def segment_bases(self) -> list[tuple[int, int]]:
-        """(base offset, time in ms) of each segment, oldest first: the largest timestamp in it, else its making."""
+        """Returns (base offset, time in ms) of each segment, oldest first: its largest timestamp, or its creation
+        time."""
         times = ((segment, segment.largest_timestamp()[0]) for segment in self._segments)
         return [(segment.base_offset, time if time >= 0 else segment.created_ms) for segment, time in times]
 
     # -- slices and offsets
 
-    @watched
+    @when_available
     def read(
         self,
         offset: int,
@@ -124,11 +126,11 @@ class ReadableLog(Watched):
         committed: bool = False,
         hard_limit: bool = False,
     ) -> Slice:
-        """Whole batches of one segment, from the one that holds the offset on, at most `max_bytes` of them.
+        """Reads whole batches of one segment, from the one that contains the offset on, at most `max_bytes` of them.
 
-        If the first is larger it comes alone, or nothing comes without `at_least_one_batch`. With `hard_limit` (Fetch
-        v0 to v2) as many bytes come as there are up to `max_bytes`, whatever they cut. At the end of the log the slice
-        is empty. Raises OffsetOutOfRange, StorageError.
+        A larger first batch is returned alone, or not at all without `at_least_one_batch`. With `hard_limit` (Fetch v0
+        to v2) up to `max_bytes` are returned, even if they end inside a batch. At the end of the log the slice is
+        empty. Raises OffsetOutOfRange, StorageError.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
@@ -145,66 +147,70 @@ class ReadableLog(Watched):
                 aborted = self._transactions.aborted(self, run, offset) if committed else ()
         return Slice(records, high_watermark, self.log_start_offset, stable_offset, aborted)
 
-    @watched
+    @when_available
     def read_appended(self, offset: int, max_bytes: int) -> bytes | memoryview:
-        """As `read`, up to the end of the log, whatever is held back from consumers. OffsetOutOfRange, StorageError."""
+        """Like `read`, up to the log end offset, including records held back from consumers. Raises OffsetOutOfRange,
+        StorageError."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         run = read_range.run_of(self._segments_from(offset), offset, self.log_end_offset, max_bytes, True, False)
         return b"" if run is None else run[0].read(run[1], run[2] - run[1])
 
     def _segments_from(self, offset: int) -> Iterable[Segment]:
-        """The segments that may hold the offset or something behind it, oldest first."""
+        """Returns the segments that may contain the offset or later ones, oldest first."""
         if offset >= self._active.base_offset:
             return (self._active,)
         first = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
         return self._segments[max(first, 0) :]
 
     def available_bytes(self, offset: int, *, committed: bool = False) -> int:
-        """Bytes from the batch that holds the offset to the high watermark, or to the last stable offset; reads no log.
+        """Returns the bytes from the batch that contains the offset to the high watermark or last stable offset,
+        without reading the log.
 
-        Exact for the newest batches, else off by up to an index interval and a batch (or an unread segment).
+        Exact for the newest batches, otherwise off by up to an index interval and a batch (or an unread segment).
         """
         end_offset = self.last_stable_offset if committed else self.high_watermark
-        behind = self._segments_from(end_offset) if end_offset < self.log_end_offset else ()
-        return read_range.bytes_between(self._segments_from(offset), offset, behind, end_offset)
+        after = self._segments_from(end_offset) if end_offset < self.log_end_offset else ()
+        return read_range.bytes_between(self._segments_from(offset), offset, after, end_offset)
 
     def growing_from(self, *, committed: bool = False) -> int:
-        """The base offset of the segment in which that ends: what lies in those before is shown as a whole."""
+        """Returns the base offset of the segment that contains the end of the visible records; earlier segments are
+        visible as a whole."""
         end_offset = self.last_stable_offset if committed else self.high_watermark
         return next(iter(self._segments_from(end_offset))).base_offset
 
     def hold_back(self, offset: int | None) -> None:
-        """Shows consumers nothing from the first offset of an append on; None shows them all. For appends that are to
-        be durable before they are seen."""
+        """Hides records from consumers from this offset on; None shows all. For appends that must be durable before
+        they are visible."""
         self._held_from = offset
 
-    @watched
+    @when_available
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
+        """Returns the first record at or above the log start whose timestamp is >= `timestamp_ms`, or None. Raises
+        StorageError."""
         start = self.log_start_offset
         return find_by_time.find(self._segments_from(start), start, timestamp_ms)
 
-    @watched
+    @when_available
     def max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp; None if no record has one. StorageError."""
+        """Returns the first record with the largest timestamp; None if no record has one. Raises StorageError."""
         start = self.log_start_offset
         return find_by_time.largest(self._segments_from(start), start)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known."""
+        """Returns (epoch, end offset) of the largest epoch at or below the given one; (-1, -1) if unknown."""
         if not self._epochs.entries and self.size_bytes:  # the log ends with messages of an old format
             return -1, -1
         return self._epochs.end_offset(epoch, self.leader_epoch, self.log_end_offset)
 
     def epoch_at_start(self) -> int:
-        """The epoch of the first record that there is; in a log without any that of its leader; -1 if not known."""
+        """Returns the epoch of the first record, or of the leader if the log is empty; -1 if unknown."""
         if not self.size_bytes or (self._epochs.entries and self.log_start_offset == self.log_end_offset):
             return self.leader_epoch
         return self._epochs.epoch_at(self.log_start_offset)
 
     def as_closed(self) -> ClosedLog:
-        """What a close notes of the log, once everything is in its files. StorageError."""
+        """Returns the state that a close records of the log, after everything is in its files. Raises StorageError."""
         sizes = {
             one.base_offset: (one.size_bytes, self._transactions.index_bytes(one.base_offset)) for one in self._segments
         }
@@ -212,5 +218,5 @@ class ReadableLog(Watched):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All segments, oldest first; the last is appended to. Not for the caller to change."""
+        """All segments, oldest first; the last one is active. Must not be changed by the caller."""
         return self._segments

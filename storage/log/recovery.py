@@ -1,25 +1,24 @@
-"""Opening the files of one partition: from what lies on the disk to segments that can be read and appended to.
+"""Opens the files of one partition: returns segments that can be read and appended to.
 
-The mirror of the write order in FORMAT.md. The passes, in order:
+The reverse of the write order in FORMAT.md. The passes, in order:
 
-1. Leftovers of an interrupted deletion or cleaning are removed or, where a swap had begun, completed.
+1. Leftovers of an interrupted deletion or cleaning are removed, or completed if a swap had begun.
 2. Index files without a log are removed; the segments are listed.
 3. After a clean shutdown by Ottla no segment is read if all have the sizes with which they were closed
-   (`storage/format/clean_close.py`): the newest ends where it was closed, and its first use compares. From the first
-   that has another size on they are read.
-   After a clean shutdown by another owner the checkpoint of recovery points and the newest snapshot name that end; if
-   they differ, the indexes of the newest segment are looked at, and the headers behind their last entry; if it does not
-   end with a whole batch it is treated as unclean.
-   After an unclean one, every segment from the one that holds the recovery point on is read: size, magic, CRC and
-   offsets of each batch or old message are checked, both indexes counted anew. At the first that fails all later
-   segments are deleted, newest first, and then the log is cut there: a crash in between finds the same bad batch again.
-   What is durable and damaged all the same (closed, or below the recovery point) is cut by itself: what follows stays.
+  (`storage/format/clean_close.py`): the newest ends where it was closed, which its first use verifies. From the first
+  segment of another size on they are read. After a clean shutdown by another broker the recovery point checkpoint and
+  the newest snapshot have the end offset; if they differ, the indexes of the newest segment are read, and the headers
+  after their last entry; if it does not end with a whole batch it is treated as unclean. After an unclean shutdown,
+  every segment from the one that contains the recovery point on is read: size, magic, CRC and offsets of each batch or
+  old message are checked, both indexes rebuilt. At the first failure all later segments are deleted, newest first, and
+  then the log is cut there: a crash in between finds the same bad batch again. A damaged segment that was durable
+  (closed, or below the recovery point) is cut by itself: later ones stay.
 4. A log that ends below its checkpointed log start is replaced by an empty one there.
-5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these. Messages of formats v0 and
-   v1 carry none, and what was known before them is void.
-6. Producers: known if pass 3 began at the log start, or at a segment with a good snapshot; else brought back when
-   first needed, from the newest snapshot and the headers behind it. Snapshots that do not belong to the log are
-   removed; after pass 3 there is one for each segment that was read, and one at the end.
+5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these. Messages of formats v0 and v1
+  have none, and void the epochs before them.
+6. Producers: known if pass 3 began at the log start, or at a segment with a good snapshot; otherwise loaded when first
+  needed, from the newest snapshot and the headers after it. Snapshots that do not belong to the log are removed; after
+  pass 3 there is one for each segment that was read, and one at the end.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ from .losses import Loss
 from .retention import epochs_from
 
 MAX_SEGMENT_BYTES = INT32_MAX  # a position is an int32
-TELL_BYTES = 4 << 20
+REPORT_BYTES = 4 << 20
 
 OnChecked = Callable[[int], None]
-"""Told of the bytes that were checked since it was last told, each TELL_BYTES or so."""
+"""Called with the bytes that were checked since the last call, about every REPORT_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCheckpoints:
-    """What the files beside the partition folders say of one log before it is opened.
+    """The state of one log before it is opened, according to the files beside the partition folders.
 
-    `clean_shutdown`: the log was closed, or is new. All below the offset `recovery_point` is durable. `has_gaps`: a
-    cleaner has taken offsets, as it does from a compacted topic. `end_offset` is an offset that the log had reached, 0
-    if none is known. `closed` is None after an unclean shutdown, and where another owner closed the directory. Of a log
-    that `must_be_whole` nothing is cut but a torn tail.
+    `clean_shutdown`: the log was closed, or is new. All below the offset `recovery_point` is durable. `has_gaps`:
+    offsets may be missing, since the log was compacted. `end_offset` is an offset that the log had reached, 0 if
+    unknown. `closed` is None after an unclean shutdown, and after a close by another broker. A log that `must_be_whole`
+    may lose only a torn tail; a larger loss raises StorageError.
     """
 
     clean_shutdown: bool
@@ -81,9 +80,9 @@ class LogCheckpoints:
 class Recovered:
     """An opened partition. `unsynced` segments and `unsynced_files` (names) may not be durable.
 
-    `cut_bytes` and `deleted_segments` say what recovery removed, `has_hole` that offsets are missing between segments,
-    where they may. Epochs that began below `epochs_from` are void. `losses` are of records that the log had;
-    `short` are the base offsets of segments that ended later once.
+    `cut_bytes` and `deleted_segments` count what recovery removed; `has_hole`: offsets are missing between segments,
+    where they may. Epochs that began below `epochs_from` are void. `losses` are missing or dropped records; `short` are
+    the base offsets of segments that once ended later.
     """
 
     segments: list[Segment]
@@ -109,7 +108,7 @@ def open_segments(
     now_ms: int,
     on_checked: OnChecked | None = None,
 ) -> Recovered:
-    """Runs the passes. At least one segment results. Raises StorageError."""
+    """Runs the passes. The result has at least one segment. Raises StorageError."""
     if config.rules.compacted:
         known = replace(known, has_gaps=True)
     log_start_offset = known.log_start_offset
@@ -140,7 +139,7 @@ def open_segments(
 
 
 def _note_small_files(recovered: Recovered, names: list[str], recovery_point: int) -> None:
-    """Those that were found may not be durable either: after a kill they are as they were written, and no more."""
+    """Records the existing small files as unsynced: after a kill they may not be durable."""
     recovered.unsynced_files.update(name for name in (checkpoint.LEADER_EPOCH, PARTITION_METADATA) if name in names)
     recovered.unsynced_files.update(
         snapshot.file_name(offset) for offset in recovered.producers.snapshots if offset >= recovery_point
@@ -151,7 +150,7 @@ def _note_small_files(recovered: Recovered, names: list[str], recovery_point: in
 
 
 def _list_segments(files: Files, directory: str, names: list[str], config: LogConfig, now_ms: int) -> list[Segment]:
-    """Pass 2. Each segment but the last ends where the next one begins."""
+    """Does pass 2. Each segment except the last ends where the next one begins."""
     known = set(names)
     for name in names:
         match = SEGMENT_FILE.fullmatch(name)
@@ -182,9 +181,9 @@ def _trust(
     orphans: list[int],
     known: LogCheckpoints,
 ) -> tuple[int, int]:
-    """The number of the first segment that is to be read as a whole, and of the first one that need not be whole.
+    """Returns the number of the first segment to read as a whole, and of the first that may be cut at its end.
 
-    A damaged segment before the second is durable: it was found shorter than it was, and what lies behind it stays.
+    A damaged segment before the second was durable: it is shorter than it was, and later segments stay.
     """
     has_gaps = known.has_gaps
     segments, count = recovered.segments, len(recovered.segments)
@@ -206,7 +205,7 @@ def _trust(
             return changed, count
         if segments[-1].base_offset == max(known.closed.segments, default=-1):
             if segments[-1].size_bytes:
-                segments[-1].tell_end(known.closed.log_end_offset)
+                segments[-1].assume_end(known.closed.log_end_offset)
             return count, count
     elif not has_gaps:
         bases = [segment.base_offset for segment in segments]
@@ -215,7 +214,7 @@ def _trust(
             if is_doubtful and is_short(files, segments, number, has_gaps):
                 return number, count
     is_last, snapshots = not any(base > segments[-1].base_offset for base in orphans), recovered.producers.snapshots
-    if known.closed is None and is_last and _is_end_told(segments[-1], snapshots, known.recovery_point):
+    if known.closed is None and is_last and _has_known_end(segments[-1], snapshots, known.recovery_point):
         return count, count
     try:
         segments[-1].load()
@@ -226,8 +225,8 @@ def _trust(
 
 
 def _orphans(names: Sequence[str]) -> list[int]:
-    """The base offsets of index files whose log is not there, rising. Where no segment was on its way out, as files
-    that tell it are left, somebody has removed the log."""
+    """Returns the base offsets of index files without a log, rising. Unless files show that a segment was being
+    deleted, another program has removed the log."""
     known = set(names)
     matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
     return sorted({int(match[1]) for match in matches if match[1] + LOG_SUFFIX not in known})
@@ -236,7 +235,7 @@ def _orphans(names: Sequence[str]) -> list[int]:
 def _first_changed(
     files: Files, directory: str, segments: Sequence[Segment], names: Sequence[str], closed: ClosedLog
 ) -> int | None:
-    """The number of the first segment that has not the files with which it was closed; None if all have."""
+    """Returns the number of the first segment whose files differ from those that were closed; None if none does."""
     known = set(names)
     for number, segment in enumerate(segments):
         name = file_name(segment.base_offset, txn_index.SUFFIX)
@@ -255,7 +254,8 @@ def _check_segments(
     known: LogCheckpoints,
     on_checked: OnChecked | None,
 ) -> int | None:
-    """Pass 3, from what `_trust` returned. The base offset of the first segment that was read as a whole, or None."""
+    """Does pass 3, for the result of `_trust`. Returns the base offset of the first segment that was read as a whole,
+    or None."""
     segments, (first, unsure) = recovered.segments, unread
     if first == len(segments):
         return None
@@ -268,8 +268,8 @@ def _check_segments(
         segment = segments[number]
         end = _check_batches(files, segment, recovered, producers, config, on_checked)
         is_last = number == len(segments) - 1
-        # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
-        # reached the disk although the next file did.
+        # Offsets between segments may be missing only in a compacted log; otherwise the end of this file never reached
+        # the disk although the next file did.
         has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset
         is_bad = end < segment.size_bytes or (has_hole and not known.has_gaps)
         if is_bad and (is_last or number >= unsure):
@@ -287,26 +287,26 @@ def _check_segments(
     return scanned_from
 
 
-def _is_end_told(segment: Segment, snapshots: Sequence[int], recovery_point: int) -> bool:
-    """Whether both things that a close leaves behind name one end for the newest segment, so that it need not be read:
-    the checkpoint of recovery points and the newest snapshot. The first `load` compares."""
-    behind = recovery_point - segment.base_offset
-    if not segment.size_bytes or not 0 < behind <= MAX_RELATIVE_OFFSET + 1 or snapshots[-1:] != [recovery_point]:
+def _has_known_end(segment: Segment, snapshots: Sequence[int], recovery_point: int) -> bool:
+    """Returns whether the recovery point and the newest snapshot, both written by a close, agree on the end of the
+    newest segment, so that it need not be read. The first `load` verifies it."""
+    length = recovery_point - segment.base_offset
+    if not segment.size_bytes or not 0 < length <= MAX_RELATIVE_OFFSET + 1 or snapshots[-1:] != [recovery_point]:
         return False
-    segment.tell_end(recovery_point)
+    segment.assume_end(recovery_point)
     return True
 
 
 def _save_producers(recovered: Recovered, producers: dict[int, Producer] | None, offset: int) -> None:
-    """Writes a snapshot, also where there is one: that may be of batches that were lost, or torn."""
+    """Writes a snapshot, even if one exists: that may belong to lost batches, or be torn."""
     if producers is not None and offset > recovered.log_start_offset:
         recovered.unsynced_files.add(recovered.producers.write(offset, producers))
 
 
 def _has_transactions(files: Files, segments: Sequence[Segment]) -> bool:
-    """Whether a control batch seems to be in them: then what was aborted is to be known from the producers before."""
+    """Returns whether the segments seem to have a control batch: recording aborts then needs the producers before."""
     for segment in segments:
-        with contextlib.suppress(CorruptRecords):  # at the end of what is sound
+        with contextlib.suppress(CorruptRecords):  # at the end of the sound entries
             found = entries(files, segment.path(LOG_SUFFIX), segment.size_bytes)
             if any(header.is_control for _, header in found):
                 return True
@@ -321,13 +321,13 @@ def _check_batches(
     config: LogConfig,
     on_checked: OnChecked | None,
 ) -> int:
-    """Counts a segment's batches up to the first that is not sound; the position behind the last sound one.
+    """Counts a segment's batches up to the first that is not sound; returns the position after the last sound one.
 
-    Its transaction index is written anew.
+    Rewrites its transaction index.
     """
     segment.reset()
     aborted: list[txn_index.AbortedTransaction] = []
-    position = told = 0
+    position = reported = 0
     base_offset, epoch = segment.base_offset, -1
     with contextlib.suppress(CorruptRecords):
         for data, header in entries(files, segment.path(LOG_SUFFIX), segment.size_bytes):
@@ -348,34 +348,34 @@ def _check_batches(
                 marker_epoch = marker.coordinator_epoch if marker is not None else -1
                 advance(producers, header, recovered.log_start_offset, config.producer_rules, marker_epoch)
             position += len(data)
-            if on_checked is not None and position - told >= TELL_BYTES:
-                on_checked(position - told)
-                told = position
+            if on_checked is not None and position - reported >= REPORT_BYTES:
+                on_checked(position - reported)
+                reported = position
     if on_checked is not None:
-        on_checked(position - told)
-    # Without producers there is no marker here, and what the file may say is of batches that are gone.
+        on_checked(position - reported)
+    # Without producers there is no marker here: the entries of an existing file belong to lost batches.
     txn_index.write(files, segment.path(txn_index.SUFFIX), aborted)
-    if aborted:  # it may be as it was, and not durable all the same
+    if aborted:  # the file may be unchanged, and still not durable
         recovered.unsynced_files.add(file_name(segment.base_offset, txn_index.SUFFIX))
     return position
 
 
 def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int, known: LogCheckpoints) -> None:
-    """Ends the log at byte `end` of a segment. The segments behind go first, newest first: see pass 3."""
+    """Ends the log at byte `end` of a segment. Later segments are removed first, newest first: see pass 3."""
     segments = recovered.segments
-    behind = segments[number + 1 :]
-    dropped = segments[number].size_bytes - end + sum(later.size_bytes for later in behind)
-    first, sound = segments[number].next_offset, losses.count_behind(files, segments[number], end, behind)
+    later_segments = segments[number + 1 :]
+    dropped = segments[number].size_bytes - end + sum(later.size_bytes for later in later_segments)
+    first, sound = segments[number].next_offset, losses.count_sound(files, segments[number], end, later_segments)
     if known.must_be_whole and max(sound.end_offset, known.end_offset) > first:
         raise _not_whole(directory, first, max(sound.end_offset, known.end_offset))
-    reached = max(sound.end_offset, first, known.end_offset, *(later.base_offset for later in behind))
+    reached = max(sound.end_offset, first, known.end_offset, *(later.base_offset for later in later_segments))
     kind = losses.END_GONE if reached > first else losses.TORN_TAIL
     kind = losses.CORRUPTION if sound.batches else kind
     recovered.losses.append(Loss(kind, first, reached, dropped, sound.batches, sound.records))
-    for later in reversed(behind):
+    for later in reversed(later_segments):
         _remove_segment(files, later)
-    recovered.deleted_segments += len(behind)
-    if behind:
+    recovered.deleted_segments += len(later_segments)
+    if later_segments:
         files.sync_directory(directory)
     del segments[number + 1 :]
     recovered.cut_bytes += dropped
@@ -384,7 +384,8 @@ def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: i
 
 
 def _remove_segment(files: Files, segment: Segment) -> None:
-    """The log last: an index without one is removed, a log alone is still recovered."""
+    """Removes a segment, the log last: an index without a log is removed by the next start, a log alone is
+    recovered."""
     for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
         with contextlib.suppress(FileNotFoundError):
             files.remove(segment.path(suffix))
@@ -393,8 +394,8 @@ def _remove_segment(files: Files, segment: Segment) -> None:
 def _leave_out(
     files: Files, recovered: Recovered, segment: Segment, end: int, next_base: int, known: LogCheckpoints
 ) -> None:
-    """Cuts a segment at byte `end` that others follow, which stay."""
-    dropped, sound = segment.size_bytes - end, losses.count_behind(files, segment, end, ())
+    """Cuts a segment at byte `end`; later segments stay."""
+    dropped, sound = segment.size_bytes - end, losses.count_sound(files, segment, end, ())
     if known.must_be_whole:
         raise _not_whole(os.path.dirname(segment.path("")), segment.next_offset, next_base)
     recovered.losses.append(
@@ -408,13 +409,13 @@ def _leave_out(
 
 def _not_whole(directory: str, first: int, end: int) -> StorageError:
     return StorageError(
-        f"{directory} has lost records from offset {first} on, and its end was {end}: restore it from a copy, or run"
-        " `ottla repair` to go on without them"
+        f"{directory} has lost records from offset {first} on; its log end offset was {end}: restore it from a copy,"
+        " or run `ottla repair` to continue without them"
     )
 
 
 def _note_missing(recovered: Recovered, log_start_offset: int, orphans: list[int], known: LogCheckpoints) -> None:
-    """Notes segments that are not there, at the start of the log and in its midst, and a later log start."""
+    """Records missing segments, at the start of the log and inside it, and a log start that is too high."""
     bases = [segment.base_offset for segment in recovered.segments]
     if known.closed is not None:
         orphans = sorted(base for base, (size, _) in known.closed.segments.items() if size)
@@ -430,7 +431,7 @@ def _note_missing(recovered: Recovered, log_start_offset: int, orphans: list[int
 
 
 def _note_end(directory: str, recovered: Recovered, known: LogCheckpoints) -> None:
-    """Compares where the log ends with what is known of its end."""
+    """Compares the log end with its known end."""
     end_offset = recovered.segments[-1].next_offset
     reached = max(known.end_offset, known.closed.log_end_offset if known.closed is not None else 0)
     if reached <= end_offset:
@@ -445,13 +446,13 @@ def _note_end(directory: str, recovered: Recovered, known: LogCheckpoints) -> No
 
 
 def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: LogConfig, now_ms: int) -> None:
-    """Pass 4, and a first segment for an empty folder."""
+    """Does pass 4, and makes a first segment for an empty folder."""
     segments, start = recovered.segments, recovered.log_start_offset
     if segments and segments[-1].next_offset >= start:
         return
     dropped = sum(segment.size_bytes for segment in segments)
     if segments:
-        sound = losses.count_behind(files, segments[0], 0, segments[1:]) if dropped else losses.Behind()
+        sound = losses.count_sound(files, segments[0], 0, segments[1:]) if dropped else losses.SoundCount()
         first = segments[0].base_offset
         recovered.losses.append(Loss(losses.EMPTIED, first, start, dropped, sound.batches, sound.records))
     recovered.cut_bytes += dropped
@@ -466,7 +467,7 @@ def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: 
 
 
 def _take_epoch(epochs: list[tuple[int, int]], header: BatchHeader) -> None:
-    """The epochs after one batch more. An old message clears them, as its append does (see `PartitionLog`)."""
+    """Adds the epoch of one more batch. An old message clears the epochs, as its append does (see `PartitionLog`)."""
     if header.magic < MAGIC:
         epochs.clear()
     else:
@@ -474,8 +475,8 @@ def _take_epoch(epochs: list[tuple[int, int]], header: BatchHeader) -> None:
 
 
 def _epochs_in(segments: Sequence[Segment]) -> list[tuple[int, int]]:
-    """The epochs that the batches tell, from the newest segment back to the last that holds an old message: what Kafka
-    before 0.11 wrote has none, and may be large."""
+    """Returns the epochs of the batches, from the newest segment back to the last with an old message: logs of Kafka
+    before 0.11 have no epochs, and may be large."""
     runs: list[list[tuple[int, int]]] = []
     for segment in reversed(segments):
         run: list[tuple[int, int]] = []
@@ -502,26 +503,26 @@ def _begin_epoch(epochs: list[tuple[int, int]], epoch: int, start_offset: int) -
 def _settle_epochs(
     files: Files, directory: str, recovered: Recovered, scanned_from: int | None, has_checkpoint: bool
 ) -> None:
-    """Pass 5: (epoch, start offset) pairs, both rising, within the log."""
+    """Does pass 5: (epoch, start offset) pairs, both rising, within the log."""
     segments, found = recovered.segments, recovered.epochs
     end_offset = segments[-1].next_offset
     has_records = end_offset > segments[0].base_offset
     path = os.path.join(directory, checkpoint.LEADER_EPOCH)
     stored: list[tuple[int, int]] | None = None
     if has_checkpoint and files.size(path):  # a power loss leaves an empty one
-        with contextlib.suppress(StorageError):  # malformed: it is in the batches as well
+        with contextlib.suppress(StorageError):  # malformed: the epochs are in the batches as well
             stored = checkpoint.read_epochs(files, path)
     kept = list(stored or ())
     if scanned_from is not None:
         kept = [entry for entry in kept if recovered.epochs_from <= entry[1] < scanned_from]
-    # A log that ends with messages of an old format has no epochs: a file that says so is believed after a clean stop.
+    # A log that ends with messages of an old format has no epochs: after a clean shutdown an empty file is valid.
     none_known = stored == [] and scanned_from is None
     if not kept and not none_known and scanned_from != segments[0].base_offset and has_records:
         kept = _epochs_in(segments)
     for epoch, start_offset in found:
         _begin_epoch(kept, epoch, start_offset)
     for epoch, start_offset in stored or ():
-        if start_offset == end_offset:  # of what comes next, or of what is gone
+        if start_offset == end_offset:  # the epoch of the next batches, or of lost ones
             _begin_epoch(kept, epoch, start_offset)
     kept = [entry for entry in kept if entry[1] <= end_offset]
     recovered.epochs = kept = epochs_from(kept, recovered.log_start_offset)
@@ -531,11 +532,11 @@ def _settle_epochs(
 
 
 def _settle_producers(recovered: Recovered, scanned_from: int | None) -> None:
-    """Pass 6. What was written while segments were read stays only if the log reaches there."""
+    """Does pass 6. Snapshots written while segments were read are kept only up to the log end."""
     end_offset = recovered.segments[-1].next_offset
     bases = [segment.base_offset for segment in recovered.segments]
     if scanned_from is not None:
-        if recovered.producers.known is None:  # those behind may be torn, or of batches that were lost in another crash
+        if recovered.producers.known is None:  # later snapshots may be torn, or belong to batches lost in another crash
             recovered.producers.remove_above(scanned_from)
         _save_producers(recovered, recovered.producers.known, end_offset)
     recovered.producers.settle(bases, recovered.log_start_offset, end_offset)

@@ -1,4 +1,4 @@
-"""What a partition log takes and answers, as values. `storage/partition_log.py` hands them on; nothing happens here."""
+"""Arguments and results of a partition log, as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ..producers.txn_index import AbortedTransaction
 
 
 class Appended(NamedTuple):
-    """What an append did. log_append_time_ms is -1 for CreateTime, and a copy's largest timestamp for a duplicate."""
+    """The result of an append. log_append_time_ms is -1 for CreateTime, and for a duplicate the largest timestamp of
+    the earlier batch."""
 
     base_offset: int
     last_offset: int
@@ -20,10 +21,10 @@ class Appended(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Whole batches as they lie on the disk, the first of which may begin below the offset asked for.
+    """Whole batches as stored; the first may begin below the requested offset.
 
-    Only a read with a hard limit may cut the last one. `aborted`: for a `committed` read the transactions that were
-    aborted and may have records in it, by the order of their markers.
+    Only a read with a hard limit may cut the last one. `aborted`: for a `committed` read the aborted transactions that
+    may have records in it, in the order of their markers.
     """
 
     records: bytes | memoryview
@@ -42,7 +43,7 @@ class TimestampOffset(NamedTuple):
 
 
 class NewRecord(Protocol):
-    """What `append_records` takes; `batch.Record` is one (its offset is passed over)."""
+    """A record for `append_records`, such as `batch.Record` (whose offset is ignored)."""
 
     @property
     def timestamp(self) -> int: ...

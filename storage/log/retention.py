@@ -1,8 +1,8 @@
-"""Retention: which of the oldest segments of a log go, and how their files do.
+"""Retention: selects the oldest segments of a log for deletion, and deletes their files.
 
-The decision is pure. Segments go from the oldest on and only as a run: the first that has to stay keeps all behind it,
-so one timestamp of the far future keeps them for ever, as in Apache Kafka. What goes is renamed at once (`.deleted`),
-so that no opening takes it for a part of the log, and unlinked later: who still reads it may finish.
+The decision is pure. Segments are deleted oldest first and only as a run: the first one to be kept keeps all after it,
+so one timestamp in the far future keeps them for ever, as in Apache Kafka. Deleted files are renamed at once
+(`.deleted`), so that no start takes them for a part of the log, and unlinked later, so that readers can finish.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 
 def expired(log: LogState, now_ms: int) -> int:
-    """How many of the oldest segments go: none above the high watermark, and all only if the newest has records.
+    """Returns how many of the oldest segments to delete: none above the high watermark, and all only if the newest has
+    records.
 
-    In Kafka's order: those that end at or below the log start; then, if the policy deletes, those without which
-    retention.bytes are left, then those whose newest record is older than retention.ms. Reads index files for the last.
+    In Kafka's order: those that end at or below the log start; then, with cleanup.policy=delete, those that exceed
+    retention.bytes, then those whose newest record is older than retention.ms. May read index files. Raises
     StorageError.
     """
     segments, config, log_start_offset = log.segments, log.config, log.log_start_offset
     ends = [*(segment.base_offset for segment in segments[1:]), segments[-1].next_offset]
     number = 0
-    # The newest is not known to be below the log start before there is one behind it.
+    # Whether the newest segment is below the log start is known only when there is a later one.
     while number < len(segments) - 1 and ends[number] <= log_start_offset:
         number += 1
     if config.deletes:
@@ -52,7 +53,8 @@ def expired(log: LogState, now_ms: int) -> int:
 
 
 def due_ms(log: LogState) -> int | None:
-    """From when on some segment goes if the log stays as it is: 0 if at once, None if never. StorageError."""
+    """Returns the time in ms from which on a segment is deleted if the log does not change: 0 for at once, None for
+    never. Raises StorageError."""
     if expired(log, 0):  # by the log start or by size
         return 0
     config = log.config
@@ -63,15 +65,15 @@ def due_ms(log: LogState) -> int | None:
 
 
 def start_of_kept(log: LogState, now_ms: int) -> int:
-    """The log start that `PartitionLog.retain` would leave. StorageError."""
+    """Returns the log start that `PartitionLog.retain` would leave. Raises StorageError."""
     segments, number = log.segments, expired(log, now_ms)
     start = segments[number].base_offset if number < len(segments) else log.log_end_offset
     return max(start, log.log_start_offset)
 
 
 def epochs_from(epochs: list[tuple[int, int]], log_start_offset: int) -> list[tuple[int, int]]:
-    """The (epoch, start offset) pairs without those of which nothing is left at or behind the log start. The first one
-    begins there then, as in Kafka."""
+    """Returns the (epoch, start offset) pairs that still have offsets at or above the log start. The first one then
+    begins there, as in Kafka."""
     number = sum(start <= log_start_offset for _, start in epochs[1:])
     kept = epochs[number:]
     if kept and kept[0][1] < log_start_offset:
@@ -80,27 +82,27 @@ def epochs_from(epochs: list[tuple[int, int]], log_start_offset: int) -> list[tu
 
 
 class Removed:
-    """Segments that are no part of their log any more, whose files are still there."""
+    """Deleted segments whose files still exist."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._paths: list[str] = []
         self._directory = directory
         self.segments: list[Segment] = []
-        """Oldest first; none once they are removed."""
+        """The segments, oldest first; empty after `remove`."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the logs, without the indexes."""
+        """The size of the logs, without the indexes."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def take(self, segment: Segment, producers: Producers | None) -> None:
-        """Renames a segment's files and, of these producers, its snapshot. OSError: then it is still a part of the log.
+        """Renames a segment's files and, with `producers`, its snapshot. After OSError it is still a part of the log.
 
-        The log goes first, which decides: an index or a snapshot that stays is removed by the next opening.
+        The rename of the log decides: an index or snapshot that stays is removed by the next start.
         """
         log_path = segment.path(LOG_SUFFIX)
-        segment.is_removed = True  # before it is: who opens the file in another thread is to know why it is not there
+        segment.is_removed = True  # first: another thread that fails to open the file must find the reason
         try:
             self._files.replace(log_path, log_path + DELETED)
         except OSError:
@@ -118,8 +120,8 @@ class Removed:
                     self._paths.append(path + DELETED)
 
     def remove(self) -> None:
-        """Removes the files and gives the descriptors back. What is gone already, or cannot go, is left to the next
-        opening of the log."""
+        """Removes the files and closes their descriptors. Files that are gone or cannot be removed are left to the next
+        start."""
         for path in self._paths:
             with contextlib.suppress(OSError):
                 self._files.remove(path)

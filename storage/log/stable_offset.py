@@ -1,8 +1,8 @@
-"""Transactions as readers of one log see them (KIP-98): the last stable offset, and which transactions were aborted.
+"""Transactions as seen by readers of one log (KIP-98): the last stable offset, and the aborted transactions.
 
-Owns the open transactions of a log as one number, and what its `.txnindex` files say, read when first asked for. What
-is known of each producer is `store.py`'s, what the files say `txn_index.py`'s. A log whose producers use no
-transactions pays two comparisons for each read, and a bit of the attributes for each append.
+Tracks the first offset of the open transactions, and the contents of the `.txnindex` files, read when first needed.
+`store.py` has the producer state, `txn_index.py` the file format. A log without transactions pays two comparisons for
+each read, and the test of an attribute bit for each append.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _base_offset = attrgetter("base_offset")
 
 
 class Transactions:
-    """See the module. Raises StorageError and nothing else."""
+    """The transactions of one log. Raises StorageError only."""
 
     __slots__ = (
         "_bases",
@@ -53,30 +53,31 @@ class Transactions:
     )
 
     def __init__(self, files: Files, directory: str, recovered: Recovered, load: Callable[[], dict[int, Producer]]):
-        """The transactions of a folder; reads nothing. `load` makes the producers known.
+        """Prepares the transactions of a folder; reads nothing. `load` loads the producer state.
 
-        After a clean stop each log that Kafka 0.11 or later or Ottla wrote with producers has a snapshot of them. One
-        that has none, and no `.txnindex`, is taken for a log without transactions, as Kafka does: to look would be to
-        read all headers of what may be a large log of Kafka 0.10.
+        After a clean shutdown each log that Kafka 0.11 or later or Ottla wrote with producers has a snapshot of them. A
+        log without snapshots and `.txnindex` files is taken for one without transactions, as Kafka does: reading all
+        headers could take long in a large log of Kafka 0.10.
         """
         self._files = files
         self._directory = directory
         self._producers = recovered.producers
         self._load = load
-        self._has_read = bool(recovered.unsynced)  # whether segments were, which may have told of transactions
-        self._of: dict[int, Producer] | None = None  # the producers that what follows is of
+        self._has_read = bool(recovered.unsynced)  # whether segments were read, which may have transactions
+        self._of: dict[int, Producer] | None = None  # the producers from which the following fields were computed
         self._open: dict[int, int] = {}  # first offset by producer
         self._heap: list[tuple[int, int]] = []  # (first offset, producer) of these, and of some that have ended
         self._first = -1  # the smallest first offset
-        self._ended: list[tuple[int, int]] = []  # (marker, first offset), of markers that may not be shown yet
-        self._bases: list[int] | None = None  # the segments that have a file, rising; None until it was looked
+        self._ended: list[tuple[int, int]] = []  # (marker, first offset) of markers that may not be visible yet
+        # base offsets of segments with a file, rising; None until the folder was listed
+        self._bases: list[int] | None = None
         self._indexes: dict[int, list[AbortedTransaction]] = {}
 
     # -- the last stable offset
 
     def stable_offset(self, high_watermark: int, log_start_offset: int) -> int:
-        """The first offset that belongs to a transaction of which it is open how it ends, or whose marker consumers do
-        not see yet; the high watermark if there is none. Never below the log start."""
+        """Returns the first offset of an undecided transaction, or of one whose marker is not visible to consumers yet;
+        the high watermark if there is none. Never below the log start."""
         known = self._producers.known
         if known is None or known is not self._of:
             if known is None and not (self._has_read or self._producers.snapshots or self._with_files()):
@@ -86,27 +87,27 @@ class Transactions:
         if 0 <= self._first < stable:
             stable = max(self._first, log_start_offset)
         if ended := self._ended:
-            _drop_shown(ended, high_watermark)
+            _drop_visible(ended, high_watermark)
             for _, first_offset in ended:  # as many as one sync covers
                 if first_offset < stable:
                     stable = max(first_offset, log_start_offset)
         return stable
 
     def know(self) -> None:
-        """Takes the open transactions from what is known of the producers."""
+        """Computes the open transactions from the producer state."""
         known = self._producers.known
         if known is None or known is not self._of:
             self._take(self._load() if known is None else known)
 
     def note(self, header: BatchHeader, after: Producer, high_watermark: int) -> None:
-        """Takes in a batch of a transaction that was appended, with its producer `after` it. What was known of
-        producers before it is to be taken before it is changed, by `know`."""
+        """Applies an appended batch of a transaction; `after` is its producer after it. `know` must be called before
+        the producer state changes."""
         first_offset = after.transaction_first_offset
         begun = self._open.get(header.producer_id, -1)
         if begun == first_offset:
             return
         if begun >= 0:
-            _drop_shown(self._ended, high_watermark)
+            _drop_visible(self._ended, high_watermark)
             self._ended.append((header.last_offset, begun))
             del self._open[header.producer_id]
         if first_offset >= 0:
@@ -132,12 +133,12 @@ class Transactions:
         self._first = heap[0][0] if heap else -1
 
     def opened(self) -> dict[int, int]:
-        """The first offset of each open transaction, by producer id."""
+        """Returns the first offset of each open transaction, by producer id."""
         self.know()
         return dict(self._open)
 
     def oldest_besides(self, producer_id: int) -> int:
-        """The producer, but this one, whose open transaction began first; -1 if there is none."""
+        """Returns the producer, other than this one, whose open transaction began first; -1 if there is none."""
         self.know()
         heap = self._heap
         own: list[tuple[int, int]] = []
@@ -150,19 +151,19 @@ class Transactions:
             heapq.heappush(heap, entry)
         return found
 
-    # -- what was aborted
+    # -- aborted transactions
 
     def aborted(self, log: LogState, run: Run, offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions of which something may lie in a run that is read from an offset on, in the order of
-        their markers; these may lie behind the run.
+        """Returns the aborted transactions that may have records in a run read from an offset on, in the order of their
+        markers, which may be after the run.
 
-        As in Kafka the run counts up to the next entry of the offset index. The look ends with the first transaction at
-        whose end all below that was decided: what was aborted later began later.
+        As in Kafka the run counts up to the next entry of the offset index. The search ends with the first transaction
+        at whose end all offsets below were decided: transactions aborted later began later.
         """
         segments, base_offset = log.segments, run.segment.base_offset
         found: list[AbortedTransaction] = []
         bases = self._with_files()
-        while bases and bases[0] < segments[0].base_offset:  # retention took it
+        while bases and bases[0] < segments[0].base_offset:  # deleted by retention
             self._indexes.pop(bases.pop(0), None)
         first = bisect_left(bases, base_offset)
         if first == len(bases):
@@ -181,7 +182,7 @@ class Transactions:
         return found
 
     def append(self, base_offset: int, entries: Sequence[AbortedTransaction]) -> str:
-        """Writes entries behind those of a segment, not synced; the file's name."""
+        """Appends entries to a segment's file, without a sync; returns the file's name."""
         name = file_name(base_offset, txn_index.SUFFIX)
         try:
             txn_index.append(self._files, os.path.join(self._directory, name), entries)
@@ -189,12 +190,13 @@ class Transactions:
             raise StorageError(f"cannot write {name} of {self._directory}: {error}") from error
         if self._bases is not None and base_offset not in self._bases:
             insort(self._bases, base_offset)
-        if (known := self._indexes.get(base_offset)) is not None:  # else each abort would have it read anew
+        # otherwise each abort would cause the file to be read again
+        if (known := self._indexes.get(base_offset)) is not None:
             known.extend(entries)
         return name
 
     def index_bytes(self, base_offset: int) -> int:
-        """The size of a segment's file, 0 if there is none."""
+        """Returns the size of a segment's file in bytes, 0 if there is none."""
         path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
         try:
             return self._files.size(path)
@@ -203,9 +205,9 @@ class Transactions:
         except OSError as error:
             raise StorageError(f"cannot read {path}: {error}") from error
 
-    def take_back(self, base_offset: int, size_bytes: int) -> None:
-        """Cuts a segment's file to the size that it had before what was added for a marker that was not written."""
-        if self.index_bytes(base_offset) <= size_bytes:  # as where no descriptor was free for it
+    def undo_append(self, base_offset: int, size_bytes: int) -> None:
+        """Cuts a segment's file to its size before the entry of a marker that could not be written."""
+        if self.index_bytes(base_offset) <= size_bytes:  # no descriptor was free for the append
             return
         path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
         try:
@@ -216,7 +218,7 @@ class Transactions:
         self._indexes.pop(base_offset, None)
 
     def forget_files(self) -> None:
-        """To be called when files of segments were replaced: they are read anew."""
+        """Drops the cached files after segments were replaced; they are read again."""
         self._bases = None
         self._indexes.clear()
 
@@ -230,7 +232,7 @@ class Transactions:
         return self._bases
 
     def _entries(self, base_offset: int, log: LogState) -> list[AbortedTransaction]:
-        """What the file of a segment says; of a damaged file what the log says, and so does the file then."""
+        """Returns the entries of a segment's file. A damaged file is rebuilt from the log."""
         entries = self._indexes.get(base_offset)
         if entries is not None:
             return entries
@@ -240,7 +242,7 @@ class Transactions:
         except OSError as error:
             raise StorageError(f"cannot read {path}: {error}") from error
         except StorageError:
-            entries = list(self._indexed_anew(base_offset, log))
+            entries = list(self._rebuilt_entries(base_offset, log))
             try:
                 write_atomically(self._files, path, txn_index.dump(entries))
             except OSError as error:
@@ -248,7 +250,7 @@ class Transactions:
         self._indexes[base_offset] = entries
         return entries
 
-    def _indexed_anew(self, base_offset: int, log: LogState) -> Iterator[AbortedTransaction]:
+    def _rebuilt_entries(self, base_offset: int, log: LogState) -> Iterator[AbortedTransaction]:
         start, rules = log.log_start_offset, log.config.producer_rules
         before = [segment for segment in log.segments if segment.base_offset < base_offset]
         producers = self._producers.at(base_offset, before, start, rules)
@@ -262,8 +264,9 @@ class Transactions:
                 advance(producers, header, start, rules, epoch)
 
 
-def _drop_shown(ended: list[tuple[int, int]], high_watermark: int) -> None:
-    """Removes those whose markers consumers see. A list: a deque takes 700 bytes, and each log has one."""
+def _drop_visible(ended: list[tuple[int, int]], high_watermark: int) -> None:
+    """Removes the transactions whose markers are visible to consumers. A list, since a deque takes 700 bytes in each
+    log."""
     shown = 0
     while shown < len(ended) and ended[shown][0] < high_watermark:
         shown += 1

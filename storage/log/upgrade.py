@@ -1,10 +1,9 @@
-"""The forced upgrade of a partition (KIP-724, "Future Work"): every segment that holds v0 or v1 is rewritten as v2.
+"""The forced upgrade of a partition (KIP-724, "Future Work"): rewrites every segment with v0 or v1 entries as v2.
 
-Owns which segments that concerns and the order of the steps; rewriting and swapping are `rewrite` and `swap`. It runs
-when the folder was recovered and before anybody reads it. Segments are taken one after the other, oldest first, so that
-the disk needs room for one more, and one that is done stays done: whatever interrupts it, the next opening completes or
-undoes the swap of that segment and goes on with the next. There is no marker; which segments are left is seen by a walk
-over the headers, the only thing that a second run does.
+Runs after the folder was recovered and before it is read. Segments are upgraded one after another, oldest first, so
+that the disk needs room for one more, and a finished one stays finished: after an interruption the next start completes
+or undoes the swap of the current segment and continues with the next. There is no marker; a walk over the headers finds
+the remaining segments, and is all that a second run does.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from .recovery import Recovered
 
 
 class UpgradeProgress(NamedTuple):
-    """How far the upgrade of a partition is: bytes of old segments read, and what became of them.
+    """The progress of the upgrade of a partition: bytes of old segments read, and the results.
 
-    `segments` and `written_bytes` count what is complete. The last report says `done`.
+    `segments` and `written_bytes` count complete segments. `done` is set in the last report.
     """
 
     read_bytes: int
@@ -41,15 +40,16 @@ OnUpgrade = Callable[[UpgradeProgress], None]
 def upgrade_segments(
     files: Files, directory: str, recovered: Recovered, config: LogConfig, on_progress: OnUpgrade | None = None
 ) -> UpgradeProgress | None:
-    """Upgrades the folder of a partition that was just recovered; what was done, or None if all is v2 already.
+    """Upgrades the folder of a partition that was just recovered; returns the final progress, or None if all entries
+    are v2.
 
-    `recovered` has the new segments afterwards. `on_progress` is called about every MiB, and not at all where nothing
-    is to be done. Raises StorageError: then the segment at hand is as it was, or the next opening makes it so.
+    `recovered` then has the new segments. `on_progress` is called about every MiB, and not at all if all entries are
+    v2. Raises StorageError; the current segment is then unchanged, or the next start makes it so.
     """
     old = [segment for segment in recovered.segments if holds_old_formats(files, _source(segment))]
     if not old:
         return None
-    report = on_progress or _nobody
+    report = on_progress or _ignore
     total_bytes = sum(segment.size_bytes for segment in old)
     state = UpgradeProgress(0, total_bytes, 0)
     for segment in old:
@@ -73,7 +73,7 @@ def upgrade_segments(
     return state
 
 
-def _nobody(progress: UpgradeProgress) -> None:
+def _ignore(progress: UpgradeProgress) -> None:
     pass
 
 
@@ -107,7 +107,7 @@ def _upgrade_one(
 def _replace(
     files: Files, directory: str, recovered: Recovered, old: Segment, made: list[Rewritten], config: LogConfig
 ) -> None:
-    """Takes what is on the disk now over into the list of segments. All of it is durable."""
+    """Replaces the old segment in `recovered` by the new ones. They are durable."""
     new = replacements(files, directory, made, [old], config.index_interval_bytes)
     number = recovered.segments.index(old)
     recovered.segments[number : number + 1] = new

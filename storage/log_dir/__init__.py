@@ -1,1 +1,1 @@
-"""A data directory: its lock, identity, checkpoints, partitions, and its replacement as a whole."""
+"""Data directories: lock, identity, checkpoints, partitions, and restores."""

@@ -1,11 +1,10 @@
 """One data directory (Kafka's log.dir): its lock, its identity, its partitions and its checkpoints.
 
-Owns the files beside the partition folders: `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the three offset
-checkpoints. Nothing but the directory and its lock file is made before the lock is held and the arguments are checked.
+Manages the files beside the partition folders: `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the offset
+checkpoints. Only the directory and its lock file are created before the lock is held and the arguments are checked.
 
-A directory fails as a whole, and once: at the first error of the disk that does not pass by itself, met by it or by one
-of its logs, all of them refuse everything from then on, and nothing more is written, no marker of a clean shutdown
-either. The next opening recovers.
+A directory fails as a whole, and once: after the first lasting disk error, of the directory or of one of its logs, all
+of them refuse every call, and nothing more is written, including the clean shutdown marker. The next start recovers.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ..io.files import Files, write_atomically
 from ..log.losses import FOLDER_GONE, Loss
 from ..log.recovery import LogCheckpoints
 from ..partition_log import LogOwner, PartitionLog, TopicIdPartition
-from .offset_checkpoints import NotedOffsets
+from .offset_checkpoints import OffsetCheckpoints
 
 if TYPE_CHECKING:
     from ..log.recovery import OnChecked
@@ -46,13 +45,13 @@ _PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _FUTURE_FOLDER = re.compile(_PARTITION_FOLDER.pattern + r"\.[0-9a-f]{32}-future")
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 _MAX_FOLDER_NAME = 255
-FEW_LOGS = 32  # threads would cost more than they save
+FEW_LOGS = 32  # for fewer, threads would cost more than they save
 
 TopicPartition = tuple[str, int]
 
 
 def new_id() -> bytes:
-    """A random id that is not zero and does not look like an option when printed, as Kafka picks them."""
+    """Returns a random id that is not zero and does not begin with "-", as Kafka's do."""
     while True:
         value = uuid.uuid4().bytes
         if not encode_id(value).startswith("-"):
@@ -60,7 +59,7 @@ def new_id() -> bytes:
 
 
 class DataDirectory:
-    """See the module. Made by `open`, or by `take` and `begin`; `close` ends it. Raises StorageError alone."""
+    """An open data directory. Made by `open`, or by `take` and `begin`; ended by `close`. Raises StorageError only."""
 
     def __init__(self, files: Files, path: str, release: Callable[[], None], pick: Callable[[int], int]):
         self._files = files
@@ -68,7 +67,7 @@ class DataDirectory:
         self._pick = pick
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: set[TopicPartition] = set()
-        self._noted = NotedOffsets(files, path, self._unopened, self._logs)
+        self._noted = OffsetCheckpoints(files, path, self._unopened, self._logs)
         self._closed = False
         self._as_closed: dict[TopicPartition, clean_close.ClosedLog] = {}
         self._closed_well: set[TopicPartition] = set()  # since the directory was opened
@@ -80,15 +79,15 @@ class DataDirectory:
         self.directory_id = ""
         self.was_clean = False
         self.is_new = False
-        """Whether the directory had no meta.properties: nobody has used it yet."""
+        """Whether the directory had no meta.properties: no broker has used it yet."""
         self.futures: list[tuple[TopicPartition, str]] = []
-        """Copies that were begun and are not in place, with the paths of their folders: see future_log.py."""
+        """Unfinished copies of partitions, with the paths of their folders: see future_log.py."""
         self.guests: set[PartitionLog] = set()
         """Logs of such copies, which go offline with the directory."""
         self.failure: str | None = None
-        """Why the directory cannot be used any more."""
+        """The reason why the directory is offline, or None."""
         self.on_failure: Callable[[], None] = lambda: None
-        """Told once when `failure` is set, in the thread that met the error: a flush may run in any."""
+        """Called once when `failure` is set, in the thread that met the error: a flush may run in any thread."""
 
     @classmethod
     def open(
@@ -101,11 +100,11 @@ class DataDirectory:
         make_id: Callable[[], bytes] = new_id,
         pick: Callable[[int], int] = random.randrange,
     ) -> DataDirectory:
-        """Locks the directory (made if it is missing) and reads its identity and checkpoints; opens no partition.
+        """Locks the directory (created if missing) and reads its identity and checkpoints; opens no partition.
 
         Without `cluster_id` the directory's own is used; a new directory gets one from `make_id`. Raises
-        DirectoryLocked if anybody else holds it, DirectoryFailed if its disk does not work, StorageError if it belongs
-        to another node or cluster.
+        DirectoryLocked if the lock is held, DirectoryFailed if the disk does not work, StorageError if the directory
+        belongs to another node or cluster.
         """
         if cluster_id is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,255}", cluster_id):
             raise StorageError(f"cluster id {cluster_id!r} is malformed")
@@ -126,8 +125,8 @@ class DataDirectory:
         node_id: int,
         pick: Callable[[int], int] = random.randrange,
     ) -> DataDirectory:
-        """Locks the directory (made if it is missing) and reads whose it is, no more: `begin` or `abandon` follows.
-        Raises as `open`."""
+        """Locks the directory (created if missing) and reads its identity only: `begin` or `abandon` must follow.
+        Raises like `open`."""
         if not 0 <= node_id <= INT32_MAX:
             raise StorageError(f"node id {node_id} is not in 0..2147483647")
         full_path: str = os.path.abspath(os.fspath(path))
@@ -152,7 +151,7 @@ class DataDirectory:
         return directory
 
     def begin(self, cluster_id: str | None, make_id: Callable[[], bytes] = new_id) -> None:
-        """Puts the identity right and reads what the last user left, for partitions to be opened. Raises as `open`."""
+        """Writes the identity and reads the checkpoints, so that partitions can be opened. Raises like `open`."""
         try:
             self._identify(cluster_id, make_id)
             self._begin()
@@ -181,7 +180,7 @@ class DataDirectory:
             raise StorageError(f"{self.path} belongs to node {stored_node}, not {node_id}")
 
     def check_cluster(self, cluster_id: str | None) -> None:
-        """Raises StorageError if the directory belongs to another cluster than this one."""
+        """Raises StorageError if the directory belongs to a cluster other than this one."""
         if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
             raise StorageError(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
 
@@ -199,7 +198,8 @@ class DataDirectory:
             write_atomically(self._files, self._join(META_PROPERTIES), format_properties(wanted))
 
     def _begin(self) -> None:
-        """Takes the marker away before anything is loaded, reads the checkpoints, removes what was being deleted."""
+        """Removes the clean shutdown marker before anything is loaded, reads the checkpoints, removes deleted
+        folders."""
         names = self._files.list(self.path)
         self.was_clean = CLEAN_SHUTDOWN in names
         self._noted.read()
@@ -208,7 +208,7 @@ class DataDirectory:
                 self._read_closed()
             self._files.remove(self._join(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.path)
-        if clean_close.FILE_NAME in names:  # it is of the close that has just been undone, or of an older one
+        if clean_close.FILE_NAME in names:  # it belongs to this close, whose marker was removed, or to an older one
             clean_close.discard(self._files, self.path)
         for name in names:
             match = _PARTITION_FOLDER.fullmatch(name)
@@ -233,13 +233,13 @@ class DataDirectory:
     # -- partitions
 
     def partitions(self) -> list[TopicPartition]:
-        """(topic, partition) of every partition folder, opened or not."""
+        """Returns (topic, partition) of every partition folder, opened or not."""
         return sorted(self._unopened | self._logs.keys())
 
     def topic_id(self, topic: str, partition: int) -> bytes:
-        """The topic id in a partition's folder; zeros if it has none, or after a crash only a part of one."""
+        """Returns the topic id in a partition's folder; zeros if it has none, or an incomplete one after a crash."""
         folder = self._folder(topic, partition)
-        with self._watched():
+        with self._failing_on_disk_error():
             try:
                 return read_topic_id(self._files, folder)
             except StorageError as error:
@@ -259,23 +259,24 @@ class DataDirectory:
         upgrade: OnUpgrade | None = None,
         on_checked: OnChecked | None = None,
     ) -> PartitionLog:
-        """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
+        """Opens the log of a partition, which is made if it is missing. A `topic_id` of zeros stands for the one in the
+        folder.
 
-        `kind` is how the log is used; `upgrade` and `on_checked` as in `LogOwner`. Raises DirectoryFailed if
-        it is the disk's fault that it cannot be opened.
+        `kind` is the class of the log; `upgrade` and `on_checked` as in `LogOwner`. Raises DirectoryFailed if a lasting
+        disk error prevents the opening.
         """
         self._check_open()
         key = (topic, partition)
         if key in self._logs:
-            raise StorageError(f"{topic}-{partition} is open already")
+            raise StorageError(f"{topic}-{partition} is already open")
         existed = key in self._unopened
-        if not existed and not self._files.exists(self.path):  # making the folder would make a new one of it
+        if not existed and not self._files.exists(self.path):  # creating the folder would create the directory as well
             self.fail(f"{self.path} is gone")
             self._check_open()
         checkpoints = self._checkpoints_of(key)
         if not existed:
             self.forget_offsets((key,))
-        with self._watched():
+        with self._failing_on_disk_error():
             log = kind.open(
                 self._files,
                 self._folder(topic, partition),
@@ -288,16 +289,17 @@ class DataDirectory:
         if not existed and checkpoints.end_offset:
             log.losses = [Loss(FOLDER_GONE, 0, checkpoints.end_offset)]
         log.on_failure = self.log_failed
-        self._logs[key] = log  # before it is one of the unopened no more: a checkpoint has one or the other
+        self._logs[key] = log  # before it leaves the unopened ones: a checkpoint must have one or the other
         self._unopened.discard(key)
         self._closed_well.discard(key)
         self._as_closed.pop(key, None)
-        if log.has_hole and key not in self._noted.cleaned:  # it must not count as damage if the policy is changed
+        if log.has_hole and key not in self._noted.cleaned:  # it must not count as damage if the cleanup policy changes
             self.cleaned(log, log.log_start_offset)
         return log
 
     def _checkpoints_of(self, key: TopicPartition) -> LogCheckpoints:
-        """What the files beside the partitions say of one. The metadata log names all others: it has to be whole."""
+        """Returns the state of a partition according to the files beside the partitions. The metadata log must be
+        whole, since it has the names of all other partitions."""
         as_closed = self._as_closed.get(key) if key not in self._closed_well else None
         recovery_point = self._noted.recovery_points.get(key, 0)
         end = max(recovery_point, self._noted.watermarks.get(key, 0))
@@ -312,27 +314,27 @@ class DataDirectory:
         )
 
     def noted_end(self, topic: str, partition: int) -> int:
-        """The offset that a log had reached when that was last noted; 0 if it never was."""
+        """Returns the highest checkpointed offset that a log had reached; 0 if there is none."""
         return self._checkpoints_of((topic, partition)).end_offset
 
     def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
-        """Takes a partition away at once: its folder is renamed, durably, as a new partition of that name must not find
-        it after a power loss. Calling what is returned removes the files.
+        """Deletes a partition at once: its folder is renamed, durably, since a new partition of that name must not find
+        it after a power loss. Call the returned function to remove the files.
 
-        If that is never called, the next opening of the directory removes them.
+        If that is never called, the next start on the directory removes them.
         """
         self._check_open()
         key = (topic, partition)
         folder = self._folder(topic, partition)
         suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
-        with self._watched():
+        with self._failing_on_disk_error():
             try:
                 self._files.replace(folder, renamed)
                 self._unopened.discard(key)
                 log = self._logs.pop(key, None)
                 if log is not None:
-                    log.abandon()  # before the sync, which may need the descriptor that this gives back
+                    log.abandon()  # before the sync, which may need the descriptor that this frees
                 self._files.sync_directory(self.path)
             except OSError as error:
                 raise StorageError(f"cannot delete {folder}: {error}") from error
@@ -340,18 +342,18 @@ class DataDirectory:
         return lambda: self._remove_deleted(renamed)
 
     def discard_partition(self, topic: str, partition: int) -> None:
-        """Removes what was made of a new partition that could not be opened, if there is anything. StorageError."""
+        """Removes the files of a new partition that could not be opened, if there are any. Raises StorageError."""
         if self._files.exists(self._folder(topic, partition)):
             self.delete_partition(topic, partition)()
 
     def set_aside(self, topic: str, partition: int, copy: str | None = None) -> str:
-        """Renames the folder of a partition that nobody knows, or a `copy`, to `...-stray`, which is kept; its path."""
+        """Renames the folder of an unknown partition, or a `copy`, to `...-stray`, which is kept; returns its path."""
         self._check_open()
         if copy is None and (topic, partition) in self._logs:
             raise StorageError(f"{topic}-{partition} is open")
         folder, suffix = copy or self._folder(topic, partition), f"-{partition}.{uuid.uuid4().hex}-stray"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
-        with self._watched():
+        with self._failing_on_disk_error():
             try:
                 self._files.replace(folder, renamed)
             except OSError as error:
@@ -363,13 +365,14 @@ class DataDirectory:
     def put_in_place(
         self, prepared: str, topic: str, partition: int, *, end_offset: int = 0, log_start_offset: int = 0
     ) -> None:
-        """Renames a folder of this directory, all of which is durable, to that of a partition, durably.
+        """Renames a durable folder of this directory to that of a partition, durably.
 
-        `end_offset` is where its log was closed; `log_start_offset` is to be told if it lies behind the first segment.
+        `end_offset` is the log end offset at its close; `log_start_offset` is needed if it lies above the first
+        segment's base.
         """
         self._check_open()
         folder, key = self._folder(topic, partition), (topic, partition)
-        with self._noted.writing:  # whoever writes a checkpoint before the partition counts would leave it out
+        with self._noted.writing:  # a checkpoint written in between would omit the partition
             if log_start_offset:
                 self._noted.write_log_start(key, log_start_offset)
             try:
@@ -385,12 +388,12 @@ class DataDirectory:
 
     def _folder(self, topic: str, partition: int) -> str:
         if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition <= INT32_MAX:
-            raise StorageError(f"{topic!r}-{partition} is no partition")
+            raise StorageError(f"{topic!r}-{partition} is not a valid partition")
         return self._join(f"{topic}-{partition}")
 
     def _remove_deleted(self, path: str) -> None:
-        if self.failure is None:  # else the next opening removes it
-            with self._watched():
+        if self.failure is None:  # otherwise the next start removes it
+            with self._failing_on_disk_error():
                 self._remove_folder(path)
 
     def _remove_folder(self, path: str) -> None:
@@ -406,61 +409,63 @@ class DataDirectory:
     # -- checkpoints
 
     def forget_offsets(self, keys: Iterable[TopicPartition]) -> None:
-        """Takes partitions that are not here out of the checkpoints, durably: worth a call before the owner notes that
-        there are new ones of these names, which must not inherit what is noted of deleted ones."""
+        """Removes partitions that do not exist here from the checkpoints, durably: to be called before new partitions
+        of these names are recorded, which must not inherit the offsets of deleted ones."""
         self._check_open()
         gone = [key for key in keys if key not in self._unopened and key not in self._logs]
         for key in gone:
             self._as_closed.pop(key, None)
-        with self._watched():
+        with self._failing_on_disk_error():
             self._noted.forget(gone)
 
     def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
         """Makes log starts durable that logs are about to adopt, which then costs nothing; in any thread."""
         self._check_open()
-        with self._watched():
+        with self._failing_on_disk_error():
             self._noted.write_log_starts(moves)
 
     def write_checkpoints(self) -> None:
-        """Writes recovery points, log starts and high watermarks as they are now."""
+        """Writes the current recovery points, log starts and high watermarks."""
         self._check_open()
-        with self._watched():
+        with self._failing_on_disk_error():
             self._write_checkpoints()
 
     def write_recovery_points(self) -> None:
-        """Writes the recovery points as they are now; worth a call now and then, as are the next two, in any thread."""
+        """Writes the current recovery points; to be called periodically, like the next two, in any thread."""
         self._check_open()
-        with self._watched():
+        with self._failing_on_disk_error():
             self._noted.write_recovery_points()
 
     def write_log_starts(self) -> None:
-        """Writes the log starts. Each was written before it moved: what changes is those that say nothing any more."""
+        """Writes the log starts. Each was written before it moved, so this only removes outdated entries."""
         self._check_open()
-        with self._watched():
+        with self._failing_on_disk_error():
             self._noted.write_log_starts()
 
     def write_watermarks(self) -> None:
         """Writes the high watermarks."""
         self._check_open()
-        with self._watched():
+        with self._failing_on_disk_error():
             self._noted.write_watermarks()
 
     def cleaner_offset(self, topic: str, partition: int) -> int | None:
-        """Up to where a partition was cleaned; None if it never was. Wherever it was, offsets may be missing."""
+        """Returns the offset up to which a partition was cleaned; None if it never was. Below it offsets may be
+        missing."""
         return self._noted.cleaned.get((topic, partition))
 
     def write_cleaner_offset(self, topic: str, partition: int, offset: int | None) -> None:
-        """Notes durably up to where a partition is clean now, or with None that it is dirty from its start on."""
+        """Records durably up to which offset a partition is clean, or with None that it is dirty from its start on."""
         self._check_open()
         self._write_cleaner_offset((topic, partition), offset, self._logs.get((topic, partition)))
 
     def cleaned(self, log: PartitionLog, offset: int) -> None:
-        """The same of an open log, in any thread; nothing happens if it was deleted meanwhile."""
+        """Records durably up to which offset an open log is clean, in any thread; does nothing if the log was
+        deleted."""
         self._check_open()
         self._write_cleaner_offset((log.topic, log.partition), offset, log)
 
     def _write_cleaner_offset(self, key: TopicPartition, offset: int | None, log: PartitionLog | None) -> None:
-        with self._watched():
+        with self._failing_on_disk_error():
             self._noted.write_cleaned(key, offset, log)
 
     def _write_checkpoints(self) -> None:
@@ -468,10 +473,10 @@ class DataDirectory:
         self._noted.write_log_starts()
         self._noted.write_watermarks()
 
-    # -- failures of the disk
+    # -- disk failures
 
     def fail(self, reason: str) -> None:
-        """Gives the directory up: it and its logs refuse everything from here on. The first reason stays."""
+        """Takes the directory and its logs offline: they refuse every call from here on. The first reason is kept."""
         with self._failing:
             if self.failure is not None:
                 return
@@ -481,13 +486,13 @@ class DataDirectory:
         self.on_failure()
 
     def log_failed(self, log: PartitionLog, error: OSError) -> None:
-        """A log met an error. One that passes is its affair, unless it lost what it had written."""
+        """Handles a disk error of a log. A transient one affects only the log, unless it has lost written data."""
         if log.failure is not None or not is_passing(error):
             self.fail(str(error))
 
     @contextlib.contextmanager
-    def _watched(self) -> Generator[None]:
-        """In it, an error of the disk that does not pass fails the directory, and is raised as DirectoryFailed."""
+    def _failing_on_disk_error(self) -> Generator[None]:
+        """Within the context, a lasting disk error fails the directory and is raised as DirectoryFailed."""
         try:
             yield
         except StorageError as error:
@@ -497,7 +502,7 @@ class DataDirectory:
             self.fail(str(cause))
             raise DirectoryFailed(str(error)) from cause
 
-    # -- the end
+    # -- closing
 
     def _check_open(self) -> None:
         if self._closed:
@@ -506,31 +511,31 @@ class DataDirectory:
             raise DirectoryFailed(f"{self.path} is offline: {self.failure}")
 
     def save(self) -> bool:
-        """Writes all that `close` writes but the marker of a clean shutdown, and goes on: whether a copy of the folder
-        as it is now may have that marker. Raises StorageError."""
+        """Writes everything that `close` writes except the clean shutdown marker, and stays open; returns whether a
+        copy of the directory in this state may have the marker. Raises StorageError."""
         self._check_open()
-        with self._watched():
+        with self._failing_on_disk_error():
             for log in self._logs.values():
                 log.save()
             self._write_checkpoints()
             try:
                 self._write_closed()
             except OSError as error:
-                raise StorageError(f"cannot note the ends of the logs in {self.path}: {error}") from error
+                raise StorageError(f"cannot record the log end offsets of {self.path}: {error}") from error
         return self.was_clean or not self._unopened
 
     def _write_closed(self) -> None:
-        """Notes how the logs are closed; those that were not opened are as they were."""
+        """Records the state of the logs at the close; logs that were not opened keep theirs."""
         kept = {key: log for key, log in self._as_closed.items() if key in self._unopened}
         clean_close.write(self._files, self.path, kept | {key: log.as_closed() for key, log in self._logs.items()})
 
     def close(self, threads: int = 1) -> None:
-        """Closes all logs, in so many threads, as a journalling file system joins their syncs; writes the checkpoints,
-        then the marker of a clean shutdown, and gives the lock back.
+        """Closes all logs, in `threads` threads, since a journalling file system combines their syncs; writes the
+        checkpoints, then the clean shutdown marker, and releases the lock.
 
-        There is no marker if a log could not be closed, or if partitions that needed a recovery were never opened: then
-        the next opening recovers. The first such error is raised at the end. A second close does nothing. A directory
-        that has failed is given back as it is.
+        The marker is not written if a log could not be closed, or if partitions that needed recovery were never opened:
+        the next start then recovers. The first such error is raised at the end. A second close does nothing. A failed
+        directory is only released.
         """
         if self.failure is not None:
             self.abandon()
@@ -554,7 +559,7 @@ class DataDirectory:
             raise failure
 
     def abandon(self) -> None:
-        """Gives up lock and files as a killed process would: nothing is written, the next opening recovers."""
+        """Releases lock and files like a killed process: nothing is written, the next start recovers."""
         if not self._closed:
             self._closed = True
             for log in (*self._logs.values(), *self.guests):
@@ -564,7 +569,7 @@ class DataDirectory:
 
 
 def _close_all(logs: Sequence[PartitionLog], threads: int) -> list[StorageError]:
-    """Closes logs in so many threads, a few of them in this one; the errors, in the order of the logs."""
+    """Closes logs in `threads` threads, or a few of them in this one; returns the errors in the order of the logs."""
 
     def closed(log: PartitionLog) -> StorageError | None:
         try:

@@ -1,7 +1,7 @@
-"""The values in a folder of the metadata log, read without disturbing it.
+"""Reads the record values in a folder of the metadata log without disturbing a broker.
 
-Owns which files have them and in which order: the newest snapshot, then the log behind it. What the values say is
-`protocol/internal_records/metadata_values.py`'s. What cannot be read is passed over: a broker may be writing.
+The values of the newest snapshot come first, then those of the log after it.
+`protocol/internal_records/metadata_values.py` decodes them. Unreadable values are skipped: a broker may be writing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .. import inspect
 from ..errors import StorageError
 
 SNAPSHOT_SUFFIX = ".checkpoint"
-"""Of snapshots of the metadata log, which are batches as in a segment."""
+"""The suffix of metadata log snapshots, which contain batches like a segment."""
 
 
 def values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
-    """The values of the newest snapshot, then those of the log behind it."""
+    """Yields the values of the newest snapshot, then those of the log after it."""
     snapshots: list[str] = []
     with contextlib.suppress(OSError):
         snapshots = sorted(name for name in os.listdir(folder.path) if name.endswith(SNAPSHOT_SUFFIX))
@@ -33,7 +33,7 @@ def values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
 
 
 def _values(path: str, start: int) -> Iterator[bytes]:
-    """The values at or behind an offset, in order."""
+    """Yields the values at or above an offset, in order."""
     with contextlib.suppress(StorageError, OSError), inspect.FileSource(path) as source:
         for found in inspect.entries(source, check_crc=False):
             if isinstance(found, inspect.Damage) or found.header.is_control or found.last_offset < start:

@@ -1,8 +1,7 @@
-"""The offsets that a data directory notes of its partitions, in Apache Kafka's four checkpoint files.
+"""The offsets that a data directory records of its partitions, in Apache Kafka's four checkpoint files.
 
-Owns what the files say and when they are replaced: recovery points, log starts, high watermarks and how far partitions
-were cleaned. Partitions that are not open keep the lines that were read. The files are written from several threads,
-one at a time. Raises StorageError.
+Recovery points, log starts, high watermarks and cleaner offsets. Partitions that are not open keep their lines. The
+files are written from several threads, one at a time. Raises StorageError.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from ..partition_log import PartitionLog
 TopicPartition = tuple[str, int]
 
 
-class NotedOffsets:
-    """See the module. `unopened` and `logs` are the partitions of the directory, which its owner changes."""
+class OffsetCheckpoints:
+    """The checkpoints of one directory. `unopened` and `logs` are its partitions, which its owner changes."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class NotedOffsets:
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._adopted_later: dict[PartitionLog, int] = {}  # log starts that are durable and not adopted yet
         self.writing = threading.Lock()
-        """Held while a file is replaced, and by callers that change which partitions there are."""
+        """Held while a file is replaced, and by callers that change the set of partitions."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.watermarks: dict[TopicPartition, int] = {}
@@ -46,7 +45,7 @@ class NotedOffsets:
         """Files that could not be read, one line each."""
 
     def read(self) -> None:
-        """Reads the four files. A malformed one counts as empty and is named in `warnings`."""
+        """Reads the four files. A malformed one counts as empty and is listed in `warnings`."""
         self.recovery_points = self._read(checkpoint.RECOVERY_POINT)
         self.log_starts = self._read(checkpoint.LOG_START_OFFSET)
         self.watermarks = self._read(checkpoint.REPLICATION_OFFSET)
@@ -67,7 +66,7 @@ class NotedOffsets:
     # -- writing
 
     def write_recovery_points(self) -> None:
-        """Writes the recovery points as they are now."""
+        """Writes the current recovery points."""
         with self.writing:
             points = {key: offset for key, offset in self.recovery_points.items() if key in self._unopened}
             points.update((key, log.recovery_point) for key, log in list(self._logs.items()))
@@ -75,7 +74,7 @@ class NotedOffsets:
             self.recovery_points = points
 
     def write_watermarks(self) -> None:
-        """Writes the high watermarks as they are now."""
+        """Writes the current high watermarks."""
         with self.writing:
             watermarks = {key: offset for key, offset in self.watermarks.items() if key in self._unopened}
             watermarks.update((key, log.high_watermark) for key, log in list(self._logs.items()))
@@ -83,7 +82,7 @@ class NotedOffsets:
             self.watermarks = watermarks
 
     def write_log_starts(self, moves: Mapping[PartitionLog, int] | None = None) -> None:
-        """Writes the log starts as they are now, or as these logs are about to adopt them."""
+        """Writes the current log starts, or those that the logs in `moves` are about to adopt."""
         with self.writing:
             starts = {key: offset for key, offset in self.log_starts.items() if key in self._unopened}
             adopted_later: dict[PartitionLog, int] = {}
@@ -102,7 +101,7 @@ class NotedOffsets:
             self.write_log_starts({log: offset})
 
     def write_log_start(self, key: TopicPartition, offset: int) -> None:
-        """Makes the log start of a partition durable that does not count yet; the caller holds `writing`."""
+        """Makes the log start of a partition durable that is not counted yet; the caller holds `writing`."""
         self._write_log_starts({**self.log_starts, key: offset})
 
     def _write_log_starts(self, starts: dict[TopicPartition, int]) -> None:
@@ -111,8 +110,8 @@ class NotedOffsets:
             self.log_starts = starts
 
     def write_cleaned(self, key: TopicPartition, offset: int | None, log: PartitionLog | None) -> None:
-        """Notes up to where a partition is clean, None if it is dirty from its start on. Nothing happens unless `log`
-        is the one that is open."""
+        """Records up to which offset a partition is clean, None if it is dirty from its start on. Does nothing unless
+        `log` is the open log."""
         with self.writing:
             if self._logs.get(key) is not log:
                 return
@@ -124,8 +123,8 @@ class NotedOffsets:
                 self.cleaned = cleaned
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
-        """Takes the lines of partitions that are not here out of all files, durably: a new partition of the same name
-        must not inherit the offsets of a deleted one. Costs nothing where there are none."""
+        """Removes the lines of partitions that do not exist here from all files, durably: a new partition of the same
+        name must not inherit the offsets of a deleted one. Writes nothing if there are none."""
         gone = set(keys)
         kept = (self.recovery_points, self.watermarks, self.log_starts, self.cleaned)
         if not any(key in offsets for key in gone for offsets in kept):
@@ -137,7 +136,7 @@ class NotedOffsets:
             self.write_cleaned(key, None, None)
 
     def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Replaces a file, unless it is what was last written: an idle directory costs nothing each minute."""
+        """Replaces a file, unless it is unchanged: an idle directory costs nothing each minute."""
         if self._written.get(name) != offsets:
             checkpoint.write_offsets(self._files, self._join(name), offsets)
             self._written[name] = offsets

@@ -1,6 +1,6 @@
-"""What Apache Kafka 4.0 does with stored data and its configs (KIP-724, KIP-896), in plain sentences.
+"""Statements on how Apache Kafka 4.0 treats stored data and configs (KIP-724, KIP-896).
 
-Owns the sentences and what they follow from. Pure: it is given what was counted and the topic's configs.
+Pure: the arguments are record counts and the topic's configs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...protocol.records.compression import Codec
 
-# What 4.0 removed: of topics, and of the broker.
+# Configs that 4.0 removed: of topics, and of the broker.
 REMOVED_TOPIC_CONFIGS = (
     "message.format.version message.downconversion.enable message.timestamp.difference.max.ms"
 ).split()
@@ -19,7 +19,7 @@ REMOVED_BROKER_CONFIGS = [f"log.{name}" for name in REMOVED_TOPIC_CONFIGS]
 
 
 class Amount(NamedTuple):
-    """What a topic has in one format and codec. `records` counts what could be opened."""
+    """The data of a topic in one format and codec. `records` counts only entries that could be decoded."""
 
     magic: int
     codec: int
@@ -36,7 +36,7 @@ def _count(number: int) -> str:
 
 
 def of_topic(amounts: Iterable[Amount], configs: Mapping[str, str] | None) -> list[str]:
-    """What 4.0 does with a topic. `configs` are those set for it; None if they are not known."""
+    """Returns statements on a topic. `configs` are those set for it; None if unknown."""
     amounts = list(amounts)
     out: list[str] = []
     old = _old_formats(amounts)
@@ -77,7 +77,7 @@ def _fate(configs: Mapping[str, str] | None) -> str:
 
 
 def of_all(old_in: Sequence[str], *, configs_known: bool) -> list[str]:
-    """What 4.0 does whatever a topic holds. `old_in` are the directories, where v0 or v1 was found in them."""
+    """Returns statements that hold for any topic. `old_in` are the directories in which v0 or v1 was found."""
     out = [
         "Fetch v0-v3 closes the connection: clients that know no later version (before Kafka 0.11) are cut off.",
         "Produce v0-v2 closes the connection; v0 and v1 in a later version are refused with INVALID_RECORD (87).",

@@ -1,12 +1,12 @@
-"""Looking for the copy of a batch behind those that are remembered (KAFKA-5494: a scan of the log's tail).
+"""Searches the tail of a log for the earlier copy of a batch that is no longer cached (KAFKA-5494).
 
-Owns the scan: from the end of a log backwards, as far as it is told, for a batch with the same producer, epoch and
-sequences. What it looks at is fixed when it is made, when it opens the files by descriptors of its own: it then runs
-beside everything that uses the log, also in another thread. So nothing may be appended to the log meanwhile that could
-change its answer, which is for the caller to see to; reading, syncing, cleaning and deleting the log are harmless.
+The scan goes backwards from the end of a log, over a limited number of bytes, for a batch with the same producer, epoch
+and sequences. It opens the files by descriptors of its own when it is made, and can then run beside all other use of
+the log, also in another thread. The caller must not append anything that could change the result meanwhile; reading,
+syncing, cleaning and deleting the log are harmless.
 
-A segment is cut into runs of whole batches by its index. A run without the wanted bytes (producer id, epoch and base
-sequence lie side by side) is done with; of the others the headers are walked over, as those bytes may be a record's.
+A segment is divided into runs of whole batches by its index. A run that lacks the bytes (producer id, epoch and base
+sequence are adjacent) is skipped; otherwise its headers are checked, since the bytes may be part of a record.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from ..io.files import MAP_BYTES, File, Files
 from ..segments.segment import LOG_SUFFIX, Segment
 from .producer_state import CachedBatch
 
-# Read at once. So little that it is copied, not mapped: the reading gives other threads their turn.
+# The bytes of one read. Few enough to be copied, not mapped: a copying read releases the GIL to other threads.
 RUN_BYTES = MAP_BYTES // 2
 _WANTED = struct.Struct(">qhi")
 _LEAST_LENGTH = MIN_BYTES[0] - PREFIX_BYTES
 
 
 class _Part(NamedTuple):
-    """What is looked at of one segment: from the first boundary to the end. The boundaries are batches' positions."""
+    """The part of one segment to search: from the first boundary to the end. Boundaries are positions of batches."""
 
     path: str
     file: File
     boundaries: Sequence[int]
-    first: int  # batches before this position are not looked at, though a run may begin there
+    first: int  # batches before this position are skipped, though a run may begin there
     end: int
 
 
 class DuplicateScan:
-    """One scan; calling it, once, gives the copy, or None if there is none within reach."""
+    """One scan; call it once: it returns the copy, or None if there is none within reach."""
 
     def __init__(
         self,
@@ -53,9 +53,10 @@ class DuplicateScan:
         scan_bytes: int,
         is_over: Callable[[], bool],
     ):
-        """A scan of the batches that begin in the last `scan_bytes` of a log's segments, at or above its log start.
+        """Prepares a scan of the batches that begin in the last `scan_bytes` of a log's segments, at or above its log
+        start.
 
-        `is_over` says that nobody needs the answer any more. May read index files. Raises StorageError.
+        `is_over` returns whether the result is no longer needed. May read index files. Raises StorageError.
         """
         self._last_sequence = wanted.last_sequence
         self._wanted = _WANTED.pack(wanted.producer_id, wanted.producer_epoch, wanted.base_sequence)
@@ -80,7 +81,7 @@ class DuplicateScan:
             raise
 
     def __call__(self) -> CachedBatch | None:
-        """Looks, newest first. Raises StorageError, also when it is over."""
+        """Searches, newest first. Raises StorageError, also if `is_over` is true."""
         try:
             for part in self._parts:
                 found = self._look(part)
@@ -113,7 +114,7 @@ class DuplicateScan:
         return None
 
     def _in_run(self, file: File, start: int, end: int, first: int) -> CachedBatch | None:
-        """The newest copy among the batches of a run, which may be longer than what is read at once."""
+        """Returns the newest copy among the batches of a run, which may be longer than one read."""
         found: CachedBatch | None = None
         while start < end:
             data = bytes(file.read(start, min(RUN_BYTES, end - start)))
@@ -129,7 +130,7 @@ class DuplicateScan:
                     raise StorageError(f"a batch of {length} bytes at byte {start + position}")
                 position += PREFIX_BYTES + length
             if position < size and start + size == end:
-                break  # the last is a message of an old format, shorter than a batch's header
+                break  # the last is a message of an old format, shorter than a v2 batch header
             start += position
         return found
 

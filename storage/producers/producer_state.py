@@ -1,8 +1,8 @@
-"""What one partition knows of its idempotent producers, and whether a batch may follow it (KIP-98, KIP-192, KIP-360).
+"""The state of idempotent producers in one partition, and the checks of their batches (KIP-98, KIP-192, KIP-360).
 
-Pure: `judge` turns a batch and the known producer into a verdict, `remember` gives the producer after that batch; no
-disk, no clock. A verdict is adopted by the log only after the bytes are written. How releases differ is data,
-`ProducerRules`; the defaults are the rules of Ottla's own profile. Where the state is kept is `store.py`'s.
+Pure: `judge` returns a verdict on a batch given the producer state entry, `remember` the entry after the batch; no
+disk, no clock. The log adopts an entry only after the bytes are written. `ProducerRules` has the differences between
+releases; the defaults are the rules of Ottla's own profile. `store.py` keeps the state.
 
 Sequences run from 0 to 2**31 - 1 and then start at 0 again (KAFKA-7692).
 """
@@ -20,11 +20,11 @@ from ...protocol.records.new_tuple import new_tuple
 SEQUENCE_SPACE = 1 << 31
 _MAX_SEQUENCE = SEQUENCE_SPACE - 1
 DAY_MS = 86_400_000
-CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it may send again
+CACHED_BATCHES = 5  # the batches that an idempotent producer may have in flight, and so may send again
 
 
 class CachedBatch(NamedTuple):
-    """One remembered batch: its sequences (both -1 where it has none), its offsets, its largest timestamp in ms."""
+    """A cached batch: its sequences (both -1 if it has none), its offsets, its largest timestamp in ms."""
 
     first_sequence: int
     last_sequence: int
@@ -34,16 +34,16 @@ class CachedBatch(NamedTuple):
 
     @property
     def offset_delta(self) -> int:
-        """How far its last offset is from the first, and its last sequence, if it has any."""
+        """The distance between its first and last offset, and between its sequences."""
         return self.last_offset - self.base_offset
 
 
 class Producer(NamedTuple):
-    """What is known of one producer id. `batches` is oldest first and empty when only a marker is known.
+    """The state entry of one producer id. `batches` is oldest first, and empty when only a marker is known.
 
-    `last_offset` is that of the newest batch, or a marker's if no batch is known. `last_timestamp_ms` is the newest
-    batch's largest or the marker's, whatever came last: the producer's own word, unless the topic has log append time.
-    -1 in the last two: no marker, no open transaction.
+    `last_offset` is that of the newest batch, or a marker's if no batch is known. `last_timestamp_ms` is that of the
+    newest batch or marker; it is the producer's own time, unless the topic has log append time. -1 in the last two: no
+    marker, no open transaction.
     """
 
     epoch: int
@@ -54,8 +54,8 @@ class Producer(NamedTuple):
     transaction_first_offset: int = -1
 
 
-class Answer(Enum):
-    """What a rule may say to a batch for which releases differ."""
+class RuleOutcome(Enum):
+    """The result of a rule that differs between releases."""
 
     ACCEPT = "accept"
     UNKNOWN = "unknown"
@@ -65,25 +65,25 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProducerRules:
-    """The answers that moved between releases.
+    """The rules that differ between releases.
 
-    unknown_producer: nothing is known of the producer and the batch does not begin with 0.
-    marker_only: the epoch is known, no batch of it is, and the batch does not begin with 0.
-    below_cache: all sequences of the batch were written before the remembered batches.
-    inside_cache: all of them were written before, some of them in remembered batches, and it is a copy of none.
-    cached_batches: how many batches are remembered.
-    drop_below_log_start: a producer is forgotten when its last offset falls below the log start.
-    expiration_ms: a producer is forgotten so long after its last timestamp; None for never.
-    below_log_start_ms: so is one whose last offset lies below the log start, where there is no expiration_ms; without
-    it the producers of a topic would become more for ever.
-    scan_bytes: how far from the end of the log an exact copy is looked for, where the answer would be that a batch was
-    written before; 0 for not at all (see duplicate_scan.py).
+    unknown_producer: there is no entry of the producer, and the batch does not begin with sequence 0.
+    marker_only: the entry has an epoch and no batch, and the batch does not begin with sequence 0.
+    below_cache: all sequences of the batch were written before the cached batches.
+    inside_cache: all of them were written before, some of them in cached batches, and it is a duplicate of none.
+    cached_batches: the number of cached batches.
+    drop_below_log_start: a producer is dropped when its last offset falls below the log start.
+    expiration_ms: a producer is dropped this long after its last timestamp; None for never.
+    below_log_start_ms: without expiration_ms, the same for a producer whose last offset lies below the log start;
+    otherwise the producers of a topic would grow without bound.
+    scan_bytes: the length of the log's tail that is searched for an exact duplicate before a batch is refused as
+    already written; 0 for none (see duplicate_scan.py).
     """
 
-    unknown_producer: Answer = Answer.UNKNOWN
-    marker_only: Answer = Answer.OUT_OF_ORDER
-    below_cache: Answer = Answer.DUPLICATE_SEQUENCE
-    inside_cache: Answer = Answer.DUPLICATE_SEQUENCE
+    unknown_producer: RuleOutcome = RuleOutcome.UNKNOWN
+    marker_only: RuleOutcome = RuleOutcome.OUT_OF_ORDER
+    below_cache: RuleOutcome = RuleOutcome.DUPLICATE_SEQUENCE
+    inside_cache: RuleOutcome = RuleOutcome.DUPLICATE_SEQUENCE
     cached_batches: int = CACHED_BATCHES
     drop_below_log_start: bool = False
     expiration_ms: int | None = None
@@ -98,7 +98,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The batch was written already, as `of`."""
+    """The batch was already written, as `of`."""
 
     of: CachedBatch
 
@@ -119,17 +119,17 @@ class OutOfOrder:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateWithoutOffset:
-    """All of the batch was written before; its offset is not remembered."""
+    """All sequences of the batch were written before; their offset is no longer cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nothing is known of the producer, and the batch is not its first."""
+    """There is no entry of the producer, and the batch is not its first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """The batch belongs to a transaction that is not open, or belongs to none while one is; `why` in words."""
+    """The batch belongs to a transaction that is not open, or to none while one is; `why` is the reason in words."""
 
     why: str
 
@@ -140,27 +140,28 @@ ACCEPT = Accept()
 OWN_RULES = ProducerRules()
 
 
-def _verdict(answer: Answer, expected: int) -> Verdict:
-    if answer is Answer.ACCEPT:
+def _verdict(outcome: RuleOutcome, expected: int) -> Verdict:
+    if outcome is RuleOutcome.ACCEPT:
         return ACCEPT
-    if answer is Answer.UNKNOWN:
+    if outcome is RuleOutcome.UNKNOWN:
         return Unknown()
-    if answer is Answer.DUPLICATE_SEQUENCE:
+    if outcome is RuleOutcome.DUPLICATE_SEQUENCE:
         return DuplicateWithoutOffset()
     return OutOfOrder(expected)
 
 
 def at_or_below(sequence: int, last: int) -> bool:
-    """Whether a sequence lies at or before `last`, on the circle of 2**31 sequences: in the half that precedes it."""
+    """Returns whether a sequence lies at or before `last` on the circle of 2**31 sequences, within the half before
+    it."""
     return (last - sequence) % SEQUENCE_SPACE < SEQUENCE_SPACE // 2
 
 
-NO_EPOCH = -1  # of a producer of which nothing is known
+NO_EPOCH = -1  # of an unknown producer
 
 
 def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Verdict:
-    """Whether the batch of a producer may follow what is known of it. Of a batch without sequences, which a coordinator
-    writes, only the epoch counts."""
+    """Returns the verdict on a producer's batch. Batches without sequences, which a coordinator writes, are checked
+    only by epoch."""
     first = batch.base_sequence
     if first < 0:
         return Fenced(known.epoch) if known is not None and batch.producer_epoch < known.epoch else ACCEPT
@@ -191,8 +192,8 @@ def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN
 
 
 def follow(known: Producer, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Producer | None:
-    """The producer after the batch, if that is the next one of its epoch and no transaction is about; else None, and
-    `judge` and `remember` say more. Of these it says the same: nearly every batch is one that this settles at once."""
+    """Returns the entry after a batch if it is the next one of its epoch and no transaction is involved; otherwise
+    None, and `judge` and `remember` decide. A fast path with the same result, for nearly every batch."""
     attributes, delta, _, max_timestamp_ms, _, epoch, first = batch[5:12]
     known_epoch, batches, _, _, coordinator_epoch, begun = known
     if (
@@ -218,10 +219,10 @@ def remember(
     rules: ProducerRules = OWN_RULES,
     coordinator_epoch: int = -1,
 ) -> Producer:
-    """The producer after a batch that was written at `base_offset`. A new epoch forgets the batches of the old one.
+    """Returns the entry after a batch that was written at `base_offset`. A new epoch drops the batches of the old one.
 
-    A transaction marker carries an epoch, an offset and the epoch of its coordinator, and no sequences, as does a batch
-    that a coordinator wrote in a transaction: the batch behind that may begin with 0.
+    A transaction marker has an epoch, an offset and a coordinator epoch, and no sequences; so has a batch that a
+    coordinator wrote in a transaction. The next batch may begin with sequence 0.
     """
     attributes, delta, _, max_timestamp_ms, _, epoch, first = batch[5:12]
     last_offset = base_offset + delta
@@ -253,7 +254,7 @@ def advance(
     rules: ProducerRules = OWN_RULES,
     coordinator_epoch: int = -1,
 ) -> None:
-    """One step of `replay`; the coordinator's epoch is a marker's."""
+    """Applies one batch, as in `replay`; the coordinator epoch is that of a marker."""
     if header.producer_id >= 0 and header.base_offset + header.last_offset_delta >= log_start_offset:
         known = producers.get(header.producer_id)
         producers[header.producer_id] = remember(known, header, header.base_offset, rules, coordinator_epoch)
@@ -262,10 +263,10 @@ def advance(
 def replay(
     headers: Iterable[BatchHeader], log_start_offset: int, rules: ProducerRules = OWN_RULES
 ) -> dict[int, Producer]:
-    """The producers that a log's batches, oldest first, leave behind.
+    """Returns the entries after a log's batches, oldest first.
 
-    Batches below the log start are passed over: a producer may have been forgotten there and have begun anew with the
-    same sequences, and a batch from before must not be taken for a copy of one of these.
+    Batches below the log start are skipped: a producer may have been dropped there and have started again with the same
+    sequences, and an earlier batch must not be taken for a duplicate of these.
     """
     producers: dict[int, Producer] = {}
     for header in headers:
@@ -274,12 +275,12 @@ def replay(
 
 
 def is_below(known: Producer, log_start_offset: int) -> bool:
-    """Whether nothing of a producer is left at or above the log start, and it has no open transaction."""
+    """Returns whether all offsets of a producer are below the log start, and it has no open transaction."""
     return known.last_offset < log_start_offset and known.transaction_first_offset < 0
 
 
 def forget_below(producers: dict[int, Producer], log_start_offset: int, rules: ProducerRules = OWN_RULES) -> None:
-    """Drops the producers of which nothing is left at or above the log start, if they have no open transaction."""
+    """Drops the producers whose offsets are all below the log start, except those with an open transaction."""
     if rules.drop_below_log_start:
         for producer_id, known in list(producers.items()):
             if is_below(known, log_start_offset):
@@ -287,7 +288,7 @@ def forget_below(producers: dict[int, Producer], log_start_offset: int, rules: P
 
 
 def expires_ms(producers: dict[int, Producer], log_start_offset: int, rules: ProducerRules = OWN_RULES) -> int | None:
-    """The earliest time at which `forget_expired` drops one of them, as they are; None if never."""
+    """Returns the earliest time at which `forget_expired` drops a producer, if nothing changes; None for never."""
     times = (_expires_ms(known, log_start_offset, rules) for known in producers.values())
     return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
@@ -295,7 +296,7 @@ def expires_ms(producers: dict[int, Producer], log_start_offset: int, rules: Pro
 def forget_expired(
     producers: dict[int, Producer], now_ms: int, log_start_offset: int, rules: ProducerRules = OWN_RULES
 ) -> int:
-    """Drops the producers that have written nothing for so long, if they have no open transaction; how many."""
+    """Drops expired producers without an open transaction, and returns their number."""
     if rules.expiration_ms is None and rules.below_log_start_ms is None:
         return 0
     times = {producer_id: _expires_ms(known, log_start_offset, rules) for producer_id, known in producers.items()}

@@ -1,14 +1,14 @@
-"""One producer snapshot: what a partition knew of its producers at an offset, in Apache Kafka's format.
+"""A producer snapshot: the producer state of a partition at an offset, in Apache Kafka's format.
 
-Owns the bytes and the names of the files `<offset, 20 digits>.snapshot`; when one is written, used or removed is
-`store.py`'s. The offset is the end of what the snapshot covers: a batch at that offset is not in it.
+Bytes and names of the files `<offset, 20 digits>.snapshot`; `store.py` writes, reads and removes them. The offset is
+exclusive: a batch at that offset is not covered.
 
     0  version 2 (= 1) | 2  CRC-32C 4 (of 6 to the end) | 6  number of entries 4
     10 producer id 8 | epoch 2 | last sequence 4 | last offset 8 | offset delta 4 | timestamp 8 | coordinator epoch 4
        | first offset of the open transaction 8                                      46 bytes an entry, by producer id
 
--1 stands for none. Of each producer the newest batch is kept, of the others nothing. The timestamp is the newest one,
-be it that batch's or a transaction marker's. A snapshot is a hint: one that is damaged is not used.
+-1 stands for none. Only the newest batch of each producer is stored. The timestamp is that of the newest batch or
+transaction marker. A snapshot is a hint: a damaged one is not used.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _MAX_SEQUENCE = SEQUENCE_SPACE - 1
 
 
 def file_name(offset: int) -> str:
-    """The name of the snapshot at an offset."""
+    """Returns the name of the snapshot at an offset."""
     return f"{offset:020d}{SUFFIX}"
 
 
 def dump(producers: Mapping[int, Producer]) -> bytes:
-    """The bytes of a snapshot."""
+    """Returns the bytes of a snapshot."""
     data = bytearray(_HEAD.pack(VERSION, 0, len(producers)))
     for producer_id in sorted(producers):
         known = producers[producer_id]
@@ -64,9 +64,9 @@ def dump(producers: Mapping[int, Producer]) -> bytes:
 
 
 def parse(data: bytes | memoryview, offset: int = INT64_MAX) -> dict[int, Producer] | None:
-    """The producers of a snapshot at an offset; None for bytes that are none, or that no log up to there can have left.
+    """Parses a snapshot at an offset; returns None if it is damaged, or impossible for a log up to there.
 
-    Of a producer without a batch the last offset is not known; the snapshot's own bounds it.
+    The last offset of a producer without a batch is unknown; the snapshot's own offset bounds it.
     """
     if len(data) < _HEAD.size or (len(data) - _HEAD.size) % _ENTRY.size:
         return None
@@ -80,11 +80,11 @@ def parse(data: bytes | memoryview, offset: int = INT64_MAX) -> dict[int, Produc
         producer_id, epoch, sequence, last_offset, delta, timestamp_ms, coordinator_epoch, first_offset = entry
         batches: tuple[CachedBatch, ...] = ()
         if last_offset >= 0:
-            # Kafka before 2.1.1 wrote the delta of a batch that passes the largest sequence as a negative number.
+            # Kafka before 2.1.1 wrote a negative delta for a batch whose sequences wrap.
             delta %= SEQUENCE_SPACE
             if not -1 <= sequence <= _MAX_SEQUENCE or not delta <= last_offset < offset:
                 return None
-            # A coordinator's batch in a transaction, as of offsets that are committed, has no sequences.
+            # A coordinator's batch in a transaction, such as committed offsets, has no sequences.
             first = (sequence - delta) % SEQUENCE_SPACE if sequence >= 0 else -1
             batches = (CachedBatch(first, sequence, last_offset - delta, last_offset, timestamp_ms),)
         if producer_id < 0 or epoch < 0:
@@ -95,7 +95,7 @@ def parse(data: bytes | memoryview, offset: int = INT64_MAX) -> dict[int, Produc
 
 
 def read(files: Files, directory: str, offset: int) -> dict[int, Producer] | None:
-    """The producers of the snapshot at an offset; None if it is not there or damaged. Raises StorageError."""
+    """Reads the snapshot at an offset; returns None if it is missing or damaged. Raises StorageError."""
     path = os.path.join(directory, file_name(offset))
     try:
         return parse(files.read_bytes(path), offset)

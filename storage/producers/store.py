@@ -1,12 +1,12 @@
-"""What a partition knows of its producers, kept in memory and in snapshots, and brought back when a log is opened.
+"""The producer state of a partition, in memory and in snapshots, loaded on demand.
 
-Owns the `.snapshot` files of one folder: when one is written, which is used, which are removed. The rules of the state
-are `producer_state.py`'s, the bytes `snapshot.py`'s. As in Apache Kafka a snapshot is written at each roll (its offset
-is the new segment's base), at a clean close and after a recovery (the end of the log), and goes with its segment.
+Writes, selects and removes the `.snapshot` files of one folder. `producer_state.py` has the rules, `snapshot.py` the
+file format. As in Apache Kafka a snapshot is written at each roll (its offset is the new segment's base), at a clean
+close and after a recovery (the log end), and is removed with its segment.
 
-After a clean start nothing is read until somebody asks: then the newest good snapshot, and the headers behind it. A
-batch of a producer asks before it is appended, so all that an unasked log was given since its opening has no producer,
-and what lies behind the end that it had then need not be read.
+After a clean start nothing is read until the state is first needed: then the newest good snapshot, and the headers
+after it. The state is loaded before a batch with a producer is appended; until then all appended batches have no
+producer, so only the headers up to the log end at the start need to be read.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .producer_state import Producer, ProducerRules, advance, forget_below, forg
 
 
 class Producers:
-    """See the module. Raises StorageError (or OSError, where said) and nothing else.
+    """The producers of one log. Raises StorageError (or OSError, if documented) only.
 
-    `known` is what is known of each producer, by id; None until it is loaded.
+    `known` has the entries by producer id; None until it is loaded.
     """
 
     __slots__ = ("_checked_ms", "_directory", "_files", "_offsets", "_opened_ms", "_replay_end", "known")
 
     def __init__(self, files: Files, directory: str, names: Iterable[str], opened_ms: int):
-        """The producers of a folder with files of these names, opened at that time; reads nothing."""
+        """Prepares the producers of a folder with files of these names, opened at that time; reads nothing."""
         self._files = files
         self._directory = directory
         self._offsets = sorted(int(match[1]) for match in map(snapshot.NAME.fullmatch, names) if match)
@@ -42,14 +42,14 @@ class Producers:
 
     @property
     def snapshots(self) -> Sequence[int]:
-        """The offsets of the snapshots that are there, rising."""
+        """The offsets of the existing snapshots, rising."""
         return self._offsets
 
-    # -- bringing back
+    # -- loading
 
     def begin(self, offset: int, log_start_offset: int, rules: ProducerRules) -> dict[int, Producer] | None:
-        """The state at a segment's base offset, if that can be told without reading a segment. Some snapshots above it
-        may be void. OSError."""
+        """Returns the state at a segment's base offset, or None if it cannot be had without reading a segment. Some
+        snapshots above it may be void. Raises OSError."""
         if offset <= log_start_offset:
             return {}
         return self._read(offset, log_start_offset, rules) if offset in self._offsets else None
@@ -57,8 +57,8 @@ class Producers:
     def at(
         self, offset: int, segments: Sequence[Segment], log_start_offset: int, rules: ProducerRules
     ) -> dict[int, Producer]:
-        """The state at an offset, from the newest good snapshot at or below it and the batches of these segments behind
-        that. StorageError."""
+        """Returns the state at an offset, from the newest good snapshot at or below it and the later batches of these
+        segments. Raises StorageError."""
         found: dict[int, Producer] = {}
         start = log_start_offset
         for taken in reversed([taken for taken in self._offsets if log_start_offset < taken <= offset]):
@@ -74,8 +74,9 @@ class Producers:
     def settle(self, bases: Sequence[int], log_start_offset: int, end_offset: int) -> None:
         """Removes the snapshots that do not belong to a log of these segments.
 
-        Those above its end are of batches that were cut. Of those that are no segment's base (a close's) the newest is
-        of use, if it lies in the newest segment. Nothing at or below the log start is remembered. OSError.
+        Those above its end are of batches that were cut. Of those that are not at a segment's base (written by a close)
+        the newest is kept, if it lies in the newest segment. No state is kept at or below the log start. Raises
+        OSError.
         """
         self._replay_end = end_offset
         kept = [offset for offset in self._offsets if log_start_offset < offset <= end_offset]
@@ -88,14 +89,14 @@ class Producers:
             self.known = {}
 
     def remove_above(self, offset: int) -> None:
-        """Removes the snapshots above an offset. OSError."""
+        """Removes the snapshots above an offset. Raises OSError."""
         for found in [found for found in self._offsets if found > offset]:
             self._remove(found)
 
     def load(self, segments: Sequence[Segment], log_start_offset: int, rules: ProducerRules) -> dict[int, Producer]:
-        """The state, from the newest good snapshot and the batches behind it; `known` from now on.
+        """Loads the state into `known`, from the newest good snapshot and the batches after it, and returns it.
 
-        Batches below the log start are passed over, see `producer_state.replay`.
+        Batches below the log start are skipped, see `producer_state.replay`.
         """
         found = self.at(self._replay_end, segments, log_start_offset, rules)
         forget_below(found, log_start_offset, rules)
@@ -105,7 +106,7 @@ class Producers:
         return found
 
     def _read(self, offset: int, log_start_offset: int, rules: ProducerRules) -> dict[int, Producer] | None:
-        """A snapshot's producers, without those that would have been forgotten; one that is damaged is removed."""
+        """Returns a snapshot's producers, without dropped and expired ones; a damaged snapshot is removed."""
         found = snapshot.read(self._files, self._directory, offset)
         if found is None:
             with contextlib.suppress(OSError):  # it will be found damaged again
@@ -116,17 +117,16 @@ class Producers:
         return found
 
     def expire(self, now_ms: int, log_start_offset: int, rules: ProducerRules) -> int:
-        """Forgets producers that have written nothing for too long (KIP-854); how many. To be called now and then."""
+        """Drops producers without writes for too long (KIP-854) and returns their number. To be called periodically."""
         self._checked_ms = now_ms
         return 0 if self.known is None else forget_expired(self.known, now_ms, log_start_offset, rules)
 
     # -- snapshots
 
     def save(self, offset: int, segments: Sequence[Segment], log_start_offset: int, rules: ProducerRules) -> str | None:
-        """Writes a snapshot at the end of the log, not synced; its name, or None if there is nothing to write.
+        """Writes a snapshot at the log end, without a sync; returns its name, or None if there is nothing to write.
 
-        Nothing is written where batches would have to be read for it: then the next opening has to do that just as
-        well. OSError.
+        Nothing is written if batches would have to be read for it: the next start can do that as well. Raises OSError.
         """
         if offset == 0 or (self._offsets and self._offsets[-1] == offset):
             return None
@@ -139,7 +139,7 @@ class Producers:
         return self.write(offset, self.known or {})
 
     def write(self, offset: int, known: dict[int, Producer]) -> str:
-        """Writes the snapshot at an offset, not synced; its name. OSError."""
+        """Writes the snapshot at an offset, without a sync, and returns its name. Raises OSError."""
         name = snapshot.file_name(offset)
         write_atomically(self._files, os.path.join(self._directory, name), snapshot.dump(known), sync=False)
         if offset not in self._offsets:
@@ -147,7 +147,8 @@ class Producers:
         return name
 
     def thin(self, base_offset: int) -> None:
-        """Removes the snapshots within the newest segment but the last one: each save leaves one. StorageError."""
+        """Removes the snapshots within the newest segment except the last one: each save writes one. Raises
+        StorageError."""
         try:
             for offset in [offset for offset in self._offsets if offset > base_offset][:-1]:
                 self._remove(offset)
@@ -155,7 +156,8 @@ class Producers:
             raise StorageError(f"cannot remove a snapshot in {self._directory}: {error}") from error
 
     def release(self, offset: int) -> str | None:
-        """Leaves the file of a snapshot to the caller, who takes it away with its segment; its name, None without."""
+        """Hands the file of a snapshot over to the caller, who removes it with its segment; returns its name, or
+        None."""
         if offset not in self._offsets:
             return None
         self._offsets.remove(offset)
@@ -168,7 +170,7 @@ class Producers:
 
 
 def _replay(segment: Segment, known: dict[int, Producer], offsets: tuple[int, int], rules: ProducerRules) -> None:
-    """Takes the batches of a segment that end at the first offset or behind, up to the second, into the state."""
+    """Applies the batches of a segment that end at or above the first offset, up to the second, to the state."""
     start, end = offsets
     position = segment.position_of(start) if start > segment.base_offset else 0
     if position is None:

@@ -1,9 +1,8 @@
-"""The `.txnindex` of a segment: the aborted transactions whose markers lie in it.
+"""The `.txnindex` of a segment: the aborted transactions whose markers are in it.
 
-Owns the bytes of the file and what an abort marker becomes an entry of. The file is made with the first entry, and has
-34 bytes for each, in the order of the markers: version 0, producer id, the offset of the transaction's first record,
-that of the marker, and the last stable offset when the marker was written. It follows from the log: recovery writes it
-anew for the segments that it reads.
+The file is made with the first entry, and has 34 bytes for each, in the order of the markers: version 0, producer id,
+the offset of the transaction's first record, that of the marker, and the last stable offset when the marker was
+written. It can be derived from the log: recovery rewrites it for the segments that it reads.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = ENTRY.size
 _VERSION = 0
 _MARKER_KEY = struct.Struct(">hh")  # version, type
-_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch; the versions are 0, too
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch; the versions are 0, too
 ABORT, COMMIT = 0, 1
 
 
 class AbortedTransaction(NamedTuple):
-    """One entry. `last_offset` is the marker's; below `last_stable_offset` everything was decided then."""
+    """An entry. `last_offset` is that of the marker; all transactions below `last_stable_offset` were decided at that
+    time."""
 
     producer_id: int
     first_offset: int
@@ -39,19 +39,19 @@ class AbortedTransaction(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What a control batch says of a transaction: ABORT or COMMIT, and the epoch of the coordinator (-1: none told)."""
+    """A transaction marker: ABORT or COMMIT, and the coordinator epoch (-1: none)."""
 
     kind: int
     coordinator_epoch: int
 
 
 def dump(entries: Sequence[AbortedTransaction]) -> bytes:
-    """The bytes of a file."""
+    """Returns the bytes of a file."""
     return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 def parse(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a file. Raises StorageError if they are not whole, of another version, or do not rise."""
+    """Parses the entries of a file. Raises StorageError if they are incomplete, of another version, or do not rise."""
     if len(data) % ENTRY_BYTES:
         raise StorageError(f"a transaction index of {len(data)} bytes")
     found: list[AbortedTransaction] = []
@@ -60,18 +60,18 @@ def parse(data: bytes) -> list[AbortedTransaction]:
         if version != _VERSION or entry.first_offset > entry.last_offset:
             raise StorageError(f"a transaction index of version {version} with {entry}")
         if found and found[-1].last_offset >= entry.last_offset:
-            raise StorageError(f"a transaction index with offset {entry.last_offset} behind {found[-1].last_offset}")
+            raise StorageError(f"a transaction index with offset {entry.last_offset} after {found[-1].last_offset}")
         found.append(entry)
     return found
 
 
 def marker_record(marker: Marker) -> tuple[bytes, bytes]:
-    """The key and the value of the record that a marker's batch has."""
+    """Returns the key and the value of a marker's record."""
     return _MARKER_KEY.pack(_VERSION, marker.kind), _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
 
 
 def read_marker(data: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
-    """What a batch says as a transaction marker; None if it is no control batch, or one of another kind."""
+    """Returns the marker in a batch; None if it is not a control batch, or one of another kind."""
     if not header.is_control or header.producer_id < 0:
         return None
     try:
@@ -88,7 +88,7 @@ def read_marker(data: bytes | memoryview, position: int, header: BatchHeader) ->
 
 
 def aborted(marker: Marker | None, header: BatchHeader, producers: Mapping[int, Producer]) -> AbortedTransaction | None:
-    """The entry that an abort marker makes, given the producers before it; None for what aborts nothing."""
+    """Returns the entry for an abort marker, given the producers before it; None if it aborts no transaction."""
     if marker is None or marker.kind != ABORT:
         return None
     known = producers.get(header.producer_id)
@@ -104,9 +104,10 @@ def aborted(marker: Marker | None, header: BatchHeader, producers: Mapping[int, 
 
 
 def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> bool:
-    """Makes a segment's file say this, not synced; none for no entries. Whether it said anything else before. OSError.
+    """Makes a segment's file contain these entries, without a sync; removes it without entries. Returns whether it
+    changed. Raises OSError.
 
-    A file that is as it should be is not touched.
+    A file with the same entries is not touched.
     """
     data = dump(entries)
     try:
@@ -123,7 +124,7 @@ def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> boo
 
 
 def append(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> None:
-    """Adds entries behind the others, not synced. OSError: then a part of them may be there."""
+    """Appends entries, without a sync. After OSError a part of them may be in the file."""
     file = files.open(path, create=True)
     try:
         file.write(file.size(), dump(entries))
@@ -132,7 +133,7 @@ def append(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> No
 
 
 def cut(files: Files, path: str, size_bytes: int) -> None:
-    """Takes away what lies behind so many bytes. OSError."""
+    """Cuts the file to this size, if it is longer. Raises OSError."""
     file = files.open(path)
     try:
         if file.size() > size_bytes:

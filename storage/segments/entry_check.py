@@ -1,7 +1,7 @@
-"""Whether one entry of a log can stay where it is: the rules that verify and repair have in common.
+"""Checks whether one entry of a log is valid at its position: the rules that verify and repair share.
 
-Pure but for reading what is to be opened. What a recovery checks, and more: the leader epoch, which lies outside of the
-CRC, and the number of records. Nothing here knows of other files than the `.log`.
+Pure except for reading the entry to be decoded. Checks what a recovery checks, and also the leader epoch, which lies
+outside the CRC, and the number of records. Only the `.log` file is considered.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CRC, WRAPPER, OFFSET, TOO_FAR, OVERLAP, COUNT, GAP, EPOCH = (
 
 
 class Place(NamedTuple):
-    """Where an entry stands: `expected` is the offset that is next, `next_base` the next segment's, None in the last,
-    `epoch` the latest leader epoch in front of it, 0 if none is known."""
+    """The position of an entry: `expected` is the next offset, `next_base` the base offset of the next segment, None in
+    the last, `epoch` the latest leader epoch before it, 0 if unknown."""
 
     base_offset: int
     next_base: int | None
@@ -39,7 +39,8 @@ class Place(NamedTuple):
 
 
 def entry_problem(found: inspect.BatchFacts, place: Place) -> tuple[str, str] | None:
-    """What is wrong with an entry: its kind, and in words. A GAP is a fault only where no cleaner works."""
+    """Returns the fault of an entry, as its kind and in words, or None. A GAP is a fault only in a log that is not
+    compacted."""
     header, expected = found.header, place.expected
     first = found.first_offset if found.is_wrapper else header.base_offset
     if not found.crc_ok:
@@ -56,22 +57,23 @@ def entry_problem(found: inspect.BatchFacts, place: Place) -> tuple[str, str] | 
     if header.magic == 2 and not 0 <= header.record_count <= header.last_offset_delta + 1:
         return COUNT, f"{header.record_count} records in offsets {header.base_offset}-{header.last_offset}"
     if first > expected:
-        return GAP, f"offsets {expected}-{first - 1} are missing in front of it"
+        return GAP, f"offsets {expected}-{first - 1} are missing before it"
     return epoch_problem(header, place.epoch)
 
 
 def epoch_problem(header: BatchHeader, epoch: int) -> tuple[str, str] | None:
-    """Whether its leader epoch is lower than one in front of it."""
-    # A batch that was made of old messages has epoch -1 wherever it lies.
+    """Returns a fault if its leader epoch is lower than an earlier one, or None."""
+    # A batch converted from old messages has epoch -1 at any position.
     if header.magic == 2 and header.partition_leader_epoch != -1 and header.partition_leader_epoch < epoch:
         return EPOCH, f"leader epoch {header.partition_leader_epoch} does not follow those before it"
     return None
 
 
 def record_problem(source: inspect.Source, found: inspect.BatchFacts, path: str, gaps: bool) -> str | None:
-    """Opens an entry: are there as many records, at such offsets, as late, as its header says? StorageError.
+    """Decodes an entry and compares number, offsets and latest timestamp of its records with its header. Raises
+    StorageError.
 
-    `gaps`: records may have been taken from it.
+    `gaps`: records may have been removed by compaction.
     """
     header, count, first, last = found.header, 0, -1, -1
     largest_ms, what = -1, None
@@ -83,7 +85,7 @@ def record_problem(source: inspect.Source, found: inspect.BatchFacts, path: str,
             first = record.offset if not count else first
             count += 1
             if record.offset <= last:
-                what = what or f"record offset {record.offset} behind {last}"
+                what = what or f"record offset {record.offset} after {last}"
             last = record.offset
             largest_ms = max(largest_ms, record.timestamp)
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
@@ -98,7 +100,7 @@ def _against_header(
 ) -> str | None:
     first, last = offsets
     if 0 <= header.record_count != count:
-        return f"{count} records where its header says {header.record_count}"
+        return f"{count} records where its header has {header.record_count}"
     if last > header.last_offset or (count and last < header.last_offset and not gaps):
         return f"its last record has offset {last}, by its header {header.last_offset}"
     if header.magic == 2 and count and (first < header.base_offset or (first > header.base_offset and not gaps)):

@@ -1,4 +1,4 @@
-"""Where a slice of a log lies: which segment it is of, and from which byte to which. Has no state of its own."""
+"""Finds the bytes of a slice of a log: its segment, start and end. Has no state."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def run_of(
     at_least_one_batch: bool,
     hard_limit: bool,
 ) -> Run | None:
-    """What `PartitionLog.read` reads of these segments, which is below `end_offset`; None if there is nothing.
+    """Returns the bytes that `PartitionLog.read` reads from these segments, below `end_offset`; None if there are none.
 
-    StorageError.
+    Raises StorageError.
     """
     for segment in segments:
         position = segment.position_of(offset)
@@ -45,9 +45,9 @@ def run_of(
     return None
 
 
-def bytes_between(segments: Iterable[Segment], offset: int, behind: Iterable[Segment], end_offset: int) -> int:
-    """Bytes of these segments from the batch that holds an offset to the one that holds a later one, which `behind` are
-    those from; as `Segment.bytes_from` knows them, and never none where there may be some."""
+def bytes_between(segments: Iterable[Segment], offset: int, after: Iterable[Segment], end_offset: int) -> int:
+    """Returns the bytes of these segments between the batches that contain two offsets; `after` are the segments from
+    the later one on. As exact as `Segment.bytes_from`, and at least 1 if the range is not empty."""
     size_bytes = sum(segment.bytes_from(offset) for segment in segments)
-    size_bytes -= sum(segment.bytes_from(end_offset) for segment in behind)
+    size_bytes -= sum(segment.bytes_from(end_offset) for segment in after)
     return max(size_bytes, 1 if offset < end_offset else 0)

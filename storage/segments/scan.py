@@ -1,7 +1,7 @@
-"""Reading a segment from its beginning to its end, entry by entry, in little memory.
+"""Reads a segment from its beginning to its end, entry by entry, in little memory.
 
-Owns the pieces in which a file is read. For work that goes once over a whole log: a mapping, which large reads get from
-`files`, counts as memory of the process as far as it was read.
+Reads the file in pieces. For work that goes once over a whole log: a mapping, which large reads of `files` use, counts
+as memory of the process as far as it was read.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from ...protocol.records.layout import LENGTH_AT, MAGIC_AT, PREFIX_BYTES
 from ..io.files import MAP_BYTES, Files
 
 _PIECE_BYTES = MAP_BYTES - 4096
-# No topic should take such batches: a size like that may be damage, for which no memory is taken.
+# No topic should allow such batches: a size like that may be damage, for which no memory is allocated.
 _MAPPED_BYTES = 16 * 1024 * 1024
 
 OnRead = Callable[[int], None]
-"""Is told how many bytes were read."""
+"""Called with the number of bytes read."""
 
 
 def entries(
     files: Files, log_path: str, size_bytes: int, on_read: OnRead | None = None, *, start: int = 0
 ) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """The entries (batches, old messages) in the first `size_bytes` of a log, from the one at `start` on, whole, with
-    their headers.
+    """Yields the whole entries (batches, old messages) in the first `size_bytes` of a log, from the one at `start` on,
+    with their headers.
 
-    What is given stays as it is. No CRC is checked. Raises OSError, and CorruptRecords where there is no whole entry.
+    The yielded buffers stay valid. CRCs are not checked. Raises OSError, and CorruptRecords where no whole entry
+    begins.
     """
     if size_bytes == 0:
         return
@@ -75,7 +76,7 @@ def entries(
 
 
 def _size(buffer: memoryview, position: int) -> int:
-    """The size of the entry there, if its first bytes are sound."""
+    """Returns the size of the entry at a position, if its first bytes are plausible. Raises CorruptRecords."""
     if len(buffer) - position < PREFIX_BYTES:
         raise CorruptRecords(f"{len(buffer) - position} bytes where an entry begins")
     size = PREFIX_BYTES + int.from_bytes(buffer[position + LENGTH_AT : position + PREFIX_BYTES], "big", signed=True)

@@ -1,15 +1,15 @@
-"""One segment of a partition log: a run of whole entries in one `.log` file, with its two sparse indexes.
+"""One segment of a partition log: whole entries in one `.log` file, with its two sparse indexes.
 
-Owns the files `<base offset, 20 digits>.log|.index|.timeindex`, their sizes and what is kept of them in memory. Decides
-nothing about rolling, recovery or retention. Positions count bytes from the start of the `.log`; only bytes below
-`size_bytes` belong to the log, whatever the file holds behind them.
+Manages the files `<base offset, 20 digits>.log|.index|.timeindex`, their sizes and their state in memory; rolling,
+recovery and retention are decided elsewhere. Positions count bytes from the start of the `.log`; only bytes below
+`size_bytes` belong to the log, even if the file is longer.
 
 An entry ("batch" in the names here) is a v2 batch, or a message of format v0 or v1, which may be a wrapper around a
-compressed set; one segment may hold all of them. The header of a message tells its last offset, and a wrapper's first
-one is known only when it is opened: so whatever looks for an offset takes the first entry that ends at it or behind.
+compressed set; a segment may contain all of them. The header of a message has its last offset, and a wrapper's first
+one is known only after decompression: searches for an offset therefore take the first entry that ends at or above it.
 
 Files are opened when first needed. The indexes are loaded (or rebuilt) when first needed and written by `save_indexes`,
-which a roll and a clean close call: between the two they live in memory, and an unclean stop rebuilds them.
+which a roll and a clean close call: in between they are only in memory, and an unclean shutdown rebuilds them.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
-# A look-up reads this much behind an index entry at once: an entry is at most index.interval.bytes and a batch away.
+# A look-up reads this much after an index entry at once: the batch is at most index.interval.bytes and a batch away.
 _SCAN_BYTES = 8 * 1024
-# Newest batches whose exact positions are kept, so that a consumer at the tail is answered without reading the disk.
-# 12 bytes each; one half is dropped when full.
+# The number of newest batches whose exact positions are kept, so that a consumer at the tail is served without reading
+# the disk. 12 bytes each; one half is dropped when full.
 _TAIL_BATCHES = 2048
 # base offset, batch length, last offset delta of a v2 header; the first two are a message's offset and size
 _OFFSETS = struct.Struct(">qi11xi")
 
 
 def file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
-    """The name of a segment's file: its base offset in 20 digits."""
+    """Returns the name of a segment's file: its base offset in 20 digits, and a suffix."""
     return f"{base_offset:020d}{suffix}"
 
 
 class Segment:
-    """See the module. Raises StorageError (or OSError, where said) and nothing else."""
+    """A segment. Raises StorageError (or OSError, if documented) only."""
 
     __slots__ = (
         "_file",
         "_files",
         "_index_interval_bytes",
-        "_is_end_told",
+        "_is_end_assumed",
         "_loaded",
         "_log_path",
         "_offset_index",
@@ -80,7 +80,7 @@ class Segment:
     )
 
     def __init__(self, files: Files, directory: str, base_offset: int, size_bytes: int, index_interval_bytes: int):
-        """A segment of `size_bytes` that lies in `directory`; touches no file. `next_offset` is its owner's to set."""
+        """Describes a segment of `size_bytes` in `directory`; touches no file. Its owner sets `next_offset`."""
         self._files = files
         self._log_path = os.path.join(directory, file_name(base_offset))
         self._file: File | None = None
@@ -90,28 +90,28 @@ class Segment:
         self._time_index = TimeIndex()
         self._since_index_bytes = 0
         self._torn = False
-        self._is_end_told = False
-        self._unsaved = False  # whether the index files lack something
-        self._unsynced: set[str] = set()  # the suffixes of files that were written since their last sync
-        self._tail_start = base_offset  # the first offset that the tail knows
+        self._is_end_assumed = False
+        self._unsaved = False  # whether the index files lack entries
+        self._unsynced: set[str] = set()  # suffixes of the files written since their last sync
+        self._tail_start = base_offset  # the first offset in the tail
         self._tail_ends = array("q")  # last offsets
         self._tail_positions = array("i")
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size_bytes: int = size_bytes
         self.is_removed = False
-        self.is_doubtful = False  # its end was told, and is not so: who opens it next has to recover it
+        self.is_doubtful = False  # its end differs from the assumed one: the next start has to recover it
         self.created_ms = 0
         self.jitter_ms = 0
-        self.first_timestamp_ms: int | None = None  # the first batch's largest; None until known
+        self.first_timestamp_ms: int | None = None  # the largest of the first batch; None until known
         self.max_timestamp_ms = -1
-        self.max_timestamp_offset = base_offset  # the last offset of the batch that brought it
+        self.max_timestamp_offset = base_offset  # the last offset of the batch with it
 
     @classmethod
     def create(
         cls, files: Files, directory: str, base_offset: int, index_interval_bytes: int, *, now_ms: int, jitter_ms: int
     ) -> Segment:
-        """A new, empty segment. A file of that name, left by a create that failed half way, is emptied. OSError."""
+        """Makes a new, empty segment. A file of that name, left by a failed attempt, is emptied. Raises OSError."""
         segment = cls(files, directory, base_offset, 0, index_interval_bytes)
         segment._unsaved = True
         segment.created_ms = now_ms
@@ -124,7 +124,7 @@ class Segment:
     # -- the log file
 
     def path(self, suffix: str) -> str:
-        """The path of one of the segment's files."""
+        """Returns the path of one of the segment's files."""
         return self._log_path.removesuffix(LOG_SUFFIX) + suffix
 
     def _opened(self) -> File:
@@ -142,12 +142,12 @@ class Segment:
             raise StorageError(f"cannot read {self._log_path}: {error}") from error
 
     def append(self, buffer: bytes | bytearray | memoryview, headers: Sequence[BatchHeader]) -> None:
-        """Writes whole batches, whose headers and offsets are final, behind the others, in one write.
+        """Appends whole batches, with final headers and offsets, in one write.
 
-        `headers` has one for each entry of the buffer, which they fill. After StorageError the segment is as before:
-        bytes that reached the file are cut off again, now or, where that fails too, before the next write.
+        `headers` has one for each entry in the buffer. After StorageError the segment is unchanged: bytes that reached
+        the file are cut off, at once or, if that fails too, before the next write.
         """
-        self.load()  # of one that was never looked at, as an upgrade leaves it, the indexes would begin here
+        self.load()  # otherwise the indexes of a segment that was never loaded, as after an upgrade, would begin here
         try:
             self.cut_torn()
             file = self._opened()
@@ -175,34 +175,35 @@ class Segment:
         self.size_bytes = position
 
     def cut_torn(self, *, look: bool = False) -> None:
-        """Removes what a failed write may have left behind the last batch; with `look` also what somebody else wrote
-        there, who did not ask for the lock. OSError."""
+        """Removes bytes of a failed write after the last batch; with `look` also those of another program that wrote
+        there without the lock. Raises OSError."""
         if look and self._file is not None and self._file.size() > self.size_bytes:
             self._torn = True
         if self._torn:
             self.truncate(self.size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cuts the log at a batch's end. The caller counts the batches anew. OSError."""
+        """Cuts the log at the end of a batch. The caller counts the batches again. Raises OSError."""
         self._unsynced.add(LOG_SUFFIX)
         self._opened().truncate(size_bytes)
         self.size_bytes: int = size_bytes
         self._torn = False
 
     def doubt_files(self) -> None:
-        """Has the next sync cover all files, as after a kill: what was found in them may not be durable."""
+        """Marks all files as unsynced, as after a kill: their contents may not be durable."""
         self._unsynced.update(SUFFIXES)
 
     def sync(self) -> None:
-        """Makes all that was written since the last sync durable, in the log and in the index files. OSError."""
+        """Makes everything written since the last sync durable, in the log and in the index files. Raises OSError."""
         for suffix in SUFFIXES:
             if suffix in self._unsynced:
-                self._unsynced.discard(suffix)  # first: what another thread writes meanwhile needs a sync of its own
+                # first: writes of another thread in the meantime need a sync of their own
+                self._unsynced.discard(suffix)
                 try:
                     self._sync_file(suffix)
                 except OSError:
                     self._unsynced.add(suffix)
-                    if not self.is_removed:  # else nothing of it has to be durable any more
+                    if not self.is_removed:  # a removed file need not be durable
                         raise
 
     def _sync_file(self, suffix: str) -> None:
@@ -213,7 +214,7 @@ class Segment:
             file.sync()
 
     def close(self) -> None:
-        """Gives the descriptor back. Slices that were read stay valid. OSError."""
+        """Closes the descriptor. Slices that were read stay valid. Raises OSError."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -221,7 +222,7 @@ class Segment:
     # -- batches
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch from a batch's position on. No CRC is checked."""
+        """Yields (position, header) of each batch from a batch's position on. CRCs are not checked."""
         data = memoryview(self.read(0, self.size_bytes)) if self.size_bytes > position else memoryview(b"")
         while position < self.size_bytes:
             try:
@@ -229,12 +230,12 @@ class Segment:
             except CorruptRecords as error:
                 raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
             if position + header.size_bytes > self.size_bytes:
-                raise StorageError(f"{self._log_path} at byte {position}: the batch ends behind the file")
+                raise StorageError(f"{self._log_path} at byte {position}: the batch ends after the file")
             yield position, header
             position += header.size_bytes
 
     def header(self, position: int) -> BatchHeader:
-        """The header of the batch at a position."""
+        """Returns the header of the batch at a position."""
         try:
             length = min(HEADER_BYTES, max(self.size_bytes - position, 0))
             return read_header(self.read(position, length), whole=False)
@@ -242,7 +243,7 @@ class Segment:
             raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
 
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch in ms; -1 if there is none."""
+        """Returns the largest timestamp of the first batch in ms; -1 if there is none."""
         if self.first_timestamp_ms is None:
             if self.size_bytes == 0:
                 return -1
@@ -250,10 +251,10 @@ class Segment:
         return self.first_timestamp_ms
 
     def count(self, header: BatchHeader, position: int) -> None:
-        """Takes a batch at `position` into the indexes and the largest timestamp, by the rule of Kafka 3.9 and 4.1+.
+        """Adds a batch at `position` to the indexes and the largest timestamp, by the rule of Kafka 3.9 and 4.1+.
 
-        An entry is made for a batch once more than index.interval.bytes lie between the batch that has the last entry
-        (or the start of the segment) and it, so the first batch never has one. The indexes depend on the log only.
+        A batch gets an entry once more than index.interval.bytes lie between it and the batch with the last entry (or
+        the start of the segment), so the first batch never has one. The indexes depend on the log only.
         """
         last_relative = header.base_offset + header.last_offset_delta - self.base_offset
         if position == 0:
@@ -271,7 +272,7 @@ class Segment:
     # -- the indexes
 
     def reset(self) -> None:
-        """Forgets the indexes and all that was counted, to count anew from the first batch on."""
+        """Clears the indexes and counts, to count again from the first batch on."""
         self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
         self._since_index_bytes = 0
         self._loaded = self._unsaved = True
@@ -281,7 +282,7 @@ class Segment:
         self.next_offset = self.base_offset
 
     def rebuild(self) -> None:
-        """Counts every batch of the log anew."""
+        """Counts every batch of the log again."""
         next_offset = self.next_offset
         self.reset()
         for position, header in self.batches():
@@ -289,24 +290,24 @@ class Segment:
         self._settle_end(next_offset)
 
     def load(self) -> None:
-        """Reads both index files and counts the batches behind their last entries.
+        """Reads both index files and counts the batches after their last entries.
 
-        What is missing or contradicts the log is rebuilt from it. StorageError if the log does not end with a whole
-        batch.
+        An index that is missing or contradicts the log is rebuilt. Raises StorageError if the log does not end with a
+        whole batch.
         """
         if self._loaded:
             return
-        told_offset = self.next_offset
+        known_offset = self.next_offset
         try:
             if not self._load_files() or not self._count_tail():
                 self.rebuild()
         except StorageError as error:
-            self.is_doubtful = self._is_end_told and not isinstance(error.__cause__, OSError)
-            self.next_offset, self._loaded, self._unsaved = told_offset, False, False
+            self.is_doubtful = self._is_end_assumed and not isinstance(error.__cause__, OSError)
+            self.next_offset, self._loaded, self._unsaved = known_offset, False, False
             raise
 
     def _load_files(self) -> bool:
-        """Whether both files could be read and the last entry of each is true."""
+        """Returns whether both files could be read and the last entry of each is valid."""
         try:
             offset_index = OffsetIndex.parse(self._files.read_bytes(self.path(INDEX_SUFFIX)), self.size_bytes)
             time_index = TimeIndex.parse(self._files.read_bytes(self.path(TIME_INDEX_SUFFIX)))
@@ -330,9 +331,10 @@ class Segment:
         return True
 
     def _count_tail(self) -> bool:
-        """Counts the batch of the last offset entry and those behind it; False if the time index misses one of them.
+        """Counts the batch of the last offset entry and those after it; returns False if the time index lacks one of
+        them.
 
-        A time index that was saved knows the largest timestamp, so none of the tail's may be later.
+        A saved time index has the largest timestamp, so none of the tail's may be later.
         """
         next_offset, known_timestamp_ms = self.next_offset, self.max_timestamp_ms
         self._loaded = True
@@ -347,23 +349,24 @@ class Segment:
         self._settle_end(next_offset)
         return self.max_timestamp_ms == known_timestamp_ms
 
-    def tell_end(self, next_offset: int) -> None:
-        """Where the segment ends, as its last user told when it closed it: believed until the first `load`."""
+    def assume_end(self, next_offset: int) -> None:
+        """Sets the end of the segment as recorded when it was closed; assumed until the first `load`, which verifies
+        it."""
         self.next_offset = next_offset
-        self._is_end_told = True
+        self._is_end_assumed = True
 
-    def _settle_end(self, told_offset: int) -> None:
-        """Compares what was counted with what was known before. The next segment's base bounds a damaged last batch."""
-        if self._is_end_told and self.next_offset != told_offset:
-            what = f"ends at offset {self.next_offset}, not at {told_offset} as when it was closed"
+    def _settle_end(self, known_offset: int) -> None:
+        """Compares the counted end with the known one. The base of the next segment bounds a damaged last batch."""
+        if self._is_end_assumed and self.next_offset != known_offset:
+            what = f"ends at offset {self.next_offset}, not at {known_offset} as when it was closed"
             raise StorageError(f"{self._log_path} {what}")
-        self._is_end_told = False
-        self.next_offset = told_offset if told_offset > self.base_offset else self.next_offset
+        self._is_end_assumed = False
+        self.next_offset = known_offset if known_offset > self.base_offset else self.next_offset
 
     def _end_of_true(self, position: int | None, offset: int, timestamp_ms: int) -> int | None:
-        """The last offset of the batch at a position if it is the one that a time entry speaks of, else None.
+        """Returns the last offset of the batch at a position if a time entry matches it, otherwise None.
 
-        Kafka 2.8 names the record of an uncompressed batch that has the timestamp, not the batch's last.
+        Kafka 2.8 stores the record of an uncompressed batch that has the timestamp, not the batch's last offset.
         """
         if position is None:
             return None
@@ -372,9 +375,9 @@ class Segment:
         return header.last_offset if begins_there and header.max_timestamp == timestamp_ms else None
 
     def points_at(self, position: int, relative_offset: int) -> bool:
-        """Whether an index entry is true: the batch at the position ends with the offset.
+        """Returns whether an index entry is valid: the batch at the position ends with the offset.
 
-        Or one behind it does: of batches that were appended or cleaned together Kafka up to 3.8 notes the position of
+        Or a later one does: for batches that were appended or cleaned together Kafka up to 3.8 stores the position of
         the first and the offset of the last.
         """
         offset, left = self.base_offset + relative_offset, self.size_bytes - position
@@ -394,7 +397,7 @@ class Segment:
         return last == offset or (last < offset and self._is_first_of_several(position, offset))
 
     def _is_first_of_several(self, position: int, offset: int) -> bool:
-        """Whether a sound batch lies at the position, and one behind it ends with the offset."""
+        """Returns whether a sound batch lies at the position, and a later one ends with the offset."""
         with contextlib.suppress(StorageError, CorruptRecords):
             batches = self.walk(position)
             _, size, _ = next(batches)
@@ -404,8 +407,8 @@ class Segment:
         return False
 
     def save_indexes(self) -> bool:
-        """Brings both index files up to date; the time index ends with the segment's largest timestamp. Whether one
-        changed, so is to be synced: not if both are empty. OSError."""
+        """Updates both index files; the time index ends with the segment's largest timestamp. Returns whether one
+        changed and needs a sync: not if both are empty. Raises OSError."""
         if not self._unsaved:
             return False
         self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
@@ -428,8 +431,8 @@ class Segment:
         return not self._unsynced.isdisjoint((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
     def is_index_full(self, index_bytes: int, entries: int = 1) -> bool:
-        """Whether an index has no room left for as many entries in files of segment.index.bytes; the last time entry is
-        the roll's."""
+        """Returns whether an index lacks room for as many entries in files of segment.index.bytes; the last time entry
+        is reserved for the roll."""
         return len(self._offset_index) + entries > index_bytes // OFFSET_ENTRY_BYTES or (
             len(self._time_index) + entries > index_bytes // TIME_ENTRY_BYTES - 1
         )
@@ -437,7 +440,8 @@ class Segment:
     # -- look-ups
 
     def position_of(self, offset: int) -> int | None:
-        """The position of the batch that holds the offset, or of the first one behind it; None if there is none."""
+        """Returns the position of the batch that contains the offset, or of the first one after it; None if there is
+        none."""
         if offset >= self.next_offset:
             return None
         if offset >= self._tail_start and len(self._tail_ends):
@@ -446,19 +450,19 @@ class Segment:
         return self._position(offset)
 
     def _position(self, offset: int) -> int | None:
-        """As `position_of`, from the loaded sparse index, which is rebuilt if the entry it gives is not true."""
+        """Like `position_of`, from the loaded sparse index, which is rebuilt if its entry is invalid."""
         if not self._entry_is_true(offset):
             self.rebuild()
         return self._scan(offset)
 
     def _entry_is_true(self, offset: int) -> bool:
-        """Whether the entry by which the offset is looked up points at its batch."""
+        """Returns whether the index entry for the offset points at its batch."""
         index = self._offset_index
         entry = index.floor(offset - self.base_offset)
         return entry < 0 or self.points_at(index.positions[entry], index.offsets[entry])
 
     def _scan(self, offset: int) -> int | None:
-        """One entry of the sparse index, then the few headers behind it."""
+        """Looks up an entry of the sparse index, then the few headers after it."""
         entry = self._offset_index.floor(offset - self.base_offset)
         for at, _, last_offset in self.walk(self._offset_index.positions[entry] if entry >= 0 else 0):
             if last_offset >= offset:
@@ -466,7 +470,7 @@ class Segment:
         return None
 
     def walk(self, position: int) -> Iterator[tuple[int, int, int]]:
-        """(position, size, last offset) of the batches from a batch's position on."""
+        """Yields (position, size, last offset) of the batches from a batch's position on."""
         chunk, chunk_position = b"", position
         while position < self.size_bytes:
             start = position - chunk_position
@@ -484,13 +488,14 @@ class Segment:
             else:
                 raise StorageError(f"{self._log_path} ends inside of a batch header")
             size = PREFIX_BYTES + length
-            if delta < 0 or size < smallest or position + size > self.size_bytes:  # else a reader would pass it over
+            if delta < 0 or size < smallest or position + size > self.size_bytes:  # otherwise a reader would skip it
                 raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes, {delta + 1} offsets")
             yield position, size, last
             position += size
 
     def end_of_whole(self, position: int, limit: int) -> int:
-        """The end of the last whole batch from `position` on that ends at or below `limit`; `position` if none does."""
+        """Returns the end of the last whole batch from `position` on that ends at or below `limit`; `position` if none
+        does."""
         if limit >= self.size_bytes:
             return self.size_bytes
         if len(self._tail_positions) and limit >= self._tail_positions[0]:
@@ -510,12 +515,12 @@ class Segment:
         return end
 
     def end_below(self, offset: int) -> int:
-        """Where the first batch that reaches the offset begins; the end of the segment if none does."""
+        """Returns the position of the first batch that reaches the offset; the end of the segment if none does."""
         position = None if offset >= self.next_offset else self.position_of(offset)
         return self.size_bytes if position is None else position
 
     def boundaries(self, position: int) -> list[int]:
-        """The positions of some batches, rising, from one at or before `position` on."""
+        """Returns the positions of some batches, rising, from one at or before `position` on."""
         self.load()
         index = self._offset_index
         entry = index.floor_of_position(position)
@@ -527,21 +532,21 @@ class Segment:
         return index.positions[entry:].tolist()
 
     def batch_end(self, position: int) -> int:
-        """The end of the batch at a position."""
+        """Returns the end of the batch at a position."""
         for at, size, _ in self.walk(position):
             return at + size
         raise StorageError(f"{self._log_path} has no batch at byte {position}")
 
     def indexed_offset_from(self, position: int) -> int | None:
-        """The offset of the first index entry at or behind a position; None if there is none."""
+        """Returns the offset of the first index entry at or after a position; None if there is none."""
         self.load()
         entry = bisect_left(self._offset_index.positions, position)
         return self.base_offset + self._offset_index.offsets[entry] if entry < len(self._offset_index) else None
 
     def bytes_from(self, offset: int) -> int:
-        """Bytes from the batch that holds the offset to the end, without reading the disk.
+        """Returns the bytes from the batch that contains the offset to the end, without reading the disk.
 
-        Exact for the newest batches and for the segment's start; else up to an index interval and a batch too many.
+        Exact for the newest batches and the segment's start; otherwise up to an index interval and a batch too many.
         """
         if offset >= self.next_offset:
             return 0
@@ -551,20 +556,21 @@ class Segment:
         return self.size_bytes - (self._offset_index.positions[entry] if entry >= 0 else 0)
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp in ms or -1, last offset of the first batch that has it)."""
+        """Returns (largest timestamp in ms or -1, last offset of the first batch that has it)."""
         self.load()
         return self.max_timestamp_ms, self.max_timestamp_offset
 
     def retention_time_ms(self) -> int:
-        """The time by which the segment is retained: its largest timestamp, else when its file was last changed.
+        """Returns the time for retention.ms: the largest timestamp, or the modification time of the file. Raises
         StorageError."""
         largest_ms, _ = self.times_ms()
         return largest_ms if largest_ms >= 0 else self.modified_ns() // 1_000_000
 
     def times_ms(self) -> tuple[int, int]:
-        """The largest timestamp of all its records and that of its first batch; -1 if there is none.
+        """Returns the largest timestamp of all records and that of the first batch; -1 if there is none.
 
-        Gives a descriptor back that was opened for this: every partition is asked now and then. StorageError.
+        Closes a descriptor that was opened for this, since every partition is checked periodically. Raises
+        StorageError.
         """
         was_open = self.is_open
         try:
@@ -575,19 +581,19 @@ class Segment:
                     self.close()
 
     def modified_ns(self) -> int:
-        """When its file was last changed, in ns since 1970. StorageError."""
+        """Returns when the file was last changed, in ns since 1970. Raises StorageError."""
         try:
             return self._files.modified_ns(self._log_path)
         except OSError as error:
-            raise StorageError(f"cannot tell the time of {self._log_path}: {error}") from error
+            raise StorageError(f"cannot read the modification time of {self._log_path}: {error}") from error
 
     def batches_not_before(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches with a record at or after the timestamp, oldest first: (position, header)."""
+        """Yields (position, header) of the batches with a record at or after the timestamp, oldest first."""
         self.load()
         entry = self._time_index.below(timestamp_ms)
         position: int | None = 0
         if entry >= 0:
-            # All batches up to this entry's are earlier, if the entry is true.
+            # All batches up to this entry's are earlier, if the entry is valid.
             offset = self.base_offset + self._time_index.offsets[entry]
             position = self._position(offset)
             if self._end_of_true(position, offset, self._time_index.timestamps[entry]) is None:

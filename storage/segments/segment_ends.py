@@ -1,4 +1,4 @@
-"""How far a segment that others follow reached, by its indexes and a few headers: whether its end was lost."""
+"""Detects whether a segment before the last one lost its end, by its indexes and a few headers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 def is_short(files: Files, segments: Sequence[Segment], number: int, has_gaps: bool) -> bool:
-    """Whether a segment ends within an entry, or earlier than it did: below the base of the next one or, where offsets
-    may be missing, below an offset that one of its indexes names. OSError."""
+    """Returns whether a segment ends within an entry, or earlier than it once did: below the base of the next one or,
+    if offsets may be missing, below an offset in one of its indexes. Raises OSError."""
     segment = segments[number]
     offset_entry = _last_entry(files, segment.path(INDEX_SUFFIX), OFFSET_ENTRY_BYTES)
     relative_offset, position = _ENTRY.unpack(offset_entry) if offset_entry else (-1, 0)
@@ -38,7 +38,7 @@ def is_short(files: Files, segments: Sequence[Segment], number: int, has_gaps: b
 
 
 def _last_entry(files: Files, path: str, entry_bytes: int) -> bytes:
-    """The last entry of an index file; empty if there is none."""
+    """Returns the last entry of an index file; empty if there is none."""
     try:
         file = files.open(path)
     except FileNotFoundError:

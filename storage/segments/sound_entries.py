@@ -1,7 +1,7 @@
-"""Finds the sound entries behind a damaged stretch of a segment.
+"""Finds the sound entries after a damaged stretch of a segment.
 
-Owns the search: where no header leads from one entry to the next, an entry begins wherever its offset, size, magic and
-CRC agree. Reads only. What becomes of the entries is decided by repair and by recovery.
+If no header leads to the next entry, an entry begins wherever offset, size, magic and CRC agree. Reads only; repair and
+recovery decide what to do with the entries.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..format.index import MAX_RELATIVE_OFFSET
 from .entry_check import GAP, Place, entry_problem
 
 _SIZES = rb"(?:\x00\x00\x00[\x0e-\xff]|\x00\x00[\x01-\xff].|\x00[\x01-\xff]..|[\x01-\x7f]...)"
-# A search gives up when what looked like entries had so many bytes: garbage may look like nothing else.
+# A search gives up when the candidates had this many bytes in total: garbage may consist of nothing else.
 _SEARCH_BYTES, _SEARCH_FACTOR = 1 << 30, 8
-_OVERLAP_BYTES = 16  # offset, size, four more; the magic is the byte behind
+_OVERLAP_BYTES = 16  # offset, size, four more; the next byte is the magic
 
 
 def sound_entries(source: inspect.Source, start: int, place: Place) -> Iterator[inspect.BatchFacts]:
-    """Sound entries at or behind a position that may come next, from the first place where one begins."""
+    """Yields sound entries at or after a position that may come next, from the first place where one begins."""
     place = place._replace(epoch=0)
     if start < source.size and (first := sound_at(source, start, place)) is not None:
         yield first
@@ -46,7 +46,7 @@ def sound_entries(source: inspect.Source, start: int, place: Place) -> Iterator[
 
 
 def run_of_sound_entries(source: inspect.Source, start: int, place: Place) -> Iterator[inspect.BatchFacts]:
-    """The sound entries at or behind a position, none of them within another, past every damaged stretch."""
+    """Yields the sound entries at or after a position, without overlaps, past every damaged stretch."""
     position, place = start, place._replace(epoch=0)
     while position < source.size:
         found = sound_at(source, position, place) or next(sound_entries(source, position + 1, place), None)
@@ -58,7 +58,7 @@ def run_of_sound_entries(source: inspect.Source, start: int, place: Place) -> It
 
 
 def _claimed_size(source: inspect.Source, position: int, place: Place) -> int:
-    """The size of what may be a sound entry, by its header alone; 0 if it is none."""
+    """Returns the size of a possible entry, by its header alone; 0 if it is none."""
     try:
         header = formats.read_header(source.read(position, HEADER_BYTES), whole=False)
     except CorruptRecords:
@@ -70,7 +70,7 @@ def _claimed_size(source: inspect.Source, position: int, place: Place) -> int:
 
 
 def sound_at(source: inspect.Source, position: int, place: Place) -> inspect.BatchFacts | None:
-    """The entry at a position if it is sound and may stand there, offsets missing in front of it or not."""
+    """Returns the entry at a position if it is sound and may be there, with or without missing offsets before it."""
     size = _claimed_size(source, position, place)
     if size == 0:
         return None

@@ -17,7 +17,7 @@ from ottla.storage.log import recovery, upgrade
 from ottla.storage.log.flusher import Flusher
 from ottla.storage.log_dir import directory
 from ottla.storage.log_dir.directory import DataDirectory
-from ottla.storage.log_dir.offset_checkpoints import NotedOffsets
+from ottla.storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.store import Producers
 from ottla.storage.segments.segment import Segment
@@ -74,7 +74,7 @@ def checkpoints_before_the_sync(patch: Patch) -> None:
 
 def forgets_the_log_start(patch: Patch) -> None:
     """DeleteRecords that is answered before its checkpoint is written."""
-    patch.setattr(NotedOffsets, "log_start_moves", lambda self, log, offset: None)
+    patch.setattr(OffsetCheckpoints, "log_start_moves", lambda self, log, offset: None)
 
 
 def cuts_nothing(patch: Patch) -> None:

@@ -262,8 +262,8 @@ def test_directory_without_the_one_that_decides_is_not_opened() -> None:
     files = world([ONE, TWO])
     restore.stage(files, copies(files, [ONE, TWO])).decide()
     (problem,) = restore.finish(files, [TWO])
-    assert problem.path == TWO and "/one tells whether it was decided" in problem.reason
-    with pytest.raises(StorageError, match="a restore of a snapshot that did not end"):
+    assert problem.path == TWO and "/one has the decision" in problem.reason
+    with pytest.raises(StorageError, match="an unfinished restore of a snapshot"):
         DataDirectory.take(files, TWO, node_id=1)
     assert restore.finish(files, [ONE, TWO]) == [] and state_of(files, [ONE, TWO]) == "new"
 
@@ -315,7 +315,7 @@ def test_readers_refuse_a_directory_of_which_a_part_is_replaced() -> None:
             inspect.partitions(ONE, here)
             seen.append("read")
         except StorageError as error:
-            assert "a restore of a snapshot that did not end" in str(error)
+            assert "an unfinished restore of a snapshot" in str(error)
             names = here.list(ONE)
             seen.append("refused" if META_PROPERTIES in names or len(names) < 9 else "?")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ....storage.check.facts import Bad, Event, Finding, SegmentTask
-from ....storage.check.segment import look
+from ....storage.check.segment import segment_events
 from ....storage.errors import StorageError
 from .records import together
 
@@ -53,7 +53,7 @@ class Packed:
 def look_over(item: SegmentItem) -> Packed:
     """The task. Raises nothing for files that are bad, unreadable or gone."""
     try:
-        events = list(bounded(look(item.task, opener=together), item.task))
+        events = list(bounded(segment_events(item.task, opener=together), item.task))
     except (StorageError, OSError) as error:
         return Packed(problem=str(error), is_gone=not os.path.lexists(item.task.segment.path))
     return Packed(zlib.compress(pickle.dumps(events, pickle.HIGHEST_PROTOCOL), 1))

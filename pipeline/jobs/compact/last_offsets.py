@@ -128,7 +128,7 @@ def _keys_of(item: KeysItem, files: Files) -> KeysFound:
 def windows(path: str, size_bytes: int, files: Files) -> Iterator[tuple[int, memoryview]]:
     """(position, bytes) of the first `size_bytes` of a log, in pieces of whole entries. Raises StorageError,
     CorruptRecords where there is no whole entry."""
-    looking = inspect.LOOKING if isinstance(files, DiskFiles) else files
+    looking = inspect.INSPECTION_FILES if isinstance(files, DiskFiles) else files
     with inspect.FileSource(path, looking) as source:
         position = 0
         while position < size_bytes:

@@ -100,7 +100,7 @@ class Catalog:
         """The id of a topic, by its first partition that is known; ZERO_UUID where it has none, or none is known."""
         paths = [folder.path for key, folder in sorted(self._known.items()) if key.topic == topic]
         try:
-            return partition_metadata.read_topic_id(inspect.LOOKING, paths[0]) if paths else ZERO_UUID
+            return partition_metadata.read_topic_id(inspect.INSPECTION_FILES, paths[0]) if paths else ZERO_UUID
         except StorageError as error:
             raise ReadError(str(error)) from error
 

@@ -288,7 +288,7 @@ def test_tools_name_a_directory_that_is_partly_replaced(
     ]
     for tool in tools:
         assert tool() != 0
-        assert "a restore of a snapshot that did not end; the next start of the broker" in capfd.readouterr().err
+        assert "an unfinished restore of a snapshot; the next start of the broker" in capfd.readouterr().err
     assert dump([str(folder / RESTORE / restore.PLAN)]) == 0
     assert '\\"names\\": [' in capfd.readouterr().out
     assert found([folder]) == KEPT

@@ -23,8 +23,8 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, Api
 from ottla.protocol.messages.configs.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ottla.protocol.schema import Versions, empty_value, spec
-from ottla.storage.producers.producer_state import Answer
-from ottla_testing.broker.harness import Broker, Closed, frame, options, ping, read_answer, running
+from ottla.storage.producers.producer_state import RuleOutcome
+from ottla_testing.broker.harness import Broker, Closed, frame, options, ping, read_response, running
 from ottla_testing.each import each
 
 UNLIMITED = 2**63 - 1
@@ -75,7 +75,7 @@ async def is_answered(broker: Broker, key: int, version: int) -> bool:
     client = await broker.client()
     await client.send_bytes(frame(request, version, 7))
     try:
-        correlation_id, _ = read_answer(await client.receive_bytes(), request_class, version)
+        correlation_id, _ = read_response(await client.receive_bytes(), request_class, version)
     except Closed:
         return False
     client.close()
@@ -202,8 +202,8 @@ async def test_the_rules_of_producers_reach_the_logs(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="2.4") as broker:
         await broker.topic("t")
         rules = broker.state.topics.partition("t", 0).log.config.producer_rules
-        assert (rules.unknown_producer, rules.marker_only) == (Answer.UNKNOWN, Answer.UNKNOWN)
-        assert (rules.below_cache, rules.cached_batches) == (Answer.OUT_OF_ORDER, 5)
+        assert (rules.unknown_producer, rules.marker_only) == (RuleOutcome.UNKNOWN, RuleOutcome.UNKNOWN)
+        assert (rules.below_cache, rules.cached_batches) == (RuleOutcome.OUT_OF_ORDER, 5)
         assert rules.drop_below_log_start is False
 
 

@@ -109,9 +109,9 @@ def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
 @pytest.mark.parametrize(
     ("value", "line"),
     [
-        ("8", "OTTLA_UMASK is '8', and an octal number like 077 or 022 is expected"),
-        ("rwx", "OTTLA_UMASK is 'rwx', and an octal number like 077 or 022 is expected"),
-        ("0377", "OTTLA_UMASK is 0377, which takes permissions away from the owner: at most 077 can be used"),
+        ("8", "OTTLA_UMASK is '8', but must be an octal number such as 077 or 022"),
+        ("rwx", "OTTLA_UMASK is 'rwx', but must be an octal number such as 077 or 022"),
+        ("0377", "OTTLA_UMASK is 0377, which takes permissions away from the owner; the most is 077"),
     ],
 )
 def test_umask_that_makes_no_sense_is_refused(

@@ -130,7 +130,7 @@ async def test_start_after_a_kill_with_a_flipped_bit_counts_what_lies_behind(tmp
     size = sum(path.stat().st_size for path in segments(tmp_path))
     said = await started(tmp_path)
     (line,) = [one for one in said if "partition" in one]
-    assert line["event"] == "corruption in the middle of a log: what lies behind it was dropped"
+    assert line["event"] == "corruption in the middle of a log: everything after it was dropped"
     assert line["log_level"] == "error" and line["lost_offsets"] == "2..11"
     assert (line["batches"], line["records"], line["bytes"]) == (4, 8, size - second)
     assert (line["log_start_offset"], line["log_end_offset"]) == (0, 2) and "given out again" in line["advice"]
@@ -198,7 +198,7 @@ async def test_start_without_the_end_of_the_metadata_log_is_refused_until_it_is_
     path = metadata_log(tmp_path)
     path.write_bytes(b"")
     for _ in range(2):  # a supervisor starts the broker again
-        with pytest.raises(StorageError, match="has lost records from offset 1 on, and its end was 5") as raised:
+        with pytest.raises(StorageError, match="has lost records from offset 1 on; its log end offset was 5") as raised:
             begin(FailingFiles(), str(tmp_path))
         assert "\n" not in str(raised.value) and "ottla repair" in str(raised.value)
         assert (tmp_path / "t-0").is_dir() and not list(tmp_path.glob("*-stray"))

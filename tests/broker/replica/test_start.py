@@ -127,7 +127,7 @@ async def test_a_log_that_was_changed_while_another_owner_had_closed_it(tmp_path
         for _ in range(2):
             assert only(await client.call(produce(records(b"c")), 9)).error_code == 56
         assert only(await client.call(fetch(("t", 0, 0)), 11)).error_code == 56
-        with pytest.raises(Exception, match="does not end as when it was closed"):
+        with pytest.raises(Exception, match="does not end where it was closed"):
             await broker.stop()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     async with running(tmp_path) as broker:
@@ -192,7 +192,7 @@ async def test_a_long_recovery_tells_how_far_it_is(tmp_path: Path, monkeypatch: 
     assert [event for event in events if event["event"] == "opening partitions"] == []
     (tmp_path / ".kafka_cleanshutdown").unlink()
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
-    monkeypatch.setattr(recovery, "TELL_BYTES", 400)
+    monkeypatch.setattr(recovery, "REPORT_BYTES", 400)
     clock.tick_ms = 250
     with capture_logs() as events:
         async with running(tmp_path, clock=clock):

@@ -189,7 +189,7 @@ def test_directory_of_which_a_restore_replaced_a_part_is_refused(tmp_path: Path)
     (staged / restore.OLD / "u-0").mkdir(parents=True)
     assert list(Catalog([str(tmp_path)]).refresh())
     (staged / restore.PLAN).write_text("{}")
-    line = "a restore of a snapshot that did not end; the next start of the broker completes or removes it"
+    line = "an unfinished restore of a snapshot; the next start of the broker completes or removes it"
     with pytest.raises(ReadError, match=line):
         Catalog([str(tmp_path)]).refresh()
     with pytest.raises(ReadError, match=line), held(tmp_path):

@@ -127,7 +127,7 @@ def test_without_skip_the_log_ends_at_the_damage_and_says_what_goes_with_it(copi
     steps, place = repair(copied)
     told = does(steps)
     cut = was[-1].position + was[-1].size_bytes - was[2].position
-    assert told[0] == f"cut {cut} bytes and remove {len(later)} segments behind"
+    assert told[0] == f"cut {cut} bytes and remove {len(later)} segments after it"
     assert "remove them as well, as a recovery does; --skip keeps them" in told
     assert [s.finding.what for s in steps if s.finding.what.startswith(f"{count - kept} sound")] != []
     assert [p.name for p in sorted((copied / "orders-0").glob("*.log"))] == [log_of(copied, 0).name, path.name]
@@ -191,7 +191,7 @@ def test_a_segment_ends_where_the_next_one_begins(copied: Path, sound: Path) -> 
 def test_an_empty_segment_within_another_one_goes(copied: Path, sound: Path) -> None:
     (copied / "orders-0" / f"{7:020d}.log").touch()
     steps, _ = repair(copied)
-    assert does(steps)[0] == "remove it: the segment in front has these offsets"
+    assert does(steps)[0] == "remove it: the segment before it has these offsets"
     assert entries(copied, "orders-0") == entries(sound, "orders-0")
     assert wrong(copied) == []
 

@@ -46,7 +46,7 @@ def test_indexes_are_made_anew_byte_for_byte(copied: Path, sound: Path) -> None:
         else:
             path.unlink()
     steps, _ = repair(copied)
-    assert does(steps, "index") == ["make both indexes anew from the log"] * 4
+    assert does(steps, "index") == ["rebuild both indexes from the log"] * 4
     put = {name: data for name, data in tree(copied).items() if name != CLEAN_SHUTDOWN}
     assert put == {name: data for name, data in tree(sound).items() if name != CLEAN_SHUTDOWN}
 
@@ -60,7 +60,7 @@ def test_transaction_indexes_are_made_anew_as_kafka_wrote_them(release: str, aga
     for number, path in enumerate(paths):
         path.write_bytes(was[path][:33] if number % 2 else b"") if number else path.unlink()
     steps, _ = repair(root, gaps=True)
-    assert does(steps, "transactions") == ["make it anew from the markers in the log"] * len(paths)
+    assert does(steps, "transactions") == ["rebuild it from the markers in the log"] * len(paths)
     assert {path: path.read_bytes() for path in paths} == was
 
 
@@ -78,7 +78,7 @@ def test_snapshots_that_the_log_contradicts_go(copied: Path) -> None:
 def test_leader_epochs_are_made_anew(copied: Path, sound: Path, data: bytes) -> None:
     (copied / "orders-0" / checkpoint.LEADER_EPOCH).write_bytes(data)
     steps, _ = repair(copied)
-    assert does(steps, "epochs") == ["make it anew from the batches"]
+    assert does(steps, "epochs") == ["rebuild it from the batches"]
     assert tree(copied)["orders-0/leader-epoch-checkpoint"] == tree(sound)["orders-0/leader-epoch-checkpoint"]
 
 
@@ -125,7 +125,8 @@ def test_a_log_that_ends_in_front_of_its_start_goes_on_there(copied: Path) -> No
     path = log_of(copied, -1)
     path.write_bytes(path.read_bytes()[:-3])
     steps, _ = repair(copied)
-    assert "remove all segments, which were deleted, and go on at the log start" in [step.does for step in steps]
+    does_it = "remove all segments, whose records were deleted, and continue at the log start"
+    assert does_it in [step.does for step in steps]
     assert [p.name for p in (copied / "orders-0").glob("*.log")] == [f"{end - 1:020d}.log"]
     assert wrong(copied) == []
     directory = DataDirectory.open(DiskFiles(), copied, node_id=1)
@@ -287,7 +288,7 @@ def test_what_was_written_since_is_not_overwritten_by_putting_back(copied: Path)
         file.write(b"more")
     with pytest.raises(StorageError, match="was changed since the repair"):
         put_back(DiskFiles(), str(copied), str(place))
-    with pytest.raises(StorageError, match="is of "):
+    with pytest.raises(StorageError, match="belongs to "):
         put_back(DiskFiles(), str(copied.parent), str(place))
     with pytest.raises(StorageError, match="cannot read"):
         put_back(DiskFiles(), str(copied), str(copied))

@@ -194,7 +194,7 @@ def test_missing_offsets_are_a_fault_where_no_cleaner_works(tmp_path: Path) -> N
     made = [bytes(batch.build([batch.Record(at, 1000, None, b"v")], base_offset=at)) for at in (0, 1, 5)]
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"".join(made))
-    assert [f.what for f in wrong(tmp_path)] == ["offsets 2-4 are missing in front of it"]
+    assert [f.what for f in wrong(tmp_path)] == ["offsets 2-4 are missing before it"]
     assert wrong(tmp_path, gaps=True) == []
 
 

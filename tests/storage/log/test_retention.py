@@ -371,7 +371,7 @@ def test_a_look_for_a_copy_in_another_thread_goes_on_or_finds_nothing(files: Sim
     looking.start()
     looking.join(PATIENCE_S)
     with pytest.raises(errors.DuplicateSequence):
-        log.answer_copy(found[0], raised.value)  # type: ignore[arg-type]
+        log.resolve_duplicate(found[0], raised.value)  # type: ignore[arg-type]
 
 
 def prepared(data: bytearray):

@@ -91,7 +91,7 @@ def test_only_a_run_of_closed_segments_is_replaced(files: SimulatedFiles, wrong:
         [Source(log.segments[:-1][0].path(".log"), log.segments[:-1][0].size_bytes)],
         Target(FOLDER, bases[0], 90),
     )
-    with pytest.raises(StorageError, match="no run of closed segments"):
+    with pytest.raises(StorageError, match="not a run of closed segments"):
         log.replace_segments(made, old)
     assert offsets(log) == list(range(2 * BATCHES))
 

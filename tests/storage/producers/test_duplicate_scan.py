@@ -99,7 +99,7 @@ def test_nothing_below_the_log_start_is_a_copy(files: SimulatedFiles):
     found = scan()
     log.delete_records_before(52)  # meanwhile
     with pytest.raises(errors.DuplicateSequence):
-        log.answer_copy(found, errors.DuplicateSequence())
+        log.resolve_duplicate(found, errors.DuplicateSequence())
 
 
 def test_large_batches_old_messages_and_records_that_look_like_headers(files: SimulatedFiles):

@@ -12,7 +12,6 @@ from ottla.storage.producers.producer_state import (
     CACHED_BATCHES,
     DAY_MS,
     SEQUENCE_SPACE,
-    Answer,
     CachedBatch,
     Duplicate,
     DuplicateWithoutOffset,
@@ -20,6 +19,7 @@ from ottla.storage.producers.producer_state import (
     OutOfOrder,
     Producer,
     ProducerRules,
+    RuleOutcome,
     Unknown,
     expires_ms,
     follow,
@@ -105,13 +105,13 @@ def test_own_profile(known: Producer | None, batch: BatchHeader, expected: objec
 @pytest.mark.parametrize(
     ("rules", "known", "batch", "expected"),
     [
-        (ProducerRules(unknown_producer=Answer.ACCEPT), None, header(9), ACCEPT),
-        (ProducerRules(unknown_producer=Answer.OUT_OF_ORDER), None, header(9), OutOfOrder(0)),
-        (ProducerRules(marker_only=Answer.UNKNOWN), MARKER_ONLY, header(9), Unknown()),
-        (ProducerRules(below_cache=Answer.OUT_OF_ORDER), SIX, header(0, 10), OutOfOrder(60)),
+        (ProducerRules(unknown_producer=RuleOutcome.ACCEPT), None, header(9), ACCEPT),
+        (ProducerRules(unknown_producer=RuleOutcome.OUT_OF_ORDER), None, header(9), OutOfOrder(0)),
+        (ProducerRules(marker_only=RuleOutcome.UNKNOWN), MARKER_ONLY, header(9), Unknown()),
+        (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(0, 10), OutOfOrder(60)),
         # whatever the rules, these stay
-        (ProducerRules(unknown_producer=Answer.ACCEPT), SIX, header(61), OutOfOrder(60)),
-        (ProducerRules(below_cache=Answer.OUT_OF_ORDER), SIX, header(59, 2), OutOfOrder(60)),
+        (ProducerRules(unknown_producer=RuleOutcome.ACCEPT), SIX, header(61), OutOfOrder(60)),
+        (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(59, 2), OutOfOrder(60)),
     ],
 )
 def test_other_releases_are_data(rules: ProducerRules, known: Producer | None, batch: BatchHeader, expected: object):

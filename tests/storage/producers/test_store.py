@@ -16,7 +16,7 @@ from ottla.protocol.records import batch
 from ottla.storage import errors
 from ottla.storage.partition_log import LogConfig, PartitionLog
 from ottla.storage.producers import snapshot
-from ottla.storage.producers.producer_state import Answer, Producer, ProducerRules
+from ottla.storage.producers.producer_state import Producer, ProducerRules, RuleOutcome
 from ottla_testing.each import each
 from ottla_testing.storage.batches import FOLDER, make, old, open_log, sequenced, values
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
@@ -452,7 +452,9 @@ def test_an_open_transaction_is_not_forgotten():
 
 
 def test_a_release_may_differ_inside_and_below_what_is_remembered(files: SimulatedFiles):
-    rules = ProducerRules(below_cache=Answer.DUPLICATE_SEQUENCE, inside_cache=Answer.OUT_OF_ORDER, scan_bytes=0)
+    rules = ProducerRules(
+        below_cache=RuleOutcome.DUPLICATE_SEQUENCE, inside_cache=RuleOutcome.OUT_OF_ORDER, scan_bytes=0
+    )
     log = open_log(files, config=dataclasses.replace(CONFIG, producer_rules=rules))
     for number in range(6):
         log.append(sequenced(2 * number, 2), now_ms=0)
