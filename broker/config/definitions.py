@@ -314,7 +314,7 @@ def _java_double(value: float) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{digits[1:] or '0'}E{int(exponent) + len(digits) - 1}"
 
 
-Check = Callable[[Any], str | None]  # returns what is wrong with a typed value, or None
+Check = Callable[[Any], str | None]  # returns the error for a typed value, or None
 
 _DURATION = re.compile(
     r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.IGNORECASE
@@ -396,7 +396,7 @@ def _choice(choices: list[str], *, ignore_case: bool) -> Check:
 
 
 def _release(newest: str, value: str) -> str | None:
-    """Checks a version name: up to the release's own."""
+    """Returns an error for a version name that is unknown or newer than `newest`."""
     try:
         known = protocol_place(value) <= protocol_place(newest)
     except ValueError:

@@ -109,7 +109,7 @@ def _cannot(reason: str) -> ConfigError:
 
 
 def _check_threads(name: str, count: int, now: int) -> None:
-    """Kafka's limit of a change: at most double, at least half the number of threads."""
+    """Checks Kafka's limit of a change: at most double, at least half the number of threads."""
     failed = f"Dynamic thread count update validation failed for {name}={count}"
     if count == now:
         return
@@ -129,7 +129,7 @@ def _check_cleaner_threads(count: int, now: int) -> None:
 
 
 def _check_local(unit: str, local: int | None, whole: int) -> None:
-    """With tiered storage, local retention must not exceed total retention; -2 means the same as total."""
+    """Checks that local retention does not exceed total retention (tiered storage); -2 means the same as total."""
     name = f"log.local.retention.{unit}"
     if local is None or local == -2 or whole == -1:
         return

@@ -24,7 +24,7 @@ MATCHED = {
     "client_source_address",
     "client_source_port",
 }
-# Configs whose broker-side limits are not simply the group config with min or max inserted.
+# Group configs whose limits in the broker configs do not have the names group.<prefix>.min.<rest> and .max.<rest>.
 _BOUNDED = {"streams.num.standby.replicas": "streams.{}.standby.replicas"}
 
 

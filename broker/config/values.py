@@ -306,7 +306,7 @@ class Config:
             fact = known.get(name)
             if fact is not None and fact.default is not None:
                 return self._converted(name, fact.default, chain, trusted=True)
-        # A prefixed name that is not set reads as the plain one.
+        # A prefixed config that is not set has the value of the unprefixed one.
         plain = self.fact(chain[0]) if chain[0] not in known else None
         return self[plain.name] if plain else None
 

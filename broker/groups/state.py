@@ -77,7 +77,7 @@ class Member:
     sync_token: int | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for this protocol; empty if the member does not support it."""
+        """Returns the member's metadata for this protocol; empty if the member does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -107,7 +107,7 @@ class Group:
     new_member_added: bool = False
 
     def member_of_instance(self, instance_id: str) -> str | None:
-        """The member id that currently uses a static instance id, or None."""
+        """Returns the member id that currently uses a static instance id, or None."""
         for member in self.members.values():
             if member.instance_id == instance_id:
                 return member.member_id

@@ -104,7 +104,7 @@ class Topology:
         self._known_epochs: dict[tuple[bytes, int], int] = {}  # highest known to clients
 
     def begin(self, note: TopologyNote) -> None:
-        """Startup: restores the state in `note` and replaces leaders that are unavailable. Raises StorageError."""
+        """Restores the state in `note` at startup and replaces leaders that are unavailable. Raises StorageError."""
         self.nodes.stopped.update(node for node in note.stopped if node in self.nodes.ids)
         self.nodes.unregistered.update(note.unregistered & self.nodes.stopped)
         for partition in self._partitions():
@@ -146,7 +146,7 @@ class Topology:
         self._check_node(node_id)
         now = moved.assignment
         if node_id not in now.replicas:
-            raise TopologyError(f"node {node_id} has no replica of {topic}-{partition}: {list(now.replicas)} have")
+            raise TopologyError(f"node {node_id} has no replica of {topic}-{partition}, only {list(now.replicas)} have")
         if moved.is_held:
             raise TopologyError(f"{topic}-{partition} is offline: bring it online first")
         if node_id in self.nodes.stopped or node_id not in now.isr:  # the last in sync stays so when it stops

@@ -126,7 +126,7 @@ _Key = tuple[str, str | None, str | None, str | None, bool]
 
 
 def _key(client: SeenClient) -> _Key:
-    """The key that distinguishes clients. Clients beyond the limits are grouped by listener, with and without
+    """Returns the key that distinguishes clients. Clients beyond the limits are grouped by listener, with and without
     ApiVersions.
     """
     together = client.client_id is None and client.negotiates_versions

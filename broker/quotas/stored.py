@@ -119,10 +119,10 @@ class StoredQuotas:
     def alter(
         self, requested: Sequence[Alteration], is_host: Callable[[str], bool]
     ) -> Steps[tuple[list[ClientQuotaRecord], list[tuple[Mapping[str, str | None], Refused | None]]]]:
-        """In steps: returns (records, result of each entity: None, or the error for which it is left unchanged).
-        Applies nothing.
+        """Validates changes, in steps; returns (records to write, result of each entity: None or an error). Applies
+        nothing.
 
-        `is_host` returns whether a name is a host name that can be resolved.
+        `is_host` returns whether a name is a host name that can be resolved. An entity with an error is left unchanged.
         """
         records: list[ClientQuotaRecord] = []
         results: dict[tuple[tuple[str, str | None], ...], Refused | None] = {}
@@ -184,7 +184,10 @@ class StoredQuotas:
         is_host: Callable[[str], bool],
         changed: dict[Entity, dict[str, float]],
     ) -> Iterator[ClientQuotaRecord]:
-        """`changed` has the entities that the same request changed before: an entity may occur again."""
+        """Yields the records of an entity's change, validated like in brokers with ZooKeeper.
+
+        `changed` has the entities that the same request changed before: an entity may occur again.
+        """
         _check_types(requested)
         if IP in requested:
             if len(requested) > 1:

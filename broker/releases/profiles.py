@@ -70,7 +70,7 @@ _CONFIG_TABLES: Moves = (
 )
 # The oldest table whose configs Ottla's own profile has.
 OWN_CONFIG_TABLES_FROM = "3.9.1"
-# First releases of configs that the table wrongly attributes to older releases, if Ottla acts on them.
+# The first release of each config that the table attributes to an earlier one; only configs that Ottla acts on.
 _CONFIGS_SINCE = {
     "authorizer.class.name": "0.9",
     "inter.broker.protocol.version": "0.9",

@@ -90,7 +90,9 @@ class StandardAuthorizer:
         return is_allowed if is_any_found else self._settings.allow_everyone_if_no_acl_found
 
     def _decide_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """A DENY entry for all resources wins. Otherwise one allowed pattern that is not inside a denied one is enough.
+        """Decides whether the operation is allowed on any resource of the type.
+
+        A DENY entry for all resources wins. Otherwise one allowed pattern that is not inside a denied one is enough.
         Implied operations do not count.
         """
         allowed: set[tuple[int, str]] = set()

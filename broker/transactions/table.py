@@ -122,7 +122,7 @@ def _init_dead(step: Step, event: InitProducerId) -> None:
 
 
 def _init_idle(step: Step, event: InitProducerId) -> None:
-    """Without an open transaction: the next epoch or, after the last epoch, a new producer id."""
+    """Assigns the next epoch or, after the last epoch, a new producer id; there is no open transaction."""
     if not _init_accepted(step, event):
         return
     before = step.settled
