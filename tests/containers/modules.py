@@ -19,6 +19,7 @@ from environment import compose_node, compose_python
 from image_checks import CLUSTER, exchange
 
 from ottla_testing.interop.checks import OUT, Check, Failed, Missing, jars, java, program
+from ottla_testing.snippets import SNIPPETS
 
 HERE = Path(__file__).parent
 AS_CONFLUENT = "ottla-test:7.9.0"  # the modules for its images look at the tag: 8 has no ZooKeeper any more
@@ -243,6 +244,19 @@ def in_java(engine: Engine) -> str:
     return f"{JAVA}: " + output(engine, java(folder, HERE / "JavaModule.java", engine.image))
 
 
+def java_tutorial(engine: Engine) -> str:
+    """The Maven project of the tutorial for other languages, as its reader has it."""
+    folder = OUT / "tutorial-java"
+    shutil.copytree(SNIPPETS / "tutorials" / "other-languages" / "java", folder, dirs_exist_ok=True)
+    with engine.api() as environ:
+        environ = {**environ, "OTTLA_IMAGE": engine.image}
+        command = [program("mvn"), "-B", "test"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ, cwd=folder)
+    if done.returncode or "Tests run: 1, Failures: 0" not in done.stdout:
+        raise Failed((done.stdout + done.stderr)[-3000:])
+    return "mvn test: 1 test passed"
+
+
 def in_go(engine: Engine) -> str:
     """testcontainers-go's own module, with franz-go."""
     go, folder = program("go"), OUT / "testcontainers-go"
@@ -271,6 +285,7 @@ def in_node(engine: Engine) -> str:
 def checks(engine: Engine) -> list[Check]:
     """Those of this module, after the image is built."""
     found = [Check(f"Testcontainers by hand: {m.name}", lambda m=m: by_hand(engine, m)) for m in MODULES]
+    found.append(Check("tutorial for Java", lambda: java_tutorial(engine)))
     for language, check in {"Python": in_python, "Java": in_java, "Go": in_go, "Node.js": in_node}.items():
         found.append(Check(f"Testcontainers for {language} itself", lambda check=check: check(engine)))
     return found

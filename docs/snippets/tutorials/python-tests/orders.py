@@ -7,12 +7,13 @@ from kafka import KafkaProducer
 
 class Orders:
     def __init__(self, bootstrap, topic, **settings):
-        self.producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", **settings)
+        self.producer = KafkaProducer(bootstrap_servers=bootstrap, **settings)
         self.topic = topic
 
     def publish(self, number, item):
         value = json.dumps({"number": number, "item": item}).encode()
-        self.producer.send(self.topic, value, key=str(number).encode()).get(timeout=10)
+        key = str(number).encode()
+        self.producer.send(self.topic, value, key).get(timeout=10)
 
     def close(self):
         self.producer.close()
