@@ -28,7 +28,7 @@ from ottla_testing.broker.harness import Broker, Client, create_topics, options,
 DAY_MS = 24 * 3600 * 1000
 
 
-async def test_clients_are_told_the_rack_of_every_node(tmp_path: Path) -> None:
+async def test_rack_of_every_node_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"broker.rack": "r7"}, brokers=2) as broker:
         client = await broker.client()
         told = await client.call(MetadataRequest(topics=[]), 9)
@@ -40,7 +40,7 @@ async def test_clients_are_told_the_rack_of_every_node(tmp_path: Path) -> None:
         assert {node.rack for node in (await client.call(MetadataRequest(topics=[]), 9)).brokers} == {None}
 
 
-async def test_the_log_of_transactions_has_its_least_replicas_in_sync(tmp_path: Path) -> None:
+async def test_transaction_log_has_its_min_insync_replicas(tmp_path: Path) -> None:
     overrides = {"transaction.state.log.min.isr": "3"}
     async with running(tmp_path, overrides=overrides, brokers=3) as broker:
         broker.state.internal_topic("__transaction_state", broker.clock.now_ms())
@@ -56,7 +56,7 @@ def commit(offset: int) -> OffsetCommitRequest:
 
 
 @pytest.mark.parametrize("codec", Codec)
-async def test_offsets_are_kept_compressed(tmp_path: Path, codec: Codec) -> None:
+async def test_committed_offsets_are_compressed(tmp_path: Path, codec: Codec) -> None:
     overrides = {"offsets.topic.compression.codec": str(int(codec))}
     async with running(tmp_path, overrides=overrides) as broker:
         client = await broker.client()
@@ -72,7 +72,7 @@ async def test_offsets_are_kept_compressed(tmp_path: Path, codec: Codec) -> None
         assert found.partitions[0].committed_offset == 5
 
 
-async def test_the_metadata_log_begins_segments_as_it_is_told(tmp_path: Path) -> None:
+async def test_metadata_log_rolls_segments_by_its_configs(tmp_path: Path) -> None:
     overrides = {"metadata.log.segment.ms": str(DAY_MS)}
     async with running(tmp_path, overrides=overrides) as broker:
         for number in range(4):
@@ -84,7 +84,7 @@ async def test_the_metadata_log_begins_segments_as_it_is_told(tmp_path: Path) ->
         assert {topic.name for topic in broker.state.topics} == {"t0", "t1", "t2", "t3", "last"}
 
 
-async def test_sockets_have_the_buffers_that_are_asked_for(tmp_path: Path) -> None:
+async def test_sockets_have_the_configured_buffers(tmp_path: Path) -> None:
     overrides = {"socket.send.buffer.bytes": "30000", "socket.receive.buffer.bytes": "20000"}
 
     def sizes(broker: Broker) -> list[tuple[int, int]]:
@@ -102,7 +102,7 @@ async def test_sockets_have_the_buffers_that_are_asked_for(tmp_path: Path) -> No
         assert (30000 * doubled, 20000 * doubled) not in sizes(broker)
 
 
-def test_how_many_may_wait_to_be_accepted() -> None:
+def test_listen_backlog_size() -> None:
     assert SocketSettings.from_config(Config()).backlog == SocketSettings().backlog
     assert SocketSettings.from_config(Config({"socket.listen.backlog.size": "7"})).backlog == 7
     assert SocketSettings.from_config(Config({"socket.send.buffer.bytes": "-1"})).send_bytes is None
@@ -119,7 +119,7 @@ async def cordon(client: Client, value: str) -> tuple[int, str | None]:
     return answer.error_code, answer.error_message
 
 
-async def test_cordoned_directories_get_no_more_partitions(tmp_path: Path) -> None:
+async def test_cordoned_directories_receive_no_new_partitions(tmp_path: Path) -> None:
     """As a Kafka 4.3.1 with two directories answers, texts included."""
     folders = [tmp_path / name for name in ("one", "two")]
     one, two = map(str, folders)
@@ -160,6 +160,6 @@ async def test_cordoned_directories_get_no_more_partitions(tmp_path: Path) -> No
         assert (await client.call(create_topics("none"), 7)).topics[0].error_code == 0
 
 
-def test_a_start_with_a_cordoned_directory_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_unknown_cordoned_directory_is_refused_at_startup(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Missing entries : /x"):
         options([tmp_path], {"cordoned.log.dirs": "/x"})

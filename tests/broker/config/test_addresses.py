@@ -45,7 +45,7 @@ def listeners(folder: Path, *arguments: str) -> list[str]:
         ("INNER=9092", "INNER://127.0.0.1:9092"),
     ],
 )
-def test_address_of_a_listener_is_understood(argument: str, listener: str, tmp_path: Path) -> None:
+def test_listener_address_is_parsed(argument: str, listener: str, tmp_path: Path) -> None:
     assert listeners(tmp_path, "--listen", argument) == [listener]
 
 
@@ -65,20 +65,20 @@ def test_address_of_a_listener_is_understood(argument: str, listener: str, tmp_p
         ("--advertise", "localhost:99999", "--advertise 'localhost:99999': expected a port from 0 to 65535"),
     ],
 )
-def test_address_that_is_none_is_explained(flag: str, argument: str, text: str, tmp_path: Path) -> None:
+def test_invalid_address_is_explained(flag: str, argument: str, text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_serve([flag, argument, "--data-dir", str(tmp_path)], {})
     assert text in str(raised.value) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("argument", ["9080", "127.0.0.1:9080", "http://127.0.0.1:9080/"])
-def test_address_of_a_control_plane_is_understood(argument: str, tmp_path: Path) -> None:
+def test_control_plane_address_is_parsed(argument: str, tmp_path: Path) -> None:
     options, _ = parse_serve(["--control", argument, "--data-dir", str(tmp_path)], {})
     assert options.control is not None and (options.control.host, options.control.port) == ("127.0.0.1", 9080)
 
 
 @pytest.mark.process
-def test_port_in_use_says_what_to_do(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_with_advice(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "ottla.tools", "serve", "--listen", str(port), "--data-dir"]
@@ -89,7 +89,7 @@ def test_port_in_use_says_what_to_do(tmp_path: Path) -> None:
     assert "choose another one, or port 0" in err and not (tmp_path / "d").exists()
 
 
-def test_every_command_that_asks_a_broker_is_tried_here() -> None:
+def test_every_command_with_a_bootstrap_address_is_covered() -> None:
     names = {entry.name for entry in entry_points(group="ottla.commands")}
     others = {"clients", "ctl", "diff", "dump", "formats", "import-dir", "pipeline", "releases", "repair", "serve"}
     assert names == set(ASK_A_BROKER) | others | {"top", "verify"}
@@ -106,7 +106,7 @@ def test_every_command_that_asks_a_broker_is_tried_here() -> None:
         (":9092", ":9092"),
     ],
 )
-def test_bootstrap_that_is_no_address_is_one_line(
+def test_invalid_bootstrap_address_is_one_line(
     command: str,
     flag: str,
     address: str,

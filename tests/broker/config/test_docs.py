@@ -8,19 +8,19 @@ from ottla.broker.config.values import ACTED_ON
 from ottla_testing.each import each
 
 
-def test_what_is_acted_on_is_documented_and_nothing_else() -> None:
+def test_exactly_the_configs_acted_on_are_documented() -> None:
     named = {name for name in ACTED_ON if not name.startswith(BEHAVIOUR_PREFIX)}
     assert set(DOCS) == named, "a line in broker/config/docs.py is missing, or one too many"
     assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") is None
 
 
 @each("name", sorted(DOCS))
-def test_a_line_is_one_short_sentence(name: str) -> None:
+def test_each_doc_is_one_short_sentence(name: str) -> None:
     line = DOCS[name]
     assert len(line) <= 120 and line.endswith(".") and "\n" not in line and line[0].isupper()
 
 
-def test_one_thing_has_one_line() -> None:
+def test_topic_and_broker_config_share_their_doc() -> None:
     for name, fact in facts("topic").items():
         if name in DOCS and fact.synonyms:
             assert DOCS[name] == DOCS[fact.synonyms[0]]

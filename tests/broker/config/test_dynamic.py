@@ -81,7 +81,7 @@ def refusal(configs: dict[str, str], source: ConfigSource = ONE, release: str = 
         ({"listeners": "PLAINTEXT://:1"}, "listeners cannot be changed while the broker runs"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_in_kafkas_words(configs: dict[str, str], message: str) -> None:
+def test_invalid_change_is_refused_with_kafkas_message(configs: dict[str, str], message: str) -> None:
     assert refusal(configs) == message
 
 
@@ -98,17 +98,17 @@ def test_a_change_that_cannot_be_is_refused_in_kafkas_words(configs: dict[str, s
         {"a.plugins.own": "1", "": "x"},
     ],
 )
-def test_what_kafka_takes_is_taken(configs: dict[str, str]) -> None:
+def test_valid_changes_are_accepted(configs: dict[str, str]) -> None:
     assert refusal(configs) is None
 
 
 @pytest.mark.parametrize("name", ["listeners", "sasl.jaas.config", "listener.name.x.ssl.key.password"])
-def test_what_is_one_brokers_cannot_be_set_for_all(name: str) -> None:
+def test_per_broker_configs_cannot_be_set_for_all_brokers(name: str) -> None:
     message = f"Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
     assert refusal({name: "PLAINTEXT://:1"}, ALL) == message
 
 
-def test_limits_of_a_listener_can_be_set_for_all() -> None:
+def test_listener_limits_can_be_set_for_all_brokers() -> None:
     assert refusal({"listener.name.plaintext.max.connections": "4", "max.connections": "5"}, ALL) is None
 
 
@@ -117,7 +117,7 @@ def test_older_releases_print_sets_as_scala_does() -> None:
     assert refusal({"ssl.key.password": "2"}, release="2.8").endswith("HashSet(ssl.key.password)")  # type: ignore[union-attr]
 
 
-def test_what_the_other_level_says_counts() -> None:
+def test_check_includes_values_of_the_other_level() -> None:
     config = Config()
     config.set_dynamic("log.cleaner.dedupe.buffer.size", str(3 << 20), ALL)
     with pytest.raises(ConfigError, match="1MB per cleaner thread"):
@@ -129,6 +129,6 @@ def test_what_the_other_level_says_counts() -> None:
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.11", "2.0", "2.8", "3.3", "3.9", "4.0", "4.3", "ottla"])
-def test_every_release_can_be_asked(release: str) -> None:
+def test_checks_work_in_every_release(release: str) -> None:
     assert refusal({"log.retention.ms": "7"}, release=release) is None
     assert "requirement failed" in (refusal({"log.retention.ms": "0"}, release=release) or "")

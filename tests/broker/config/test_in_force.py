@@ -1,6 +1,6 @@
 """Every config that can be changed while the broker runs, and every topic config, takes effect at once and survives.
 
-A table says of each how its effect is seen; `test_the_tables_are_whole` holds it to what is acted on.
+A table says of each how its effect is seen; `test_tables_cover_all_dynamic_configs` holds it to what is acted on.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ DYNAMIC = {synonyms[0]: of_broker(name) for name in OF_TOPIC if (synonyms := fac
 }
 
 
-def test_the_tables_are_whole() -> None:
+def test_tables_cover_all_dynamic_configs() -> None:
     of_topics, of_brokers = facts("topic"), facts("broker")
     assert {name for name in of_topics if name in ACTED_ON} == set(OF_TOPIC) | set(OLD_FORMATS)
     changeable = {name for name, fact in of_brokers.items() if name in ACTED_ON and not fact.read_only}
@@ -138,14 +138,14 @@ async def check(broker: Broker, kind: int, resource: str, name: str, effect: Eff
     client.close()
 
 
-async def test_a_topics_configs_are_in_force_at_once(tmp_path: Path) -> None:
+async def test_topic_configs_apply_at_once(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         for name, effect in OF_TOPIC.items():
             await check(broker, TOPIC, "t", name, effect)
 
 
-async def test_the_format_of_a_topic_is_in_force_at_once(tmp_path: Path) -> None:
+async def test_message_format_of_a_topic_applies_at_once(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"inter.broker.protocol.version": "2.8"}) as broker:
         await broker.topic("t")
         for name, effect in OLD_FORMATS.items():
@@ -153,7 +153,7 @@ async def test_the_format_of_a_topic_is_in_force_at_once(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("resource", ["1", ""], ids=["one", "all"])
-async def test_a_brokers_configs_are_in_force_at_once(resource: str, tmp_path: Path) -> None:
+async def test_broker_configs_apply_at_once(resource: str, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         for name, effect in DYNAMIC.items():
@@ -166,7 +166,7 @@ def all_at_once(effects: dict[str, Effect]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("resource", ["1", ""], ids=["one", "all"])
-async def test_a_brokers_configs_survive_a_restart(resource: str, tmp_path: Path) -> None:
+async def test_broker_configs_survive_a_restart(resource: str, tmp_path: Path) -> None:
     wanted = all_at_once(DYNAMIC)
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
@@ -181,7 +181,7 @@ async def test_a_brokers_configs_survive_a_restart(resource: str, tmp_path: Path
         assert {name: place for name, (_, place) in kept.items()} == dict.fromkeys(wanted, source)
 
 
-async def test_a_topics_configs_survive_a_restart(tmp_path: Path) -> None:
+async def test_topic_configs_survive_a_restart(tmp_path: Path) -> None:
     wanted = all_at_once(OF_TOPIC)
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
@@ -195,7 +195,7 @@ async def test_a_topics_configs_survive_a_restart(tmp_path: Path) -> None:
         assert kept == {name: (text, 1) for name, text in wanted.items()}
 
 
-async def test_listeners_are_those_of_the_start(tmp_path: Path) -> None:
+async def test_listeners_cannot_change(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         for name, text in (("listeners", "PLAINTEXT://:1"), ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")):

@@ -60,7 +60,7 @@ NEWEST_WRITTEN = {
 
 
 @each("release", PROFILE_NAMES)
-def test_by_default_a_release_writes_its_newest_format(release: str) -> None:
+def test_default_format_is_the_newest_of_the_release(release: str) -> None:
     assert magic(release) == NEWEST_WRITTEN.get(release, 2)
 
 
@@ -84,7 +84,7 @@ def test_by_default_a_release_writes_its_newest_format(release: str) -> None:
         ("0.10.2", "0.9.0", "2.8", 0),
     ],
 )
-def test_below_3_0_the_formats_version_counts_in_every_release(
+def test_message_format_version_applies_below_protocol_version_3_0(
     release: str, protocol: str, broker: str | None, topic: str | None, expected: int
 ) -> None:
     formats = {"protocol": protocol} | ({"format": broker} if broker else {})
@@ -94,7 +94,7 @@ def test_below_3_0_the_formats_version_counts_in_every_release(
 @each("release", ["3.0", "3.9", "ottla"])
 @each("protocol", [None, "3.0", "3.0-IV1"])
 @each("version", ["0.9.0", "0.10.2", "0.11.0", "2.8"])
-def test_from_3_0_on_everything_is_v2(release: str, protocol: str | None, version: str) -> None:
+def test_protocol_version_3_0_writes_v2(release: str, protocol: str | None, version: str) -> None:
     """If and only if: 3.0-IV0 was before KIP-724."""
     broker = {"protocol": protocol} if protocol else {}
     assert magic(release, {TOPIC_FORMAT: version}, **broker) == 2
@@ -102,12 +102,12 @@ def test_from_3_0_on_everything_is_v2(release: str, protocol: str | None, versio
     assert v2_only(configured(release)) and not v2_only(configured(release, {PROTOCOL: "3.0-IV0"}))
 
 
-def test_4_0_and_later_write_v2_and_have_no_version_to_ask() -> None:
+def test_releases_from_4_0_on_write_v2_without_a_protocol_version() -> None:
     for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
         assert v2_only(configured(release)) and magic(release) == 2
 
 
-def test_a_behaviour_takes_kip_724_away() -> None:
+def test_behaviour_disables_kip_724() -> None:
     config = configured("3.9", {"ottla.behaviour.v2_from_ibp_3": "false", BROKER_FORMAT: "0.10.2"})
     assert not v2_only(config) and target_magic(TopicConfig(config), config) == 1
     config = configured("4.3", {"ottla.behaviour.newest_magic": "1"})
@@ -137,7 +137,7 @@ ABOVE = f"{BROKER_FORMAT} {{}} can only be used when {PROTOCOL} is that or highe
         ("4.0", {FORCE: "3"}, f"Invalid value 3 for configuration {FORCE}: Expected 2, or nothing"),
     ],
 )
-def test_contradictions_end_the_start(
+def test_contradictory_versions_are_refused_at_startup(
     release: str, overrides: dict[str, str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -149,11 +149,11 @@ def test_contradictions_end_the_start(
     assert (captured.out, captured.err) == ("", f"ottla serve: {message}\n") and not (tmp_path / "data").exists()
 
 
-def test_formats_of_equal_strength_may_be_above_the_protocol_version() -> None:
+def test_equal_format_above_the_protocol_version_is_accepted() -> None:
     assert magic("2.8", protocol="1.0", format="2.0") == 2
 
 
-def test_the_forced_upgrade_is_allowed_where_v2_is_written() -> None:
+def test_forced_upgrade_requires_v2() -> None:
     for release in ("3.0", "3.9", "4.0.0", "4.3", "ottla"):
         assert forced_upgrade(configured(release, {FORCE: "2"}))
         assert not forced_upgrade(configured(release, {FORCE: ""})) and not forced_upgrade(configured(release))
@@ -175,7 +175,7 @@ def test_the_forced_upgrade_is_allowed_where_v2_is_written() -> None:
         ("2.8", {BROKER_FORMAT: "0.10.2"}, 0),
     ],
 )
-def test_an_ignored_format_is_one_warning(release: str, overrides: dict[str, str], warnings: int) -> None:
+def test_ignored_broker_format_is_one_warning(release: str, overrides: dict[str, str], warnings: int) -> None:
     found = configured(release, overrides).warnings
     assert len(found) == warnings and all(BROKER_FORMAT in text for text in found)
 
@@ -190,7 +190,7 @@ def test_an_ignored_format_is_one_warning(release: str, overrides: dict[str, str
         ("2.8", "2.8", "0.9.0", None),
     ],
 )
-async def test_a_topics_ignored_format_is_warned_of_once(
+async def test_ignored_topic_format_is_one_warning(
     release: str, protocol: str, version: str, reason: str | None, tmp_path: Path
 ) -> None:
     """When it is set, and again when the broker starts with it."""
@@ -220,7 +220,7 @@ async def test_a_topics_ignored_format_is_warned_of_once(
         ("4.0", {}, "none"),
     ],
 )
-def test_how_old_consumers_are_served(release: str, overrides: dict[str, str], expected: str) -> None:
+def test_down_conversion_by_protocol_version(release: str, overrides: dict[str, str], expected: str) -> None:
     assert configured(release, overrides).profile.behaviour.down_conversion == expected
 
 
@@ -251,7 +251,7 @@ def test_down_conversion_can_be_turned_off() -> None:
         ("0.9", {}, (UNLIMITED, UNLIMITED)),
     ],
 )
-def test_how_far_timestamps_may_lie(release: str, configs: dict[str, str], expected: tuple[int, int]) -> None:
+def test_timestamp_limits(release: str, configs: dict[str, str], expected: tuple[int, int]) -> None:
     config = configured(release)
     topic = TopicConfig(config, configs)
     assert timestamp_range_ms(topic, config) == expected
@@ -343,7 +343,7 @@ def stored_magics(broker: Broker) -> list[int]:
     return [header.magic for _, header in formats.headers(log.read(0, 1 << 20).records)]
 
 
-async def test_offsets_of_groups_are_written_in_the_releases_format_and_read_in_any(tmp_path: Path) -> None:
+async def test_group_offsets_are_written_in_the_release_format_and_read_in_any(tmp_path: Path) -> None:
     """KIP-724's rules hold for __consumer_offsets too; what older releases left there is read as it is."""
     magics: list[int] = []
     for number, (release, magic) in enumerate([("0.9", 0), ("0.10.2", 1), ("2.8", 2), ("3.9", 2), ("ottla", 2)]):

@@ -187,7 +187,7 @@ REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str
 ]
 
 
-async def test_what_cannot_be_is_refused_as_4_3_does(tmp_path: Path) -> None:
+async def test_invalid_changes_are_refused_like_4_3(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="4.3") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -199,7 +199,7 @@ async def test_what_cannot_be_is_refused_as_4_3_does(tmp_path: Path) -> None:
         assert not levels().are_changed
 
 
-async def test_brokers_with_zookeeper_had_other_words(tmp_path: Path) -> None:
+async def test_invalid_changes_are_refused_like_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="2.8", overrides={"broker.id": "1"}) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -266,7 +266,7 @@ async def test_brokers_with_zookeeper_had_other_words(tmp_path: Path) -> None:
         assert (await shown(client, TOPIC, "t", "retention.ms")) == {"retention.ms": ("2", 1)}
 
 
-async def test_with_zookeeper_a_null_value_had_all_refused(tmp_path: Path) -> None:
+async def test_null_value_refuses_all_changes_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="2.8") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -283,7 +283,7 @@ async def test_with_zookeeper_a_null_value_had_all_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("release", "codes"), [("2.8", [0, 0, 42, 42]), ("4.3", [42, 42, 42, 42])])
-async def test_an_unknown_change_has_all_that_a_controller_is_asked_for_refused(
+async def test_unknown_operation_refuses_all_changes_of_a_controller(
     tmp_path: Path, release: str, codes: list[int]
 ) -> None:
     async with running(tmp_path / "data", release=release, overrides={"broker.id": "1"}) as broker:
@@ -312,7 +312,7 @@ async def test_an_unknown_change_has_all_that_a_controller_is_asked_for_refused(
         assert ("Unknown operations" in answers[1].error_message) != changed  # which is looked for first
 
 
-async def test_a_resource_is_named_once(tmp_path: Path) -> None:
+async def test_duplicate_resource_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -326,7 +326,7 @@ async def test_a_resource_is_named_once(tmp_path: Path) -> None:
         assert broker.state.topics.named("t").config.overrides == {}
 
 
-async def test_lists_grow_and_shrink_from_their_default(tmp_path: Path) -> None:
+async def test_append_and_subtract_start_from_the_default_list(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -345,7 +345,7 @@ async def test_lists_grow_and_shrink_from_their_default(tmp_path: Path) -> None:
         assert await change(client, TOPIC, "t", ("cleanup.policy", APPEND, "")) == (INVALID_CONFIG, empty)
 
 
-async def test_kinds_that_a_release_does_not_know_fail_the_whole_description(tmp_path: Path) -> None:
+async def test_unknown_resource_type_fails_the_whole_description(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="3.9") as broker:
         client = await broker.client()
         result = await describe(client, GROUP, "g")
@@ -373,26 +373,28 @@ async def test_kinds_that_a_release_does_not_know_fail_the_whole_description(tmp
         (GROUP, "", (INVALID_REQUEST, "Group name must not be empty")),
     ],
 )
-async def test_what_cannot_be_described(kind: int, name: str, answer: tuple[int, str], tmp_path: Path) -> None:
+async def test_describe_errors(kind: int, name: str, answer: tuple[int, str], tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         result = await describe(await broker.client(), kind, name)
         assert (result.error_code, result.error_message, result.configs) == (*answer, [])
 
 
-async def test_what_is_acted_on_is_explained(tmp_path: Path) -> None:
+async def test_documentation_of_configs_acted_on(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
         for kind, name in ((BROKER, "1"), (TOPIC, "t")):
             explained = {entry.name: entry.documentation for entry in (await describe(client, kind, name)).configs}
             assert all(text is None or len(text) <= 120 for text in explained.values())
-        assert explained["retention.ms"] == "The age of its newest record at which a segment is deleted; -1 for no limit."
+        assert (
+            explained["retention.ms"] == "The age of its newest record at which a segment is deleted; -1 for no limit."
+        )
         assert explained["preallocate"] is None
         result = await describe(client, TOPIC, "t", "retention.ms", "nope")
         assert [entry.name for entry in result.configs] == ["retention.ms"]
 
 
-async def test_groups_and_client_metrics_keep_their_configs(tmp_path: Path) -> None:
+async def test_group_and_client_metrics_configs_are_stored(tmp_path: Path) -> None:
     async def check(client: Any) -> None:
         assert await shown(client, CLIENT_METRICS, "m") == {
             "interval.ms": ("500", 7),
@@ -426,7 +428,7 @@ async def test_groups_and_client_metrics_keep_their_configs(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("release", ["2.8", "4.3"])
-async def test_broker_named_with_a_leading_zero_keeps_configs_that_kraft_does_not_apply(
+async def test_configs_of_a_broker_name_with_leading_zero_are_stored_but_not_applied(
     release: str, tmp_path: Path
 ) -> None:
     """KRaft stores the configs of broker 01 under that name, and broker 1 does not read them; with ZooKeeper they are
@@ -454,7 +456,7 @@ async def test_broker_named_with_a_leading_zero_keeps_configs_that_kraft_does_no
         assert (await shown(client, BROKER, "1", "log.flush.interval.ms"))["log.flush.interval.ms"] == flushed
 
 
-async def test_what_has_configs_is_listed_by_kind(tmp_path: Path) -> None:
+async def test_resources_with_configs_are_listed_by_type(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -472,7 +474,7 @@ def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
     configure("console")
 
 
-async def test_loggers_are_named_by_what_logs() -> None:
+async def test_logger_names() -> None:
     root = ROOT
     logging = {
         "ottla." + ".".join(path.relative_to(root).with_suffix("").parts)
@@ -483,9 +485,7 @@ async def test_loggers_are_named_by_what_logs() -> None:
     assert set(LOGGERS) == logging
 
 
-async def test_levels_of_loggers_are_in_force_until_the_broker_starts_anew(
-    tmp_path: Path, stderr: Callable[[], str]
-) -> None:
+async def test_logger_levels_apply_until_restart(tmp_path: Path, stderr: Callable[[], str]) -> None:
     one, other = "ottla.broker.metadata.topics", "ottla.broker.config.values"
 
     def said(name: str, method: str) -> bool:
@@ -511,7 +511,7 @@ async def test_levels_of_loggers_are_in_force_until_the_broker_starts_anew(
         assert said(one, "info")
 
 
-async def test_with_eligible_leaders_replicas_in_sync_are_set_for_all(tmp_path: Path) -> None:
+async def test_eligible_leader_replicas_set_min_insync_replicas_for_all_brokers(tmp_path: Path) -> None:
     name = "min.insync.replicas"
     async with running(tmp_path / "data", release="4.3") as broker:
         client = await broker.client()
@@ -527,7 +527,7 @@ async def test_with_eligible_leaders_replicas_in_sync_are_set_for_all(tmp_path: 
         assert await shown(await broker.client(), BROKER, "") == {name: ("2", 3)}
 
 
-async def test_long_lists_and_many_changes_hold_nobody_up(tmp_path: Path) -> None:
+async def test_long_lists_and_many_changes_do_not_block_the_event_loop(tmp_path: Path) -> None:
     """What takes a minute where each element is looked for among all the others."""
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
@@ -540,7 +540,7 @@ async def test_long_lists_and_many_changes_hold_nobody_up(tmp_path: Path) -> Non
         assert time.process_time() - begun < 5
 
 
-async def test_limits_of_a_listener_are_not_told_to_change_nothing(tmp_path: Path, stderr: Callable[[], str]) -> None:
+async def test_listener_limits_are_not_logged_as_inert(tmp_path: Path, stderr: Callable[[], str]) -> None:
     limit, idle = "listener.name.plaintext.max.connections", "listener.name.plaintext.connections.max.idle.ms"
     async with running(tmp_path / "data", overrides={limit: "9"}) as broker:
         client = await broker.client()
@@ -549,7 +549,7 @@ async def test_limits_of_a_listener_are_not_told_to_change_nothing(tmp_path: Pat
         assert limit not in err and err.count(idle) == 1
 
 
-async def test_what_changes_nothing_is_logged_once(tmp_path: Path, stderr: Callable[[], str]) -> None:
+async def test_inert_configs_are_logged_once(tmp_path: Path, stderr: Callable[[], str]) -> None:
     async with running(tmp_path / "data", overrides={"num.io.threads": "9"}) as broker:
         assert stderr().count("num.io.threads") == 1
         await broker.topic("t", 1, {"preallocate": "true"})

@@ -34,7 +34,7 @@ def file_with(folder: Path, text: str) -> Path:
 # ---- facts and values
 
 
-def test_every_fact_can_be_checked_and_every_default_read() -> None:
+def test_every_definition_has_a_check_and_a_readable_default() -> None:
     allowed_to_be_empty = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"}
     for scope in SCOPES:
         for fact in facts(scope).values():
@@ -45,7 +45,7 @@ def test_every_fact_can_be_checked_and_every_default_read() -> None:
                 assert synonym in facts("broker"), (fact.name, synonym)
 
 
-def test_the_table_has_the_newest_release_and_what_3_9_had() -> None:
+def test_table_includes_the_newest_release_and_3_9() -> None:
     broker = facts("broker")
     assert broker["num.partitions"].type == "INT" and "inter.broker.protocol.version" in broker
     # Kubernetes sets KAFKA_PORT=tcp://... beside a service called kafka; the config of that name went in 3.0.
@@ -53,7 +53,7 @@ def test_the_table_has_the_newest_release_and_what_3_9_had() -> None:
     assert broker["log.message.timestamp.after.max.ms"].default == "3600000"
 
 
-def test_what_is_acted_on_is_known() -> None:
+def test_configs_acted_on_are_defined() -> None:
     known = {name for release in ("ottla", "2.8") for scope in ("broker", "topic") for name in facts(scope, release)}
     assert known >= ACTED_ON
 
@@ -103,13 +103,13 @@ def test_values_are_typed(name: str, text: str, value: object) -> None:
         ("inter.broker.protocol.version", "0.10", "Version 0.10 is not a valid version"),
     ],
 )
-def test_malformed_values_are_refused_in_kafkas_words(name: str, text: str, reason: str) -> None:
+def test_malformed_values_are_refused_with_kafkas_message(name: str, text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config({name: text})
     assert str(caught.value) == f"Invalid value {text} for configuration {name}: {reason}"
 
 
-def test_zstd_is_of_2_1() -> None:
+def test_zstd_requires_2_1() -> None:
     zstd = {"compression.type": "zstd"}
     for release in ("2.1", "2.8", "4.3"):
         TopicConfig(Config(zstd, profile=profile(release)), zstd)
@@ -136,7 +136,7 @@ def test_zstd_is_of_2_1() -> None:
         ),
     ],
 )
-def test_a_refusal_tells_what_was_read(name: str, text: str, message: str) -> None:
+def test_error_shows_the_parsed_value(name: str, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config({name: text})
     assert str(caught.value).startswith(message)
@@ -150,7 +150,7 @@ def test_a_refusal_tells_what_was_read(name: str, text: str, message: str) -> No
         ("4.3", ["delete", "compact"]),
     ],
 )
-def test_what_a_list_names_twice_counts_once_since_kip_1161(release: str, values: list[str]) -> None:
+def test_duplicates_in_a_list_are_removed_since_kip_1161(release: str, values: list[str]) -> None:
     config = Config({"log.cleanup.policy": "delete,compact,delete"}, profile=profile(release))
     assert config["log.cleanup.policy"] == values
     assert config.describe("log.cleanup.policy").value == ",".join(values)
@@ -163,7 +163,7 @@ def test_what_a_list_names_twice_counts_once_since_kip_1161(release: str, values
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
-def test_throttled_replicas_may_be_empty_or_all(release: str) -> None:
+def test_throttled_replicas_accept_empty_and_star(release: str) -> None:
     name, config = "leader.replication.throttled.replicas", Config(profile=profile(release))
     for text in ("", ",", ",0:1", "0:1, 1:2", "*", ",*"):
         TopicConfig(config, {name: text})
@@ -187,11 +187,11 @@ def test_throttled_replicas_may_be_empty_or_all(release: str) -> None:
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
-def test_a_double_is_shown_as_java_prints_it(value: float, text: str) -> None:
+def test_double_is_formatted_like_java(value: float, text: str) -> None:
     assert format_value(facts("topic")["min.cleanable.dirty.ratio"], value) == text
 
 
-def test_a_secret_is_neither_shown_nor_repeated() -> None:
+def test_sensitive_value_is_hidden() -> None:
     config = Config({"ssl.key.password": "hunter2"})
     entry = config.describe("ssl.key.password")
     assert entry.value is None and entry.sensitive and entry.type is ConfigType.PASSWORD
@@ -204,7 +204,7 @@ def test_a_secret_is_neither_shown_nor_repeated() -> None:
 # ---- notations
 
 
-def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
         Config.load(file=tmp_path / "missing.properties")
     with pytest.raises(ConfigError, match="larger than"):
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
         Config.load(file=file_with(tmp_path, "log.dir=\\u00g1"))
 
 
-def test_environment_names_follow_the_image() -> None:
+def test_environment_variable_names() -> None:
     environ = {
         "KAFKA_NUM_PARTITIONS": "3",
         "KAFKA_LISTENER_NAME_A__B_SSL_KEY_PASSWORD": "p",
@@ -233,7 +233,7 @@ def test_environment_names_follow_the_image() -> None:
 # ---- precedence
 
 
-def test_the_stronger_source_wins(tmp_path: Path) -> None:
+def test_source_precedence(tmp_path: Path) -> None:
     file = file_with(tmp_path, "num.partitions=2")
     environ = {"KAFKA_NUM_PARTITIONS": "3"}
     assert Config.load()["num.partitions"] == 1
@@ -246,7 +246,7 @@ def test_the_stronger_source_wins(tmp_path: Path) -> None:
     assert Config.load().source("num.partitions") is ConfigSource.DEFAULT
 
 
-def test_a_hidden_malformed_value_is_an_error_too(tmp_path: Path) -> None:
+def test_overridden_malformed_value_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Invalid value many"):
         Config.load({"num.partitions": "1"}, file=file_with(tmp_path, "num.partitions=many"))
 
@@ -263,13 +263,13 @@ def test_a_hidden_malformed_value_is_an_error_too(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_unknown_override_is_an_error_with_the_nearest_name(name: str, message: str) -> None:
+def test_unknown_override_suggests_the_nearest_name(name: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.load({name: "1"})
     assert str(caught.value) == message
 
 
-def test_unknown_names_elsewhere_are_one_warning_each(tmp_path: Path) -> None:
+def test_unknown_names_in_other_sources_are_warnings(tmp_path: Path) -> None:
     file = file_with(tmp_path, "my.plugin.setting=1\nnum.partitons=2\nnum.partitions=7\n")
     config = Config.load(environ={"KAFKA_PORT": "tcp://10.0.0.1:9092"}, file=file)
     assert config["num.partitions"] == 7
@@ -278,7 +278,7 @@ def test_unknown_names_elsewhere_are_one_warning_each(tmp_path: Path) -> None:
     assert any("KAFKA_PORT" in text for text in config.warnings)
 
 
-def test_what_is_set_but_not_acted_on_is_named() -> None:
+def test_inert_configs_are_listed() -> None:
     config = Config({"num.partitions": "1", "num.io.threads": "8", "listener.name.x.ssl.key.password": "p"})
     assert config.not_acted_on() == ["listener.name.x.ssl.key.password", "num.io.threads"]
 
@@ -296,14 +296,14 @@ def test_what_is_set_but_not_acted_on_is_named() -> None:
         ({"log.retention.hours": "-1"}, -1),
     ],
 )
-def test_retention_is_the_first_of_its_chain_that_is_set(static: dict[str, str], expected_ms: int) -> None:
+def test_retention_is_the_first_set_synonym(static: dict[str, str], expected_ms: int) -> None:
     config = Config(static)
     assert config["log.retention.ms"] == expected_ms
     assert TopicConfig(config)["retention.ms"] == expected_ms
     assert config["log.retention.hours"] == int(static.get("log.retention.hours", "168"))
 
 
-def test_node_id_and_log_dir_have_their_old_names() -> None:
+def test_node_id_and_log_dirs_have_synonyms() -> None:
     assert Config()["node.id"] == 1
     assert Config({"broker.id": "7"})["node.id"] == 7
     assert Config({"broker.id": "-1"})["node.id"] == 1
@@ -313,12 +313,12 @@ def test_node_id_and_log_dir_have_their_old_names() -> None:
         Config({"node.id": "1", "broker.id": "2"})
 
 
-def test_no_retention_at_all_is_refused_as_kafka_does() -> None:
+def test_retention_of_0_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"log\.retention\.ms must be unlimited"):
         Config({"log.retention.hours": "0"})
 
 
-def test_a_prefixed_config_is_known_and_falls_back_on_the_plain_one() -> None:
+def test_listener_prefixed_config_falls_back_to_the_plain_one() -> None:
     config = Config({"sasl.enabled.mechanisms": "PLAIN", "listener.name.b.sasl.enabled.mechanisms": "SCRAM-SHA-256"})
     assert config["listener.name.a.sasl.enabled.mechanisms"] == ["PLAIN"]
     assert config["listener.name.b.sasl.enabled.mechanisms"] == ["SCRAM-SHA-256"]
@@ -330,7 +330,7 @@ def test_a_prefixed_config_is_known_and_falls_back_on_the_plain_one() -> None:
 # ---- DescribeConfigs
 
 
-def test_a_broker_config_describes_itself() -> None:
+def test_broker_config_description() -> None:
     entry = Config({"log.retention.hours": "24"}).describe("log.retention.ms")
     # As in Kafka: nothing is told of a name that nobody has set, whatever a synonym says.
     assert (entry.value, entry.source, entry.type) == (None, ConfigSource.DEFAULT, ConfigType.LONG)
@@ -345,7 +345,7 @@ def test_a_broker_config_describes_itself() -> None:
     assert Config().describe("advertised.listeners").value is None
 
 
-def test_a_topic_config_describes_where_its_value_is_from() -> None:
+def test_topic_config_description_has_its_source() -> None:
     broker = Config({"log.segment.bytes": "2097152"})
     broker.set_dynamic("log.segment.bytes", "3145728")
     topic = TopicConfig(broker, {"segment.bytes": "1048576"})
@@ -361,7 +361,7 @@ def test_a_topic_config_describes_where_its_value_is_from() -> None:
     assert topic.describe("remote.storage.enable").source is ConfigSource.DEFAULT
 
 
-def test_all_can_be_described() -> None:
+def test_all_configs_can_be_described() -> None:
     broker = Config()
     topic = TopicConfig(broker)
     assert {broker.describe(name).name for name in broker.names()} == set(broker.names())
@@ -376,7 +376,7 @@ def test_all_can_be_described() -> None:
 # ---- dynamic configs
 
 
-def test_topics_follow_dynamic_changes_of_the_broker() -> None:
+def test_topic_configs_follow_dynamic_broker_configs() -> None:
     broker = Config({"log.retention.ms": "10"})
     topic = TopicConfig(broker)
     assert topic["retention.ms"] == 10
@@ -389,7 +389,7 @@ def test_topics_follow_dynamic_changes_of_the_broker() -> None:
     assert broker.dynamic(ConfigSource.DYNAMIC_DEFAULT_BROKER) == {"log.retention.ms": "20"}
 
 
-def test_a_dynamic_value_hides_what_its_synonyms_say_elsewhere() -> None:
+def test_dynamic_value_hides_weaker_synonyms() -> None:
     config = Config({"log.retention.hours": "24"})
     config.set_dynamic("log.retention.ms", "5")
     hours = config.describe("log.retention.hours")
@@ -402,7 +402,7 @@ def test_a_dynamic_value_hides_what_its_synonyms_say_elsewhere() -> None:
     ]
 
 
-def test_what_nobody_knows_is_kept_secret() -> None:
+def test_unknown_config_is_hidden() -> None:
     config = Config()
     config.set_dynamic("my.plugin.password", "x", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     entry = config.describe("my.plugin.password")
@@ -434,13 +434,13 @@ def test_what_nobody_knows_is_kept_secret() -> None:
         ),
     ],
 )
-def test_topic_configs_are_checked(configs: dict[str, str], message: str) -> None:
+def test_topic_configs_are_validated(configs: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_topic_configs(configs)
     assert str(caught.value) == message
 
 
-def test_spaces_around_a_value_are_not_of_it() -> None:
+def test_spaces_around_a_value_are_stripped() -> None:
     config = TopicConfig(
         Config(), {"compression.type": " gzip ", "cleanup.policy": " compact , delete ", "segment.ms": " 5 "}
     )
@@ -450,14 +450,14 @@ def test_spaces_around_a_value_are_not_of_it() -> None:
         TopicConfig(Config(), {"compression.type": " 7 "})
 
 
-def test_topic_configs_have_values() -> None:
+def test_topic_config_without_value_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         without_nulls({"retention.ms": None, "segment.ms": "5", "nope": None})
     assert str(caught.value) == "Null value not supported for topic configs: retention.ms,nope"
     assert without_nulls({"segment.ms": "5"}) == {"segment.ms": "5"}
 
 
-def test_good_topic_configs_pass_those_of_3_9_too() -> None:
+def test_valid_topic_configs_are_valid_in_3_9() -> None:
     configs = {"retention.ms": "-1", "cleanup.policy": "compact,delete", "message.format.version": "0.10.2"}
     validate_topic_configs(configs)
     assert TopicConfig(Config(), dict(configs)).overrides == configs

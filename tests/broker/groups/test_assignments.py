@@ -12,7 +12,7 @@ PARTITIONS = st.sets(st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1)), 
 
 
 @given(PARTITIONS)
-def test_what_a_client_writes_is_read(partitions: set[tuple[str, int]]):
+def test_assignment_written_by_a_client_is_parsed(partitions: set[tuple[str, int]]):
     data = assignment_bytes(partitions)
     assert partitions_of(data) == sorted(partitions)
     for cut in range(1, len(data) - 4 * bool(partitions)):  # the user data behind is of no interest
@@ -21,12 +21,12 @@ def test_what_a_client_writes_is_read(partitions: set[tuple[str, int]]):
 
 
 @given(st.binary(max_size=60))
-def test_bytes_of_another_kind_are_none(data: bytes):
+def test_assignment_of_other_bytes_is_none(data: bytes):
     found = partitions_of(data)
     assert found is None or all(isinstance(topic, str) and partition >= 0 for topic, partition in found)
 
 
-def test_empty_bytes_hold_no_partitions_and_a_count_beyond_the_bytes_is_none():
+def test_empty_assignment_has_no_partitions_and_a_count_beyond_the_bytes_is_none():
     assert partitions_of(b"") == []
     assert partitions_of(b"\0\1" + b"\x7f\xff\xff\xff" + bytes(50)) is None
     assert partitions_of(b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\x7f\xff\xff\xff") is None

@@ -97,7 +97,7 @@ def wire(h: Any) -> Wire:
 
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.__name__)
-def test_a_handler_is_named_as_its_file_and_its_api(handler: Any) -> None:
+def test_handler_names_match_their_file_and_api(handler: Any) -> None:
     api = handler.request_class.__name__.removesuffix("Request")
     assert handler.__name__ == handler.__module__.rpartition(".")[2]
     assert handler.__name__.replace("_", "") == api.lower()
@@ -122,7 +122,7 @@ async def test_join_refused(wire: Wire, version: int) -> None:
     assert reply.protocol_name == (None if version >= 7 else "")
 
 
-async def test_join_asks_for_the_id_from_version_4_but_not_of_static_members(wire: Wire) -> None:
+async def test_join_v4_requires_a_member_id_except_for_static_members(wire: Wire) -> None:
     for version in range(10):
         wire.harness.coordinator = wire.harness.make()
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")]
@@ -141,7 +141,7 @@ async def test_join_asks_for_the_id_from_version_4_but_not_of_static_members(wir
                 assert (await task).error_code == 0
 
 
-async def test_a_static_leader_may_skip_assigning_from_version_9(wire: Wire) -> None:
+async def test_join_v9_of_a_static_leader_skips_the_assignment(wire: Wire) -> None:
     member_id = (await wire.joined(9, group_instance_id="i")).member_id
     await wire.harness.settle_generation([member_id])
     assert wire.harness.group().state is GroupState.STABLE
@@ -260,7 +260,7 @@ async def test_fetch_of_all_topics(wire: Wire, version: int) -> None:
     assert await fetched(wire, version, None) == [(2, 7, 4 if version >= 5 else -1, "m", 0)]
 
 
-async def test_several_groups_are_fetched_at_once_and_unknown_ids_are_told(wire: Wire) -> None:
+async def test_offset_fetch_of_several_groups_reports_unknown_topic_ids(wire: Wire) -> None:
     await wire.call(offset_commit, commit_request(6, [(0, 7, "")]), 6)
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     strange = group.OffsetFetchRequestTopics(topic_id=b"?" * 16, partition_indexes=[0, 5])
@@ -293,7 +293,7 @@ async def test_fetch_while_loading(wire: Wire, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-async def test_a_commit_of_a_stranger_fails_for_every_partition_that_exists(wire: Wire, version: int) -> None:
+async def test_commit_of_an_unknown_member_fails_for_every_existing_partition(wire: Wire, version: int) -> None:
     request = commit_request(
         version, [(0, 1, ""), (2, 1, "x" * 5000), (9, 1, "")], generation_id_or_member_epoch=3, member_id="x"
     )
@@ -312,7 +312,7 @@ async def test_a_commit_to_an_unknown_topic_id(wire: Wire) -> None:
     assert [one.error_code for one in reply.topics[0].partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-async def test_old_commits_carry_their_own_times(wire: Wire) -> None:
+async def test_old_commit_versions_have_their_own_timestamps(wire: Wire) -> None:
     now_ms = wire.harness.clock.now_ms()
     request = commit_request(1, [(0, 1, "")])
     request.topics[0].partitions[0].commit_timestamp = 77
@@ -325,13 +325,13 @@ async def test_old_commits_carry_their_own_times(wire: Wire) -> None:
         assert wire.harness.coordinator.offsets("g")["t", 0].commit_timestamp_ms == now_ms
 
 
-async def test_metadata_is_measured_in_javas_characters(wire: Wire) -> None:
+async def test_commit_metadata_size_is_counted_in_utf16_units(wire: Wire) -> None:
     fits, too_long = "\U0001f600" * 2048, "\U0001f600" * 2048 + "x"
     reply = await wire.call(offset_commit, commit_request(8, [(0, 1, fits), (1, 1, too_long)]), 8)
     assert [one.error_code for one in reply.topics[0].partitions] == [0, ErrorCode.OFFSET_METADATA_TOO_LARGE]
 
 
-async def test_a_commit_of_nothing_that_fits_makes_a_group(wire: Wire) -> None:
+async def test_commit_with_only_oversized_metadata_creates_the_group(wire: Wire) -> None:
     coordinator = wire.harness.coordinator
     await wire.call(offset_commit, OffsetCommitRequest(group_id="g", topics=[]), 8)
     assert coordinator.group("g") is None
@@ -374,7 +374,7 @@ async def test_list(wire: Wire, version: int) -> None:
         assert await listed(types_filter=["consumer"]) == []
 
 
-async def test_up_to_3_7_states_are_listed_as_they_are_written(wire: Wire) -> None:
+async def test_list_groups_up_to_3_7_compares_states_with_case(wire: Wire) -> None:
     wire.profile = profile("3.7")
     wire.harness.commit(1, group_id="simple")
     for states, count in ((["empty"], 0), (["EMPTY", "Dead"], 0), (["Dead", "Empty"], 1), ([], 1)):
@@ -401,7 +401,7 @@ async def test_describe(wire: Wire, version: int) -> None:
         assert (await wire.call(describe_groups, request, version)).groups[0].authorized_operations == 3400
 
 
-async def test_describe_tells_no_protocol_while_the_group_rebalances(wire: Wire) -> None:
+async def test_describe_has_no_protocol_during_a_rebalance(wire: Wire) -> None:
     await wire.joined(9)
     reply = await wire.call(describe_groups, DescribeGroupsRequest(groups=["g"]), 5)
     described = reply.groups[0]

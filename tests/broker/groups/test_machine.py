@@ -188,13 +188,13 @@ EXPECTED: dict[tuple[GroupState, type], tuple[GroupState, list[Any]]] = {
 CELLS = [(state, kind) for state in GroupState for kind in EVENTS]
 
 
-def test_the_table_has_every_cell_and_no_other() -> None:
+def test_table_covers_every_state_and_event() -> None:
     assert set(TABLE) == set(CELLS)
     assert set(EXPECTED) == set(CELLS)
 
 
 @each(("state", "kind"), CELLS)
-def test_each_cell(state: GroupState, kind: type) -> None:
+def test_each_transition(state: GroupState, kind: type) -> None:
     before = group_in(state)
     after, effects = advance(before, event_for(kind, state), now_ms=NOW, settings=SETTINGS)
     assert (after.state, said(effects)) == EXPECTED[state, kind]
@@ -209,7 +209,7 @@ def step(group: Group, event: Event, **settings: Any) -> tuple[Group, list[Any]]
 
 
 @pytest.mark.parametrize("state", [PREPARING, COMPLETING, STABLE])
-def test_who_is_not_a_member_is_told_so_in_every_request(state: GroupState) -> None:
+def test_request_of_an_unknown_member_is_refused_in_every_state(state: GroupState) -> None:
     group = group_in(state)
     assert step(group, join("x"))[1] == [(9, 25)]
     assert step(group, join("a", instance_id="i"))[1] == [(9, 25)]
@@ -221,13 +221,13 @@ def test_who_is_not_a_member_is_told_so_in_every_request(state: GroupState) -> N
 
 
 @pytest.mark.parametrize("state", [PREPARING, COMPLETING, STABLE])
-def test_another_generation_is_refused(state: GroupState) -> None:
+def test_request_of_another_generation_is_refused(state: GroupState) -> None:
     for event in (Sync(9, "b", None, 3), Heartbeat(9, "b", None, 5), Commit(9, "b", None, 3)):
         assert step(group_in(state), event) == (group_in(state), [(9, 22)])
 
 
 @pytest.mark.parametrize("state", [PREPARING, COMPLETING, STABLE])
-def test_the_old_id_of_a_static_member_is_fenced(state: GroupState) -> None:
+def test_old_member_id_of_a_static_member_is_fenced(state: GroupState) -> None:
     group = group_in(state)
     group = replace(group, members={**group.members, "b": replace(group.members["b"], instance_id="i")})
     for event in (
@@ -246,19 +246,19 @@ def test_the_old_id_of_a_static_member_is_fenced(state: GroupState) -> None:
 @pytest.mark.parametrize(
     ("type_", "name", "code"), [("consumer", "range", 0), ("x", "range", 23), ("consumer", "x", 23)]
 )
-def test_a_sync_that_names_a_protocol_must_name_the_groups(type_: str, name: str, code: int) -> None:
+def test_sync_with_another_protocol_is_refused(type_: str, name: str, code: int) -> None:
     _, effects = step(group_in(STABLE), Sync(9, "b", None, 4, protocol_type=type_, protocol_name=name))
     assert effects[0] == (9, code)
 
 
-def test_a_join_without_a_common_protocol_is_refused() -> None:
+def test_join_without_a_common_protocol_is_refused() -> None:
     assert step(group_in(STABLE), join(protocols=(("other", b""),)))[1] == [(9, 23)]
     assert step(group_in(STABLE), join(protocol_type="connect"))[1] == [(9, 23)]
     assert step(Group("g"), join(protocols=()))[1] == [(9, 23)]
     assert step(Group("g"), join(protocol_type=""))[1] == [(9, 23)]
 
 
-def test_votes_choose_among_what_all_support() -> None:
+def test_protocol_vote_only_counts_protocols_of_all_members() -> None:
     def prefers(*names: str) -> Member:
         return member(names[0], protocols=tuple((name, b"") for name in names))
 
@@ -267,14 +267,14 @@ def test_votes_choose_among_what_all_support() -> None:
     assert select_protocol({str(n): one for n, one in enumerate(members[1:])}) == "b", "a tie goes to the first vote"
 
 
-def test_a_follower_that_says_the_same_in_a_stable_group_is_answered_at_once() -> None:
+def test_unchanged_rejoin_of_a_follower_in_a_stable_group_responds_at_once() -> None:
     after, effects = step(group_in(STABLE), join("b"))
     assert (after, effects) == (group_in(STABLE), [(9, 0)])
     after, effects = step(group_in(STABLE), join("b", protocols=(("range", b"new"),)))
     assert after.state is PREPARING
 
 
-def test_a_second_join_or_sync_of_a_member_answers_the_first() -> None:
+def test_second_join_or_sync_of_a_member_responds_to_the_first() -> None:
     after, effects = step(group_in(PREPARING), join("b"))
     assert effects == [(1, 27)]
     assert after.members["b"].join_token == 9
@@ -283,7 +283,7 @@ def test_a_second_join_or_sync_of_a_member_answers_the_first() -> None:
     assert after.members["b"].sync_token == 9
 
 
-def test_a_parked_request_is_a_sign_of_life_except_for_a_new_member() -> None:
+def test_delayed_request_keeps_the_session_except_of_a_new_member() -> None:
     group = group_in(PREPARING)
     assert step(group, SessionExpired("b")) == (group, [])
     new = replace(group, members={**group.members, "b": replace(group.members["b"], is_new=True)})
@@ -292,14 +292,14 @@ def test_a_parked_request_is_a_sign_of_life_except_for_a_new_member() -> None:
     assert "b" not in after.members
 
 
-def test_who_never_synced_is_removed_though_the_group_is_stable() -> None:
+def test_member_without_sync_is_removed_from_a_stable_group() -> None:
     group = replace(group_in(STABLE), pending_sync=frozenset({"b"}))
     after, _effects = step(group, SyncDue())
     assert list(after.members) == ["a"]
     assert step(replace(group, pending_sync=frozenset()), SyncDue())[1] == []
 
 
-def test_an_id_given_out_holds_the_rebalance_until_it_is_used_or_lost() -> None:
+def test_pending_member_id_delays_the_rebalance_until_it_joins_or_expires() -> None:
     group = group_in(PREPARING)
     waiting, effects = step(group, join("a"))
     assert (waiting.state, effects) == (PREPARING, [])
@@ -313,13 +313,13 @@ def test_an_id_given_out_holds_the_rebalance_until_it_is_used_or_lost() -> None:
     assert step(waiting, join("p", instance_id="i"))[1] == [(9, 25)], "an id given to no static member"
 
 
-def test_who_leaves_with_a_sync_parked_has_its_answer() -> None:
+def test_leave_responds_to_the_delayed_sync_of_the_member() -> None:
     after, effects = step(group_in(COMPLETING), Leave(9, (("b", None),)))
     assert effects == [(1, 25), "-b", "-sync", "+rebalance 60000", (9, 0)]
     assert list(after.members) == ["a"]
 
 
-def test_all_members_gone_makes_the_group_empty_with_a_new_generation() -> None:
+def test_leave_of_the_last_member_empties_the_group_in_a_new_generation() -> None:
     group = replace(group_in(STABLE), pending=frozenset())
     after, effects = step(group, Leave(9, (("a", None), ("b", None), ("x", None))))
     assert after.state is EMPTY
@@ -327,7 +327,7 @@ def test_all_members_gone_makes_the_group_empty_with_a_new_generation() -> None:
     assert "emptied" in effects
 
 
-def test_static_members_that_did_not_rejoin_stay_and_a_leader_is_found_among_the_others() -> None:
+def test_static_members_without_rejoin_stay_and_another_member_leads() -> None:
     group = group_in(PREPARING)
     group = replace(group, members={**group.members, "a": replace(group.members["a"], instance_id="i")})
     after, _effects = step(group, RebalanceDue())
@@ -336,14 +336,14 @@ def test_static_members_that_did_not_rejoin_stay_and_a_leader_is_found_among_the
     assert after.leader == "b"
 
 
-def test_static_members_alone_are_waited_for_at_most_once_a_second() -> None:
+def test_rebalance_with_absent_static_members_retries_at_most_once_a_second() -> None:
     lonely = member("a", instance_id="i", rebalance_timeout_ms=0)
     group = replace(group_in(PREPARING), members={"a": lonely}, pending=frozenset())
     after, effects = step(group, RebalanceDue())
     assert (after.state, effects) == (PREPARING, ["+rebalance 1000"])
 
 
-def test_the_largest_group() -> None:
+def test_join_beyond_the_group_max_size_is_refused() -> None:
     assert step(group_in(STABLE), join(), max_size=2)[1] == [(9, 81)]
     assert step(group_in(STABLE), join("b"), max_size=1)[1] == [(9, 0)], "who is in stays in"
     # While preparing it counts who has joined: the last ones to come back are put out.
@@ -355,25 +355,25 @@ def test_the_largest_group() -> None:
     assert after.state is PREPARING, "a has not joined yet"
 
 
-def test_a_group_loaded_too_large_rebalances() -> None:
+def test_loaded_group_above_the_max_size_rebalances() -> None:
     after, _effects = step(group_in(STABLE), Loaded(), max_size=1)
     assert after.state is PREPARING
 
 
-def test_the_sweep_spares_a_group_whose_id_is_given_out() -> None:
+def test_unused_group_with_a_pending_member_id_is_kept() -> None:
     assert step(group_in(EMPTY), Delete(None, only_if_unused=True))[1] == []
     idle = replace(group_in(EMPTY), pending=frozenset())
     assert step(idle, Delete(None, only_if_unused=True))[1] == ["deletion"]
 
 
-def test_a_write_of_another_generation_changes_nothing() -> None:
+def test_write_outcome_of_another_generation_is_ignored() -> None:
     old = replace(write_of(COMPLETING), group=replace(group_in(COMPLETING), generation_id=3))
     assert step(group_in(COMPLETING), Persisted(old)) == (group_in(COMPLETING), [])
     static = replace(write_of(STABLE), group=replace(group_in(STABLE), generation_id=3))
     assert step(group_in(STABLE), Persisted(static)) == (group_in(STABLE), [(9, 27)])
 
 
-def test_an_assignment_for_strangers_is_ignored_and_a_missing_one_is_empty() -> None:
+def test_assignment_of_an_unknown_member_is_ignored_and_a_missing_one_is_empty() -> None:
     group, effects = advance(
         group_in(COMPLETING), Sync(9, "a", None, 4, assignments=(("x", b"?"),)), now_ms=NOW, settings=SETTINGS
     )

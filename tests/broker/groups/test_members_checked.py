@@ -41,9 +41,7 @@ def commit(
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_an_unknown_instance_id_of_a_member_is_refused_from_3_0(
-    make_harness: Any, soon: Any, release: str
-) -> None:
+async def test_unknown_instance_id_is_refused_from_3_0(make_harness: Any, soon: Any, release: str) -> None:
     h = harness(make_harness, release)
     (member_id,) = await h.stable()
     generation = h.group().generation_id
@@ -57,7 +55,7 @@ async def test_an_unknown_instance_id_of_a_member_is_refused_from_3_0(
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_an_instance_id_of_another_member_is_fenced(make_harness: Any, soon: Any, release: str) -> None:
+async def test_instance_id_of_another_member_is_fenced(make_harness: Any, soon: Any, release: str) -> None:
     h = harness(make_harness, release)
     (member_id,) = await h.stable(instance_id="i")
     generation = h.group().generation_id
@@ -70,7 +68,9 @@ async def test_an_instance_id_of_another_member_is_fenced(make_harness: Any, soo
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_transactional_commit_is_checked_by_what_it_names_before_3_0(make_harness: Any, release: str) -> None:
+async def test_transactional_commit_before_3_0_checks_member_and_generation_separately(
+    make_harness: Any, release: str
+) -> None:
     h = harness(make_harness, release)
     (member_id,) = await h.stable()
     generation = h.group().generation_id
@@ -95,7 +95,7 @@ async def test_a_commit_without_generation_to_an_empty_group(make_harness: Any, 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_commit_of_another_while_the_assignment_is_awaited(make_harness: Any, soon: Any, release: str) -> None:
+async def test_commit_of_another_member_before_the_assignment(make_harness: Any, soon: Any, release: str) -> None:
     h = harness(make_harness, release)
     joining = h.join()
     await h.advance(0)

@@ -34,7 +34,9 @@ async def test_a_group_that_only_stores_offsets(h: Any) -> None:
 
 
 @pytest.mark.parametrize("old", [True, False])
-async def test_before_kip_848_groups_without_offsets_went_when_any_were_deleted(make_harness: Any, old: bool) -> None:
+async def test_group_without_offsets_is_removed_with_deleted_offsets_before_kip_848(
+    make_harness: Any, old: bool
+) -> None:
     h = make_harness(CoordinatorSettings(old_group_coordinator=old))
     left = [] if old else ["g"]
 
@@ -56,7 +58,7 @@ async def test_before_kip_848_groups_without_offsets_went_when_any_were_deleted(
     assert listed() == left
 
 
-async def test_only_members_commit_to_a_group_that_has_some(h: Any) -> None:
+async def test_commit_to_a_group_with_members_requires_membership(h: Any) -> None:
     (a,) = await h.stable(1)
     assert h.commit(1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert h.commit(1, a, 0) is ErrorCode.ILLEGAL_GENERATION
@@ -66,7 +68,7 @@ async def test_only_members_commit_to_a_group_that_has_some(h: Any) -> None:
     assert h.commit(2) is ErrorCode.NONE
 
 
-async def test_a_commit_is_a_sign_of_life(h: Any) -> None:
+async def test_commit_restarts_the_session(h: Any) -> None:
     (a,) = await h.stable(1)
     await h.advance(9000)
     assert h.commit(1, a, 1) is ErrorCode.NONE
@@ -78,7 +80,7 @@ async def test_a_commit_is_a_sign_of_life(h: Any) -> None:
     ("failure", "answer"),
     [(3, 15), (19, 15), (20, 15), (7, 15), (6, 16), (56, 16), (10, 28), (18, 28), (4, 28), (-1, -1)],
 )
-async def test_a_commit_that_cannot_be_written_is_not_remembered(h: Any, failure: int, answer: int) -> None:
+async def test_failed_commit_write_leaves_the_offset_unchanged(h: Any, failure: int, answer: int) -> None:
     h.commit(1)
     h.fail_with = ErrorCode(failure)
     assert h.commit(2) is ErrorCode(answer)
@@ -94,7 +96,7 @@ def in_transaction(h: Any, offset: int, producer_id: int = 9) -> ErrorCode:
     )  # fmt: skip
 
 
-async def test_offsets_of_a_transaction_count_when_it_commits(h: Any) -> None:
+async def test_transactional_offsets_apply_at_commit(h: Any) -> None:
     h.commit(1)
     assert in_transaction(h, 5) is ErrorCode.NONE
     partition = h.coordinator.partition_of("g")
@@ -105,13 +107,13 @@ async def test_offsets_of_a_transaction_count_when_it_commits(h: Any) -> None:
     assert fetched(h, require_stable=True) == {("t", 0): 5}
 
 
-async def test_offsets_of_an_aborted_transaction_never_were(h: Any) -> None:
+async def test_offsets_of_an_aborted_transaction_are_dropped(h: Any) -> None:
     in_transaction(h, 5)
     h.coordinator.end_transaction(h.coordinator.partition_of("g"), 9, committed=False)
     assert h.coordinator.group("g") is None
 
 
-async def test_a_later_plain_commit_outlives_an_earlier_one_of_a_transaction(h: Any) -> None:
+async def test_later_plain_commit_overrides_an_earlier_transactional_one(h: Any) -> None:
     in_transaction(h, 5)
     h.commit(6)
     h.coordinator.end_transaction(h.coordinator.partition_of("g"), 9, committed=True)
@@ -129,7 +131,7 @@ async def test_a_transaction_in_the_log_ends_with_its_marker(h: Any) -> None:
     assert fetched(h) == {("t", 0): 5, ("u", 0): 6}
 
 
-async def test_offsets_are_deleted_where_nobody_reads(h: Any) -> None:
+async def test_offset_delete_refuses_subscribed_topics(h: Any) -> None:
     (a,) = await h.stable(1)  # subscribed to t
     h.commit(1, a, 1)
     asked = [("t", 0), ("u", 0)]
@@ -143,12 +145,12 @@ async def test_offsets_are_deleted_where_nobody_reads(h: Any) -> None:
     assert h.coordinator.delete_offsets("nobody", asked) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
 
 
-async def test_only_consumers_tell_what_they_read(h: Any) -> None:
+async def test_offset_delete_refuses_a_group_of_another_protocol_type(h: Any) -> None:
     await h.stable(1, protocol_type="connect")
     assert h.coordinator.delete_offsets("g", [("t", 0)]) == (ErrorCode.NON_EMPTY_GROUP, {})
 
 
-async def test_a_deleted_topic_takes_its_offsets_along(h: Any) -> None:
+async def test_topic_deletion_deletes_its_offsets(h: Any) -> None:
     h.commit(1)
     h.commit(1, group_id="other")
     h.coordinator.forget_topic("t")
@@ -198,7 +200,7 @@ async def test_offsets_of_a_group_expire_a_week_after_its_last_member_left(h: An
     assert (key, value) == (b"\0\x02\0\x01g", None), "a tombstone for the group"
 
 
-async def test_what_a_group_reads_does_not_expire(h: Any) -> None:
+async def test_offsets_of_subscribed_topics_do_not_expire(h: Any) -> None:
     (a,) = await h.stable(1, session_timeout_ms=1_800_000)
     h.commit(1, a, 1)
     other = [(("u", 0), CommittedOffset(1, commit_timestamp_ms=h.clock.now_ms()))]
@@ -210,7 +212,7 @@ async def test_what_a_group_reads_does_not_expire(h: Any) -> None:
     assert fetched(h) == {("t", 0): 1}, "u is not subscribed to"
 
 
-async def test_a_connect_group_with_members_keeps_all(h: Any) -> None:
+async def test_offsets_of_a_connect_group_with_members_do_not_expire(h: Any) -> None:
     (a,) = await h.stable(1, protocol_type="connect", session_timeout_ms=1_800_000)
     h.coordinator.commit(
         "g", member_id=a, instance_id=None, generation_id=1, commits=[(("t", 0), CommittedOffset(1, -1, "", 0))]
@@ -219,7 +221,7 @@ async def test_a_connect_group_with_members_keeps_all(h: Any) -> None:
     assert fetched(h) == {("t", 0): 1}
 
 
-async def test_an_explicit_expiry_is_kept_to(h: Any) -> None:
+async def test_explicit_expiry_replaces_the_retention(h: Any) -> None:
     h.commit(1, expire_timestamp_ms=h.clock.now_ms() + 5000)
     h.clock.advance(4999)
     h.coordinator.expire()
@@ -237,7 +239,7 @@ async def test_offsets_of_an_open_transaction_do_not_expire(h: Any) -> None:
     assert fetched(h) == {("t", 0): 1}
 
 
-async def test_what_could_not_be_expired_is_tried_again(make_harness: Any) -> None:
+async def test_failed_expiration_write_is_retried(make_harness: Any) -> None:
     h = make_harness(CoordinatorSettings(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1000))
     h.coordinator.start()
     h.commit(1)

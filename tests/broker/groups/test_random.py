@@ -166,7 +166,7 @@ class World:
 
 
 @given(happenings)
-def test_a_group_keeps_its_promises(story: list[tuple[Any, ...]]) -> None:
+def test_random_events_keep_the_group_invariants(story: list[tuple[Any, ...]]) -> None:
     world = World()
     for happening in story:
         world.happen(*happening)

@@ -82,7 +82,7 @@ def test_tombstones() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_is_read(version: int) -> None:
+def test_every_value_version_is_decoded(version: int) -> None:
     value = OffsetCommitValue(offset=1, leader_epoch=2, metadata="m", commit_timestamp=3, expire_timestamp=4)
     read = records.decode(KEY, version.to_bytes(2, "big") + build(value, version))
     epoch, expiry = (2 if version >= 3 else -1), (4 if version == 1 else None)
@@ -103,7 +103,7 @@ def test_every_version_is_read(version: int) -> None:
 
 
 @pytest.mark.parametrize("key_type", [3, 5, 8, 10, 16, 300, -1])
-def test_records_of_other_kinds_of_groups_are_passed_over(key_type: int) -> None:
+def test_records_of_other_group_types_are_ignored(key_type: int) -> None:
     assert records.decode(key_type.to_bytes(2, "big", signed=True) + b"\0\x01g", b"\0\0") is None
 
 
@@ -119,13 +119,13 @@ def test_records_of_other_kinds_of_groups_are_passed_over(key_type: int) -> None
         (KEY, VALUE_V3[:-1]),
     ],
 )
-def test_a_broken_record_is_an_error(key: bytes, value: bytes | None) -> None:
+def test_malformed_record_raises(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage):
         records.decode(key, value)
 
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=60), st.sampled_from([b"\0\0", b"\0\1", b"\0\2", b""]))
-def test_any_bytes_are_read_or_refused(key: bytes, value: bytes | None, start: bytes) -> None:
+def test_random_bytes_are_decoded_or_refused(key: bytes, value: bytes | None, start: bytes) -> None:
     with contextlib.suppress(MalformedMessage):
         records.decode(start + key, value)
 
@@ -141,7 +141,7 @@ offsets = st.builds(
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 2**31 - 1), offsets)
-def test_an_offset_survives_its_record(group: str, topic: str, index: int, committed: CommittedOffset) -> None:
+def test_offset_record_round_trip(group: str, topic: str, index: int, committed: CommittedOffset) -> None:
     written = records.offset_record(group, (topic, index), committed)
     assert records.decode(*written) == OffsetEntry(group, (topic, index), committed)
 
@@ -152,11 +152,11 @@ def test_an_offset_survives_its_record(group: str, topic: str, index: int, commi
     [("", 0), ("a", 47), ("test", 48), ("my-group", 12), ("console-consumer-1", 24), ("\u00e4\U0001f600", 7),
      ("polygenelubricants", 0)],
 )  # fmt: skip
-def test_the_partition_of_a_group_is_javas(key: str, partition: int) -> None:
+def test_partition_of_a_group_matches_java(key: str, partition: int) -> None:
     assert records.partition_for(key, 50) == partition
 
 
-async def test_a_group_is_there_again_after_a_restart(h: Any, soon: Any) -> None:
+async def test_group_is_restored_after_a_restart(h: Any, soon: Any) -> None:
     a, b = await h.stable(2, instance_id="i")
     assert h.commit(7, a, 1) is ErrorCode.NONE
     before, written = h.group(), h.coordinator.offsets("g")
@@ -182,7 +182,7 @@ async def test_sessions_run_after_a_restart(h: Any) -> None:
     assert h.heartbeat(b, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_an_emptied_group_keeps_its_generation_over_a_restart(h: Any, soon: Any) -> None:
+async def test_emptied_group_keeps_its_generation_after_a_restart(h: Any, soon: Any) -> None:
     (a,) = await h.stable(1)
     assert h.leave((a, None)).error is ErrorCode.NONE
     before = h.group()
@@ -207,7 +207,7 @@ async def test_deleted_groups_and_offsets_stay_deleted(h: Any) -> None:
     assert h.coordinator.list_groups()[1] == []
 
 
-async def test_a_log_that_cannot_be_read_makes_its_groups_unavailable_and_no_others(h: Any) -> None:
+async def test_unreadable_log_partition_makes_only_its_groups_unavailable(h: Any) -> None:
     h.coordinator = type(h.coordinator)(
         append=h.append,
         partitions=50,

@@ -19,7 +19,7 @@ async def move(h: Any, ms: int) -> None:
     h.coordinator.refreshed()
 
 
-async def test_members_live_through_it_and_their_sessions_begin_then(h: Any) -> None:
+async def test_refresh_keeps_members_and_restarts_their_sessions(h: Any) -> None:
     a, b = await h.stable(2)
     await move(h, 7 * DAY_MS)
     assert h.group().state is GroupState.STABLE and list(h.group().members) == [a, b]
@@ -30,13 +30,13 @@ async def test_members_live_through_it_and_their_sessions_begin_then(h: Any) -> 
     assert list(h.group().members) == [a]
 
 
-async def test_without_it_they_do_not(h: Any) -> None:
+async def test_clock_move_without_refresh_expires_members(h: Any) -> None:
     await h.stable(2)
     await h.advance(DAY_MS)
     assert h.group().state is GroupState.EMPTY
 
 
-async def test_a_heartbeat_on_the_way_ends_nobody(h: Any) -> None:
+async def test_heartbeat_during_refresh_keeps_the_member(h: Any) -> None:
     (a,) = await h.stable(1)
     h.coordinator.refresh_members(h.clock.now_ms() + DAY_MS)
     await h.advance(1000)
@@ -52,7 +52,7 @@ async def test_a_heartbeat_on_the_way_ends_nobody(h: Any) -> None:
     assert h.group().state is GroupState.EMPTY
 
 
-async def test_a_rebalance_under_way_waits_for_who_is_to_join(h: Any, soon: Any, settle: Any) -> None:
+async def test_refresh_during_a_rebalance_waits_for_joining_members(h: Any, soon: Any, settle: Any) -> None:
     a, b = await h.stable(2)
     join = h.join(b, protocols=[("range", b"changed")])
     await settle()
@@ -63,7 +63,7 @@ async def test_a_rebalance_under_way_waits_for_who_is_to_join(h: Any, soon: Any,
     assert (await soon(join)).generation_id == (await soon(again)).generation_id == 2
 
 
-async def test_and_ends_in_its_time_behind_it(h: Any, soon: Any, settle: Any) -> None:
+async def test_rebalance_times_out_after_the_refresh(h: Any, soon: Any, settle: Any) -> None:
     a, b = await h.stable(2)
     join = h.join(b, protocols=[("range", b"changed")])
     await settle()
@@ -75,7 +75,7 @@ async def test_and_ends_in_its_time_behind_it(h: Any, soon: Any, settle: Any) ->
     assert [member.member_id for member in (await soon(join)).members] == [b]
 
 
-async def test_members_that_are_to_sync_live_through_it(h: Any, soon: Any, settle: Any) -> None:
+async def test_refresh_keeps_members_that_have_to_sync(h: Any, soon: Any, settle: Any) -> None:
     joins = [h.join(rebalance_timeout_ms=20_000), h.join(rebalance_timeout_ms=20_000)]
     await settle()
     await h.advance(3000)
@@ -88,7 +88,7 @@ async def test_members_that_are_to_sync_live_through_it(h: Any, soon: Any, settl
     assert (await soon(late)).assignment == b"A"
 
 
-async def test_an_id_that_is_to_join_lives_through_it(h: Any, soon: Any) -> None:
+async def test_refresh_keeps_a_pending_member_id(h: Any, soon: Any) -> None:
     refused = await soon(h.join(requires_member_id=True))
     assert refused.error is ErrorCode.MEMBER_ID_REQUIRED
     await move(h, DAY_MS)
@@ -98,7 +98,7 @@ async def test_an_id_that_is_to_join_lives_through_it(h: Any, soon: Any) -> None
     assert (await soon(join)).generation_id == 1
 
 
-async def test_a_first_rebalance_is_not_put_off(h: Any, soon: Any) -> None:
+async def test_refresh_does_not_delay_the_first_rebalance(h: Any, soon: Any) -> None:
     """It waits for members to come, and ends none."""
     join = h.join()
     await h.advance(0)

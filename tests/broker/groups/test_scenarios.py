@@ -13,7 +13,7 @@ from ottla.protocol.errors import ErrorCode
 DELAY = 3000
 
 
-async def test_the_first_generation_waits_for_more_members_and_its_leader_is_told_all(h: Any, soon: Any) -> None:
+async def test_first_generation_waits_for_members_and_its_leader_receives_all(h: Any, soon: Any) -> None:
     first = h.join(client_id="one")
     await h.advance(DELAY - 1)
     second, third = h.join(client_id="two"), h.join(client_id="three")
@@ -53,7 +53,7 @@ async def test_a_group_that_had_members_before_is_delayed_only_once(h: Any, soon
     assert {(await soon(join)).generation_id for join in (first, second)} == {3}
 
 
-async def test_without_an_initial_delay_a_lone_member_is_answered_as_soon_as_the_clock_ticks(
+async def test_join_of_a_single_member_without_initial_delay_completes_at_the_next_tick(
     make_harness: Any, soon: Any
 ) -> None:
     h = make_harness(CoordinatorSettings(initial_rebalance_delay_ms=0))
@@ -63,7 +63,7 @@ async def test_without_an_initial_delay_a_lone_member_is_answered_as_soon_as_the
     assert (await soon(join)).generation_id == 1
 
 
-async def test_assignments_reach_their_members_whoever_syncs_first(h: Any, soon: Any, settle: Any) -> None:
+async def test_assignments_reach_members_in_any_order_of_syncs(h: Any, soon: Any, settle: Any) -> None:
     joins = [h.join(), h.join()]
     await settle()
     await h.advance(DELAY)
@@ -101,7 +101,7 @@ async def test_a_third_member_joins_and_one_leaves(h: Any, soon: Any, settle: An
     assert [(await soon(task)).generation_id for task in again] == [3, 3]
 
 
-async def test_a_member_that_falls_silent_is_put_out_when_its_session_ends(h: Any, soon: Any) -> None:
+async def test_silent_member_is_removed_at_its_session_timeout(h: Any, soon: Any) -> None:
     a, b = await h.stable(2)
     for _ in range(3):
         await h.advance(4000)
@@ -111,7 +111,7 @@ async def test_a_member_that_falls_silent_is_put_out_when_its_session_ends(h: An
     assert (await soon(h.join(a))).generation_id == 2
 
 
-async def test_a_session_ends_neither_early_nor_late(h: Any) -> None:
+async def test_session_expires_exactly_at_its_timeout(h: Any) -> None:
     (a,) = await h.stable(1)
     await h.advance(9_999)
     assert h.heartbeat(a, 1) is ErrorCode.NONE
@@ -122,7 +122,7 @@ async def test_a_session_ends_neither_early_nor_late(h: Any) -> None:
     assert h.group().generation_id == 2
 
 
-async def test_who_does_not_rejoin_in_time_is_left_behind_and_another_leads(h: Any, soon: Any, settle: Any) -> None:
+async def test_leader_without_rejoin_is_removed_and_another_member_leads(h: Any, soon: Any, settle: Any) -> None:
     a, b = await h.stable(2)
     join = h.join(b, protocols=[("range", b"changed")])
     await settle()
@@ -135,7 +135,7 @@ async def test_who_does_not_rejoin_in_time_is_left_behind_and_another_leads(h: A
     assert [member.member_id for member in reply.members] == [b]
 
 
-async def test_who_joins_but_never_syncs_is_put_out(h: Any, soon: Any, settle: Any) -> None:
+async def test_member_that_never_syncs_is_removed(h: Any, soon: Any, settle: Any) -> None:
     joins = [h.join(rebalance_timeout_ms=20_000), h.join(rebalance_timeout_ms=20_000)]
     await settle()
     await h.advance(DELAY)
@@ -151,7 +151,7 @@ async def test_who_joins_but_never_syncs_is_put_out(h: Any, soon: Any, settle: A
     assert list(h.group().members) == [follower]
 
 
-async def test_a_cooperative_group_gives_up_and_takes_over_in_two_rebalances(h: Any, soon: Any, settle: Any) -> None:
+async def test_cooperative_group_moves_partitions_in_two_rebalances(h: Any, soon: Any, settle: Any) -> None:
     """A cooperative leader rejoins at once when partitions were given up: each Join of it must rebalance (KIP-429)."""
     protocols = {"protocols": [("cooperative-sticky", b"v1")]}
     (a,) = await h.stable(1, **protocols)
@@ -185,7 +185,7 @@ async def test_members_may_change_their_assignor_one_by_one(h: Any, soon: Any, s
     assert (await soon(h.join(protocols=[("other", b"")]))).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-async def test_an_id_is_given_first_and_lost_after_the_session_timeout(h: Any, soon: Any, settle: Any) -> None:
+async def test_pending_member_id_expires_after_the_session_timeout(h: Any, soon: Any, settle: Any) -> None:
     reply = await soon(h.join(requires_member_id=True))
     assert (reply.error, reply.member_id, reply.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-0001", -1)
     join = h.join("c-0001", requires_member_id=True)
@@ -199,7 +199,7 @@ async def test_an_id_is_given_first_and_lost_after_the_session_timeout(h: Any, s
     assert (await soon(h.join(lost))).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_an_id_that_waits_holds_up_the_rebalance_of_the_others(h: Any, soon: Any, settle: Any) -> None:
+async def test_pending_member_id_delays_the_rebalance(h: Any, soon: Any, settle: Any) -> None:
     (a,) = await h.stable(1)
     pending = (await soon(h.join(requires_member_id=True))).member_id
     rejoin = h.join(a)
@@ -209,7 +209,7 @@ async def test_an_id_that_waits_holds_up_the_rebalance_of_the_others(h: Any, soo
     assert {(await soon(task)).generation_id for task in (rejoin, join)} == {2}
 
 
-async def test_a_new_member_that_is_never_answered_gives_way_after_five_minutes(h: Any, soon: Any, settle: Any) -> None:
+async def test_new_member_without_response_is_removed_after_five_minutes(h: Any, soon: Any, settle: Any) -> None:
     (a,) = await h.stable(1, rebalance_timeout_ms=600_000, session_timeout_ms=1_800_000)
     join = h.join(session_timeout_ms=6000)
     await settle()
@@ -222,7 +222,7 @@ async def test_a_new_member_that_is_never_answered_gives_way_after_five_minutes(
 
 
 @pytest.mark.parametrize("newest", [True, False])
-async def test_a_static_leader_comes_back_without_a_rebalance(h: Any, soon: Any, newest: bool) -> None:
+async def test_static_leader_returns_without_a_rebalance(h: Any, soon: Any, newest: bool) -> None:
     a, b = await h.stable(2, instance_id="i")
     assert (a, b) == ("i0-0001", "i1-0002")
     reply = await soon(h.join(instance_id="i0", may_skip_assignment=newest))
@@ -243,7 +243,7 @@ async def test_a_static_leader_comes_back_without_a_rebalance(h: Any, soon: Any,
     assert h.heartbeat("i0-0003", 1, "i0") is ErrorCode.NONE
 
 
-async def test_a_static_return_that_cannot_be_written_changes_nothing(h: Any, soon: Any) -> None:
+async def test_failed_write_of_a_static_return_changes_nothing(h: Any, soon: Any) -> None:
     a, b = await h.stable(2, instance_id="i")
     before = h.group()
     h.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -253,13 +253,13 @@ async def test_a_static_return_that_cannot_be_written_changes_nothing(h: Any, so
     assert h.heartbeat(b, 1, "i1") is ErrorCode.NONE
 
 
-async def test_a_static_return_with_another_protocol_rebalances(h: Any, soon: Any, settle: Any) -> None:
+async def test_static_return_with_another_protocol_rebalances(h: Any, soon: Any, settle: Any) -> None:
     await h.stable(1, instance_id="i", protocols=[("range", b""), ("sticky", b"")])
     join = h.join(instance_id="i0", protocols=[("sticky", b"")])
     assert ((await soon(join)).generation_id, h.group().protocol_name) == (2, "sticky")
 
 
-async def test_a_static_twin_fences_the_one_that_waits(h: Any, soon: Any, settle: Any) -> None:
+async def test_static_member_with_the_same_instance_fences_the_delayed_one(h: Any, soon: Any, settle: Any) -> None:
     first = h.join(instance_id="i0")
     await settle()
     second = h.join(instance_id="i0")
@@ -269,14 +269,14 @@ async def test_a_static_twin_fences_the_one_that_waits(h: Any, soon: Any, settle
     assert (reply.error, reply.member_id, reply.leader) == (0, "i0-0002", "i0-0002")
 
 
-async def test_an_administrator_removes_static_members_by_their_instance(h: Any) -> None:
+async def test_leave_by_instance_id_removes_static_members(h: Any) -> None:
     await h.stable(2, instance_id="i")
     left = h.leave(("", "i1"), ("", "nobody"), ("x", None))
     assert [int(one.error) for one in left.members] == [0, 25, 25]
     assert len(h.group().members) == 1
 
 
-async def test_a_static_member_keeps_its_place_while_away(h: Any, soon: Any, settle: Any) -> None:
+async def test_static_member_keeps_its_assignment_during_its_absence(h: Any, soon: Any, settle: Any) -> None:
     a, b = await h.stable(2, instance_id="i", session_timeout_ms=120_000, rebalance_timeout_ms=20_000)
     join = h.join(a, instance_id="i0", session_timeout_ms=120_000, rebalance_timeout_ms=20_000)
     await h.advance(20_000)
@@ -284,7 +284,7 @@ async def test_a_static_member_keeps_its_place_while_away(h: Any, soon: Any, set
     assert [member.member_id for member in reply.members] == [a, b], "b is still in, though it did not rejoin"
 
 
-async def test_an_assignment_that_cannot_be_written_is_refused_to_all(h: Any, soon: Any, settle: Any) -> None:
+async def test_failed_assignment_write_refuses_all_syncs(h: Any, soon: Any, settle: Any) -> None:
     joins = [h.join(), h.join()]
     await settle()
     await h.advance(2 * DELAY)
@@ -297,7 +297,7 @@ async def test_an_assignment_that_cannot_be_written_is_refused_to_all(h: Any, so
     assert h.group().state is GroupState.PREPARING_REBALANCE
 
 
-async def test_the_group_is_full(make_harness: Any, soon: Any) -> None:
+async def test_join_of_a_full_group_is_refused(make_harness: Any, soon: Any) -> None:
     h = make_harness(CoordinatorSettings(max_size=2))
     a, _ = await h.stable(2)
     reply = await soon(h.join())
@@ -305,7 +305,7 @@ async def test_the_group_is_full(make_harness: Any, soon: Any) -> None:
     assert h.heartbeat(a, 1) is ErrorCode.NONE, "no rebalance for the one turned away"
 
 
-async def test_what_is_refused_leaves_no_group_behind(h: Any, soon: Any) -> None:
+async def test_refused_requests_create_no_group(h: Any, soon: Any) -> None:
     assert (await soon(h.join("x"))).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert (await soon(h.join(group_id=""))).error is ErrorCode.INVALID_GROUP_ID
     assert (await soon(h.join(session_timeout_ms=5999))).error is ErrorCode.INVALID_SESSION_TIMEOUT
@@ -319,7 +319,7 @@ async def test_what_is_refused_leaves_no_group_behind(h: Any, soon: Any) -> None
     assert h.coordinator.list_groups() == (ErrorCode.NONE, [])
 
 
-async def test_a_client_that_hangs_up_does_not_disturb_the_others(h: Any, soon: Any, settle: Any) -> None:
+async def test_disconnected_client_does_not_affect_other_members(h: Any, soon: Any, settle: Any) -> None:
     gone, stays = h.join(), h.join()
     await settle()
     gone.cancel()
@@ -328,7 +328,7 @@ async def test_a_client_that_hangs_up_does_not_disturb_the_others(h: Any, soon: 
     assert (await soon(stays)).error is ErrorCode.NONE
 
 
-async def test_closing_answers_whoever_waits(h: Any, soon: Any, settle: Any) -> None:
+async def test_close_responds_to_delayed_requests(h: Any, soon: Any, settle: Any) -> None:
     join = h.join()
     await settle()
     h.coordinator.close()
@@ -336,7 +336,7 @@ async def test_closing_answers_whoever_waits(h: Any, soon: Any, settle: Any) -> 
     assert (await soon(h.join())).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_while_loading_members_are_kept_in_hope(h: Any, soon: Any) -> None:
+async def test_requests_during_loading_are_retriable(h: Any, soon: Any) -> None:
     partition = h.coordinator.partition_of("g")
     h.coordinator.begin_loading(partition)
     assert (await soon(h.join())).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

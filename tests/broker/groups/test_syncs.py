@@ -47,7 +47,9 @@ async def joined(h: Any, **more: int) -> Any:
         ("ottla", KEPT, REBALANCE_MS),
     ],
 )
-async def test_a_member_that_only_heartbeats(make_harness: Any, release: str, answer: ErrorCode, until_ms: int) -> None:
+async def test_member_with_heartbeats_but_no_sync(
+    make_harness: Any, release: str, answer: ErrorCode, until_ms: int
+) -> None:
     h = make_harness(settings_of(release))
     member = await joined(h)
     elapsed_ms = 0
@@ -75,7 +77,7 @@ async def test_a_member_that_only_heartbeats(make_harness: Any, release: str, an
         ("ottla", 6000, REBALANCE_MS),
     ],
 )
-async def test_a_member_that_sends_nothing(make_harness: Any, release: str, session_ms: int, until_ms: int) -> None:
+async def test_member_without_any_request(make_harness: Any, release: str, session_ms: int, until_ms: int) -> None:
     h = make_harness(settings_of(release))
     await joined(h, session_timeout_ms=session_ms)
     await h.advance(min(until_ms, 20_000) - 1)
@@ -87,7 +89,7 @@ async def test_a_member_that_sends_nothing(make_harness: Any, release: str, sess
 @pytest.mark.parametrize(
     ("release", "until_ms"), [("2.4", 3000), ("2.5", 3000), ("2.6", FOREVER), ("2.7", FOREVER), ("2.8", 2000)]
 )
-async def test_a_follower_waits_for_a_leader_that_only_heartbeats(
+async def test_follower_waits_for_a_leader_with_heartbeats_but_no_sync(
     make_harness: Any, release: str, until_ms: int
 ) -> None:
     """Session 3 s, rebalance time-out 2 s: up to 2.5 the leader's session ends it, from 2.8 on the time to sync."""

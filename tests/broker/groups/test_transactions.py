@@ -47,7 +47,7 @@ def known(h: Any, group_id: str = "g") -> dict[Any, tuple[Any, bool]]:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("how", ["the group", "the offset", "the topic"])
-async def test_what_is_deleted_does_not_come_back_with_a_commit(h: Any, how: str, restarts: bool) -> None:
+async def test_deleted_offset_does_not_reappear_at_commit(h: Any, how: str, restarts: bool) -> None:
     h.commit(1)
     in_transaction(h, 5)
     in_transaction(h, 6, topic="u")
@@ -68,7 +68,7 @@ async def test_what_is_deleted_does_not_come_back_with_a_commit(h: Any, how: str
     assert known(h) == {"t": (None, False), "u": (None if how == "the group" else 6, False)}
 
 
-async def test_a_failed_write_deletes_nothing_from_a_transaction(h: Any) -> None:
+async def test_failed_tombstone_write_keeps_transactional_offsets(h: Any) -> None:
     in_transaction(h, 5)
     h.fail_with = ErrorCode.KAFKA_STORAGE_ERROR
     assert h.coordinator.delete_offsets("g", [("t", 0)])[0] is ErrorCode.NOT_COORDINATOR
@@ -77,9 +77,7 @@ async def test_a_failed_write_deletes_nothing_from_a_transaction(h: Any) -> None
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_the_end_of_a_transaction_is_told_to_its_groups_alone(
-    h: Any, monkeypatch: pytest.MonkeyPatch, restarts: bool
-) -> None:
+async def test_transaction_end_only_affects_its_groups(h: Any, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
     """There may be thousands of groups, and thousands of transactions a second."""
     told: list[int] = []
     end = Offsets.end_transaction
@@ -123,7 +121,7 @@ STEPS = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the fixture is a class
 @given(STEPS)
-async def test_a_restart_changes_nothing(make_harness: Any, steps: list[tuple[Any, ...]]) -> None:
+async def test_restart_keeps_transactional_offsets(make_harness: Any, steps: list[tuple[Any, ...]]) -> None:
     h = make_harness()
     for number, (step, *of) in enumerate(steps):
         if step == "plain":
@@ -177,7 +175,7 @@ def mark(log: PartitionLog, producer_id: int, committed: bool) -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_log_tells_records_transactions_and_their_ends(tmp_path: Path, codec: int) -> None:
+def test_stored_entries_yield_records_and_transaction_ends(tmp_path: Path, codec: int) -> None:
     log = opened(tmp_path)
     tombstone = (entry(1)[0], None)
     append(log, entry(1), entry(2, "u"), codec=codec)
@@ -207,7 +205,7 @@ def test_a_log_tells_records_transactions_and_their_ends(tmp_path: Path, codec: 
     again.close()
 
 
-def test_a_log_of_more_than_one_read(tmp_path: Path) -> None:
+def test_stored_entries_of_a_log_larger_than_one_read(tmp_path: Path) -> None:
     log = opened(tmp_path)
     large = (b"\0\1", bytes(READ_BYTES // 3))
     for number in range(7):
@@ -218,13 +216,13 @@ def test_a_log_of_more_than_one_read(tmp_path: Path) -> None:
     log.close()
 
 
-def test_an_empty_log_says_nothing(tmp_path: Path) -> None:
+def test_stored_entries_of_an_empty_log(tmp_path: Path) -> None:
     log = opened(tmp_path)
     assert list(stored_entries(log)) == []
     log.close()
 
 
-def test_a_marker_of_an_unknown_kind_ends_nothing(tmp_path: Path) -> None:
+def test_marker_of_an_unknown_kind_is_ignored(tmp_path: Path) -> None:
     log = opened(tmp_path)
     append(log, entry(1), producer=(7, 0))
     record = batch.Record(0, NOW_MS, struct.pack(">hh", 0, 5), struct.pack(">hi", 0, 0))
@@ -240,7 +238,7 @@ def test_a_marker_of_an_unknown_kind_ends_nothing(tmp_path: Path) -> None:
     again.close()
 
 
-def test_damage_is_an_error_of_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_log_raises_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = opened(tmp_path)
     append(log, entry(1), codec=1)
     (segment,) = (tmp_path / "__consumer_offsets-0").glob("*.log")

@@ -80,7 +80,7 @@ async def test_a_directory_without_meta_properties(tmp_path: Path) -> None:
         assert await all_values(broker, "v1-none")
 
 
-async def test_groups_go_on_where_they_were(tmp_path: Path) -> None:
+async def test_groups_keep_their_offsets(tmp_path: Path) -> None:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     place = topic.OffsetCommitRequestPartition(
         partition_index=1, committed_offset=2, committed_leader_epoch=0, committed_metadata="here"
@@ -103,7 +103,7 @@ async def test_groups_go_on_where_they_were(tmp_path: Path) -> None:
         assert offsets.config.overrides["cleanup.policy"] == "compact"
 
 
-async def test_nothing_is_deleted_of_topics_whose_configs_nobody_knows(tmp_path: Path) -> None:
+async def test_topics_with_unknown_configs_have_no_retention(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v1-none", "v2-none")
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nv1-none 0 5\n")
     shutil.copytree(tmp_path, tmp_path / "again" / "data")
@@ -115,7 +115,7 @@ async def test_nothing_is_deleted_of_topics_whose_configs_nobody_knows(tmp_path:
         assert broker.state.topics.named("v2-none").config["retention.ms"] == 9 * 3_600_000
 
 
-async def test_several_directories_are_one_broker(tmp_path: Path) -> None:
+async def test_several_directories_of_one_broker(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     copy_golden(first, "v1-none", "v2-none")
     copy_golden(second, "v1-gzip")
@@ -128,7 +128,7 @@ async def test_several_directories_are_one_broker(tmp_path: Path) -> None:
     assert (first / "__cluster_metadata-0").exists()
 
 
-async def test_a_directory_that_is_not_given_is_missed(tmp_path: Path) -> None:
+async def test_missing_directory_with_metadata_is_refused(tmp_path: Path) -> None:
     """What lies in one of several directories of ours is no other Kafka's: a second history would begin."""
     first, second = tmp_path / "a", tmp_path / "b"
     async with running(first, second) as broker:
@@ -140,7 +140,7 @@ async def test_a_directory_that_is_not_given_is_missed(tmp_path: Path) -> None:
         assert list(told(broker.state)) == ["t"]
 
 
-async def test_holes_are_made_as_empty_partitions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_missing_partitions_start_empty(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     copy_golden(tmp_path, "v2-none")
     (tmp_path / "v2-none-0").rename(tmp_path / "v2-none-3")
     async with running(tmp_path) as broker:
@@ -150,7 +150,7 @@ async def test_holes_are_made_as_empty_partitions(tmp_path: Path, capfd: pytest.
         assert only(await client.call(produce(records(b"x"), "v2-none", 1), 8)).error_code == 0
 
 
-async def test_ids_are_kept_and_epochs_are_told(tmp_path: Path) -> None:
+async def test_topic_ids_and_leader_epochs_are_kept(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v2-none", "v2-gzip")
     write_topic_id(tmp_path / "v2-none-0", ID)
     (tmp_path / "v2-none-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n6 1\n")
@@ -179,7 +179,7 @@ def snapshot_of(producer_id: int) -> bytes:
     return dump({producer_id: Producer(0, (CachedBatch(0, 0, 0, 0, 1),), 0, 1, -1, -1)})
 
 
-async def test_no_producer_id_is_given_out_again(tmp_path: Path) -> None:
+async def test_producer_ids_are_not_reused(tmp_path: Path) -> None:
     """Of snapshots, of batches behind them after a crash, of transactional ids that rest."""
     copy_golden(tmp_path / "none", "v1-none")
     assert await next_id(tmp_path / "none") == 0
@@ -222,7 +222,7 @@ async def test_the_node_id_of_the_directory(tmp_path: Path) -> None:
     assert "malformed" in await refusal(tmp_path)
 
 
-async def test_several_ids_of_one_topic(tmp_path: Path) -> None:
+async def test_folders_with_different_topic_ids_are_refused(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v1-none", "v2-none")
     (tmp_path / "v1-none-0").rename(tmp_path / "v2-none-1")
     write_topic_id(tmp_path / "v2-none-0", ID)
@@ -235,20 +235,20 @@ async def test_several_ids_of_one_topic(tmp_path: Path) -> None:
         assert told(broker.state)["v2-none"][0] == ID
 
 
-async def test_one_id_of_two_topics(tmp_path: Path) -> None:
+async def test_same_topic_id_of_two_topics_is_refused(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v1-none", "v2-none")
     write_topic_id(tmp_path / "v2-none-0", ID)
     write_topic_id(tmp_path / "v1-none-0", ID)
     assert "the topics v1-none and v2-none have the same topic id" in await refusal(tmp_path)
 
 
-async def test_a_partition_that_is_there_twice(tmp_path: Path) -> None:
+async def test_duplicate_partition_is_refused(tmp_path: Path) -> None:
     copy_golden(tmp_path / "a", "v2-none")
     copy_golden(tmp_path / "b", "v2-none")
     assert "are one partition" in await refusal(tmp_path / "a", tmp_path / "b")
 
 
-async def test_folders_that_are_no_partitions(tmp_path: Path) -> None:
+async def test_invalid_partition_folders_are_refused(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v2-none")
     backup = tmp_path / "backup-2024"
     backup.mkdir()
@@ -262,7 +262,7 @@ async def test_folders_that_are_no_partitions(tmp_path: Path) -> None:
     assert "partitions below it are missing" in await refusal(tmp_path)
 
 
-async def test_what_kafka_was_deleting_or_moving(tmp_path: Path) -> None:
+async def test_folders_being_deleted_or_moved_by_kafka(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v2-none")
     word = "0123456789abcdef" * 2
     for suffix in ("delete", "future", "stray"):
@@ -273,7 +273,7 @@ async def test_what_kafka_was_deleting_or_moving(tmp_path: Path) -> None:
     assert f"x-0.{word}-stray" in left and len(left) == 2 and all(name.endswith("-stray") for name in left)
 
 
-async def test_a_folder_that_came_later_is_put_aside(tmp_path: Path) -> None:
+async def test_folder_added_later_is_set_aside(tmp_path: Path) -> None:
     """A live history is not changed by what somebody copies beside it: that is what `ottla import-dir` is for."""
     copy_golden(tmp_path, "v2-none")
     async with running(tmp_path):
@@ -291,7 +291,7 @@ DIRECTORIES = GOLDEN.parent / "directories"
 
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
-async def test_directories_that_kafka_closed(tmp_path: Path, release: str) -> None:
+async def test_cleanly_closed_kafka_directories(tmp_path: Path, release: str) -> None:
     """2.8.2 and 3.9.1 with ZooKeeper, 4.3.1 with KRaft: `tests/oracle` says what their own clients read there."""
     root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
     wanted = json.loads((DIRECTORIES / f"{release}.json").read_text())
@@ -330,9 +330,7 @@ async def test_directories_that_kafka_closed(tmp_path: Path, release: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "kraft"])
-async def test_an_adoption_that_is_interrupted_is_done_again(
-    tmp_path: Path, kind: str, scaled: Callable[[int], int]
-) -> None:
+async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scaled: Callable[[int], int]) -> None:
     """After a stop at every write, sync, rename and removal of the first start, and a power loss, the next start finds
     the same topics, and puts nothing aside."""
     first = tmp_path / "first"
@@ -386,7 +384,7 @@ async def test_an_adoption_that_is_interrupted_is_done_again(
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "kraft"])
-async def test_a_directory_that_cannot_be_read_is_waited_for(tmp_path: Path, kind: str) -> None:
+async def test_unreadable_directory_refuses_the_adoption(tmp_path: Path, kind: str) -> None:
     """Else its partitions would begin anew, and what lies there would be put aside when it is back."""
     first = kraft(tmp_path / "first", *CHANGES) if kind == "kraft" else tmp_path / "first"
     second = tmp_path / "second"
@@ -413,7 +411,7 @@ async def test_a_directory_that_cannot_be_read_is_waited_for(tmp_path: Path, kin
     finish(state)
 
 
-async def test_a_full_disk_leaves_the_directory_as_it_was(tmp_path: Path) -> None:
+async def test_full_disk_leaves_the_directory_unchanged(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v2-none")
     disk = SimulatedFiles()
     copy_in(disk, tmp_path, "/a")

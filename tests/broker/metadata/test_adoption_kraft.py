@@ -32,7 +32,7 @@ from ottla_testing.broker.adopting import (
 from ottla_testing.broker.harness import produce, records, running
 
 
-async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
+async def test_metadata_log_of_kraft_is_used(tmp_path: Path) -> None:
     folder = kraft(tmp_path / "data", *CHANGES)
     shutil.copytree(GOLDEN / "v1-gzip-0", folder / "unlisted-0")
     found = []
@@ -51,7 +51,7 @@ async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
     assert await next_id(folder) == 5000
 
 
-async def test_a_directory_of_ours_that_a_kraft_broker_used_meanwhile(tmp_path: Path) -> None:
+async def test_ottla_directory_used_by_a_kraft_broker(tmp_path: Path) -> None:
     """It is taken over again, with what was changed there."""
     async with running(tmp_path) as broker:
         await broker.topic("kept", 2, {"retention.ms": "777"})
@@ -73,7 +73,7 @@ async def test_a_directory_of_ours_that_a_kraft_broker_used_meanwhile(tmp_path: 
         assert found == {"kept": (topic_id, configs, [(*ends[0][:2], 1), ends[1]])}
 
 
-async def test_two_metadata_logs(tmp_path: Path) -> None:
+async def test_two_metadata_logs_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         async with running(tmp_path / name):
             pass
@@ -100,7 +100,7 @@ async def test_a_kraft_log_without_a_snapshot(tmp_path: Path) -> None:
             assert broker.state.acls.find(AclFilter()) == [Acl(2, "t", 3, "User:x", "*", 2, 3)]
 
 
-async def test_partitions_that_lay_on_other_brokers_begin_empty(tmp_path: Path) -> None:
+async def test_partitions_of_other_brokers_start_empty(tmp_path: Path) -> None:
     folder = kraft(tmp_path / "data", *CHANGES)
     shutil.rmtree(folder / "t-0")
     async with running(folder) as broker:
@@ -135,7 +135,7 @@ def damage(folder: Path) -> None:
         (metadata_batch(100, *values_of(NoOpRecord())), damage, "the CRC is wrong"),
     ],
 )
-async def test_a_kraft_log_that_cannot_be_read_in_full_is_refused(
+async def test_unreadable_kraft_log_is_refused(
     tmp_path: Path, behind: bytes, change: Callable[[Path], None] | None, reason: str
 ) -> None:
     folder = kraft(tmp_path / "data", behind)

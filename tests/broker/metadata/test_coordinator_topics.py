@@ -39,7 +39,7 @@ def internal(broker: Broker) -> set[str]:
 
 @pytest.mark.parametrize("release", ["2.4", "2.8", "3.9", "4.3", "ottla"])
 @pytest.mark.parametrize("brokers", [1, 3])
-async def test_before_its_topic_exists_there_is_no_coordinator(release: str, brokers: int, tmp_path: Path) -> None:
+async def test_coordinator_is_unavailable_before_its_topic_exists(release: str, brokers: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release, overrides=AS_KAFKA, brokers=brokers) as broker:
         client = await broker.client()
         await broker.topic("t")
@@ -63,7 +63,7 @@ async def test_before_its_topic_exists_there_is_no_coordinator(release: str, bro
                 assert error(await client.call(request, version)) != NOT_COORDINATOR, request
 
 
-async def test_newer_forms_of_the_requests_answer_the_same(tmp_path: Path) -> None:
+async def test_newer_request_versions_respond_the_same(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3", overrides=AS_KAFKA) as broker:
         client = await broker.client()
         group = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -82,7 +82,7 @@ async def test_newer_forms_of_the_requests_answer_the_same(tmp_path: Path) -> No
             assert [one.error_code for one in (await client.call(request, 4)).coordinators] == [0, 0]
 
 
-async def test_what_creates_the_topic_otherwise_makes_the_coordinator_available(tmp_path: Path) -> None:
+async def test_topic_creation_makes_the_coordinator_available(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3", overrides=AS_KAFKA) as broker:
         client = await broker.client()
         asked = [MetadataRequest.MetadataRequestTopic(name=GROUP_OFFSETS_TOPIC)]
@@ -93,14 +93,14 @@ async def test_what_creates_the_topic_otherwise_makes_the_coordinator_available(
         assert (await named(await broker.client(), GROUP))[0] == 0
 
 
-async def test_the_own_profile_names_the_node_at_once(tmp_path: Path) -> None:
+async def test_own_profile_has_a_coordinator_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={SWITCH: "false"}) as broker:
         client = await broker.client()
         for key_type in (GROUP, TRANSACTION):
             assert (await named(client, key_type))[::2] == (0, 1, broker.ports[0])
 
 
-def test_an_embedded_broker_names_the_node_at_once_unless_told() -> None:
+def test_embedded_broker_has_a_coordinator_at_once_by_default() -> None:
     assert Embedded().options.config.profile.behaviour.coordinator_awaits_topic is False
     assert Embedded(configs={SWITCH: "true"}).options.config.profile.behaviour.coordinator_awaits_topic is True
     assert Embedded(release="0.8.2").options.config.profile.behaviour.coordinator_awaits_topic is False

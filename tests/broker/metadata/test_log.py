@@ -140,7 +140,7 @@ def test_newer_versions_of_a_record_are_read() -> None:
     assert found.directories == record.directories
 
 
-def test_types_that_are_not_used_are_passed_over() -> None:
+def test_unused_record_types_are_ignored() -> None:
     assert decode(bytes.fromhex("011b00" + "deadbeef")) is None
 
 
@@ -148,7 +148,7 @@ def test_types_that_are_not_used_are_passed_over() -> None:
     "value",
     ["", "01", "0102", "020200", "010201", "0102ff", "010200", "01020007", "ffffffffffff", "0109" + "00" + "00" * 18],
 )
-def test_what_is_no_record(value: str) -> None:
+def test_malformed_values_raise(value: str) -> None:
     with pytest.raises(MalformedMessage):
         decode(bytes.fromhex(value))
 
@@ -168,7 +168,7 @@ def log_of(folder: Path) -> PartitionLog:
     )
 
 
-def test_the_log_begins_with_its_version_and_keeps_the_order(tmp_path: Path) -> None:
+def test_log_begins_with_the_metadata_version_and_keeps_the_order(tmp_path: Path) -> None:
     log = opened(tmp_path)
     written = [record for record, _ in GOLDEN]
     log.append(written[:3], 5)
@@ -200,7 +200,7 @@ class _Bare:
         self.value = value
 
 
-def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+def test_producer_ids_are_unique(tmp_path: Path) -> None:
     """A block is durable before its first id; after a crash the next block begins."""
     given: list[int] = []
     for life in range(4):
@@ -215,7 +215,7 @@ def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     assert given[0] == 0 and given[1] == BLOCK_IDS and max(given) < 6 * BLOCK_IDS
 
 
-def test_a_block_that_cannot_be_written_is_not_used() -> None:
+def test_block_with_a_failed_write_is_not_used() -> None:
     class Full:
         def append(self, records: Any, now_ms: int) -> None:
             raise StorageError("no space left")

@@ -48,7 +48,7 @@ async def lines(folder: Path, library: tuple[str, str], *after: Any) -> list[Any
 
 
 @pytest.mark.parametrize("library", [JAVA, RDKAFKA, ("librdkafka", "2.8.0")])
-async def test_lookup_without_a_request_of_groups_is_logged_once(tmp_path: Path, library: tuple[str, str]) -> None:
+async def test_lookup_without_group_requests_is_logged_once(tmp_path: Path, library: tuple[str, str]) -> None:
     (line,) = await lines(tmp_path, library)
     assert (line["group"], line["client_id"], line["log_level"]) == ("g", "app", "warning")
     assert (line["library"], line["library_version"]) == library
@@ -71,11 +71,11 @@ FETCH = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
         (("aiokafka", "0.14.0"), []),
     ],
 )
-async def test_lookup_that_is_used_or_by_a_library_without_these_protocols_is_not_logged(
+async def test_used_lookup_and_unaffected_libraries_are_not_logged(
     tmp_path: Path, library: tuple[str, str], after: list[Any]
 ) -> None:
     assert await lines(tmp_path, library, *after) == []
 
 
-async def test_request_of_another_client_leaves_the_watch(tmp_path: Path) -> None:
+async def test_request_of_another_client_keeps_the_lookup_pending(tmp_path: Path) -> None:
     assert len(await lines(tmp_path, JAVA, (HEARTBEAT, 3, "other"))) == 1

@@ -14,7 +14,7 @@ from ottla.protocol.compiler import build
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.primitives import varint_bytes
 from ottla.protocol.schema import field
-from ottla_testing.broker.harness import Broker, Client, frame, read_answer, running
+from ottla_testing.broker.harness import Broker, Client, frame, read_response, running
 from ottla_testing.protocol.independent import KafkaPython3
 
 VERSIONS = range(14)
@@ -51,7 +51,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_does_not_ask_gets_the_bytes_that_an_independent_codec_writes(broker: Broker, version: int) -> None:
+async def test_response_without_the_extension_matches_an_independent_codec(broker: Broker, version: int) -> None:
     """kafka-python knows Apache's fields only: what it reads and writes again is all that Apache has."""
     client = await broker.client()
     other: Any = KafkaPython3()
@@ -68,7 +68,7 @@ async def test_who_does_not_ask_gets_the_bytes_that_an_independent_codec_writes(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_asks_gets_the_format_and_the_size_of_each_topic(broker: Broker, version: int) -> None:
+async def test_extension_has_the_format_and_size_limit_of_each_topic(broker: Broker, version: int) -> None:
     client = await broker.client()
     answer = await client.call(asking("u", "t", NO_TOPIC * 30, extended=True), version)
     found = {topic.name: (topic.message_format_version, topic.max_message_bytes) for topic in answer.topics}
@@ -80,7 +80,7 @@ async def test_who_asks_gets_the_format_and_the_size_of_each_topic(broker: Broke
 
 
 @pytest.mark.parametrize("version", range(SINCE, 14))
-async def test_other_tags_change_nothing(broker: Broker, version: int) -> None:
+async def test_other_tags_are_ignored(broker: Broker, version: int) -> None:
     client = await broker.client()
     plain = frame(asking("t", extended=False), version, 1)
     expected = await answer_bytes(client, plain)
@@ -105,7 +105,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("release", "overrides", "configs", "magic"), FORMATS)
-async def test_the_format_is_the_one_that_is_written(
+async def test_extension_reports_the_written_format(
     release: str, overrides: dict[str, str], configs: dict[str, str], magic: int, tmp_path: Path
 ) -> None:
     async with running(tmp_path, overrides=overrides, release=release) as broker:
@@ -119,17 +119,17 @@ async def test_the_format_is_the_one_that_is_written(
             assert topic.max_message_bytes == broker.log("t").config.rules.max_message_bytes
 
 
-async def test_the_fields_are_a_byte_and_four_under_their_tags() -> None:
+async def test_extension_field_encoding() -> None:
     topic = MetadataResponse.MetadataResponseTopic(
         error_code=0, name="t", partitions=[], message_format_version=1, max_message_bytes=258
     )
     raw = build(MetadataResponse(brokers=[], topics=[topic]), 9)
     assert bytes.fromhex("02 d04f 01 01 d14f 04 00000102") in raw  # two tags: number, size, value
-    _, parsed = read_answer(bytes(4) + b"\0" + raw, MetadataRequest, 9)
+    _, parsed = read_response(bytes(4) + b"\0" + raw, MetadataRequest, 9)
     assert parsed.topics == [topic]
 
 
 @pytest.mark.parametrize("given", [{}, {"tag": 5}, {"ignorable": True}])
-def test_an_extension_has_to_leave_others_alone(given: dict[str, Any]) -> None:
+def test_extension_tags_do_not_collide(given: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="tagged and ignorable"):
         field(extension=True, **given)

@@ -46,7 +46,7 @@ def made(
         ({}, None, (0,), (0,)),
     ],
 )
-def test_node_ids_follow_from_what_is_given(
+def test_node_ids_from_options(
     configs: dict[str, str], brokers: int | None, named: tuple[int, ...] | None, ids: tuple[int, ...]
 ) -> None:
     options = made(configs, brokers, named)
@@ -66,7 +66,7 @@ def test_node_ids_follow_from_what_is_given(
         ({}, None, tuple(range(101)), "expected 1 to 100"),
     ],
 )
-def test_node_ids_that_cannot_be_are_refused_in_one_line(
+def test_invalid_node_ids_are_refused_in_one_line(
     configs: dict[str, str], brokers: int | None, named: tuple[int, ...] | None, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
@@ -81,7 +81,7 @@ def test_malformed_node_ids_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("ids", IDS)
-async def test_every_admin_call_names_the_nodes_by_their_ids(ids: tuple[int, ...]) -> None:
+async def test_admin_calls_use_node_ids(ids: tuple[int, ...]) -> None:
     first, second, third = ids
     with Embedded(node_ids=ids, configs={"broker.rack": "r"}, control="127.0.0.1:0") as broker:
         admin = Admin(broker.bootstrap)
@@ -136,7 +136,7 @@ async def broker_configs(admin: Admin, ids: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("ids", IDS)
-async def test_coordinators_and_leaders_are_found_by_their_ids(tmp_path: Path, ids: tuple[int, ...]) -> None:
+async def test_coordinators_and_leaders_have_node_ids(tmp_path: Path, ids: tuple[int, ...]) -> None:
     async with running(tmp_path, brokers=ids) as broker:
         ports = dict(zip(ids, broker.ports, strict=True))
         clients = {node: await broker.client(place) for place, node in enumerate(ids)}
@@ -169,7 +169,7 @@ async def test_coordinators_and_leaders_are_found_by_their_ids(tmp_path: Path, i
 
 
 @pytest.mark.parametrize("ids", IDS)
-async def test_a_directory_keeps_its_nodes_over_restarts(tmp_path: Path, ids: tuple[int, ...]) -> None:
+async def test_directory_keeps_its_nodes_after_restarts(tmp_path: Path, ids: tuple[int, ...]) -> None:
     async with running(tmp_path, brokers=ids) as broker:
         await broker.topic("t")
         broker.state.topology.move_leader("t", 0, ids[-1])
@@ -198,7 +198,7 @@ async def test_a_directory_of_node_0_needs_its_id_among_the_nodes(tmp_path: Path
         assert broker.state.nodes.ids == (0, 1, 2)
 
 
-def test_a_snapshot_is_restored_where_the_nodes_are_the_same() -> None:
+def test_snapshot_requires_the_same_nodes() -> None:
     with Embedded(node_ids=[0, 1, 2]) as broker, Embedded(brokers=3) as other:
         broker.create_topic("t", partitions=3)
         broker.topology.stop_node(0)
@@ -210,7 +210,7 @@ def test_a_snapshot_is_restored_where_the_nodes_are_the_same() -> None:
             other.restore(snapshot)
 
 
-async def test_a_fault_of_node_0_spares_the_others() -> None:
+async def test_fault_of_node_0_does_not_affect_other_nodes() -> None:
     with Embedded(node_ids=[0, 1]) as broker:
         clients = [await Client.connect(int(one.rpartition(":")[2])) for one in broker.bootstrap.split(",")]
         broker.faults.error("ApiVersions", "UNKNOWN_SERVER_ERROR", node=0)
@@ -231,7 +231,7 @@ def test_serve_takes_node_ids(tmp_path: Path) -> None:
     assert "node.id=0\n" in (tmp_path / "data" / "meta.properties").read_text()
 
 
-async def test_a_lone_named_node_has_its_id(tmp_path: Path) -> None:
+async def test_single_node_has_its_configured_id(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=(0,)) as broker:
         assert broker.state.nodes.ids == (0,)
         metadata = await (await broker.client()).call(MetadataRequest(topics=None), 12)

@@ -36,7 +36,7 @@ def asking(
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_every_version_gives_the_next_id_with_epoch_0(version: int, tmp_path: Path) -> None:
+async def test_every_version_returns_the_next_id_with_epoch_0(version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         for expected in range(3):
@@ -47,7 +47,7 @@ async def test_every_version_gives_the_next_id_with_epoch_0(version: int, tmp_pa
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-async def test_an_id_that_comes_along(version: int, tmp_path: Path) -> None:
+async def test_request_with_a_producer_id(version: int, tmp_path: Path) -> None:
     """From v3 on (KIP-360) a producer may name its id and epoch, both or neither. Only one with a transactional id gets
     a new epoch of its id; any other gets a fresh id."""
     async with running(tmp_path / "data") as broker:
@@ -64,7 +64,7 @@ async def test_an_id_that_comes_along(version: int, tmp_path: Path) -> None:
         assert (await client.call(asking(), version)).producer_id == 6  # refusals cost none
 
 
-async def test_a_disk_that_fails_gives_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_failure_returns_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         log = broker.state.metadata_log._log
@@ -80,7 +80,7 @@ async def test_a_disk_that_fails_gives_no_id(tmp_path: Path, monkeypatch: pytest
         assert (await client.call(asking(), 4)).producer_id == 0
 
 
-async def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
+async def test_restart_continues_after_the_block(tmp_path: Path) -> None:
     """Ids of a block that were not used are lost, as in Kafka."""
     for first in (0, 1000, 2000):
         async with running(tmp_path / "data") as broker:
@@ -92,7 +92,7 @@ async def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-async def test_no_id_twice_over_blocks_and_real_kills(tmp_path: Path) -> None:
+async def test_ids_are_unique_across_blocks_and_kills(tmp_path: Path) -> None:
     """A process that is killed in the middle of handing out, while requests are on their way."""
     given: list[int] = []
     for life in range(4):
@@ -134,7 +134,7 @@ def hand_out(files: SimulatedFiles, given: list[int], count: int = 8) -> None:
 
 
 @pytest.mark.parametrize("keep", ["killed", "nothing", "part", "all"])
-def test_no_id_twice_whatever_step_is_the_last(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_are_unique_after_a_crash_at_any_step(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills and power losses at every step of two lives, with any part of the last write done."""
     monkeypatch.setattr(producer_ids, "BLOCK_IDS", 3)
     whole = SimulatedFiles()
@@ -165,7 +165,7 @@ def test_no_id_twice_whatever_step_is_the_last(keep: str, monkeypatch: pytest.Mo
     assert stopped > whole.steps
 
 
-def test_a_disk_that_fails_at_any_step_gives_no_id_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_are_unique_after_a_disk_failure_at_any_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process goes on, asks again, and is started anew at the end."""
     monkeypatch.setattr(producer_ids, "BLOCK_IDS", 3)
     files = SimulatedFiles()

@@ -50,9 +50,7 @@ def asking(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
         [],
     ],
 )
-async def test_anything_but_the_log_of_the_metadata_is_unknown(
-    asked: list[tuple[str, list[int]]], version: int, tmp_path: Path
-) -> None:
+async def test_other_topics_are_unknown(asked: list[tuple[str, list[int]]], version: int, tmp_path: Path) -> None:
     """As Apache Kafka 3.9.1 and 4.3.1 answer: with an error for all, also for what there is."""
     async with running(tmp_path) as broker:
         answer = await (await broker.client()).call(asking(*asked), version)
@@ -65,7 +63,7 @@ async def test_anything_but_the_log_of_the_metadata_is_unknown(
             assert one.current_voters == one.observers == []
 
 
-async def test_the_high_watermark_follows_the_metadata(tmp_path: Path) -> None:
+async def test_high_watermark_follows_the_metadata_log(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
 
@@ -79,7 +77,7 @@ async def test_the_high_watermark_follows_the_metadata(tmp_path: Path) -> None:
         assert await watermark() == before + 4  # the topic and its partitions
 
 
-async def test_the_other_nodes_observe_and_a_stopped_one_does_not(tmp_path: Path) -> None:
+async def test_running_nodes_are_observers(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=3) as broker:
         clients = {node: await broker.client(node - 1) for node in (1, 2, 3)}
 
@@ -107,7 +105,7 @@ async def cluster(client: Client) -> dict[int, bool]:
     return {one.broker_id: one.is_fenced for one in (await client.call(request, 2)).brokers}
 
 
-async def test_a_stopped_node_is_forgotten_until_it_runs_again(tmp_path: Path) -> None:
+async def test_unregistered_node_returns_when_it_starts(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=3) as broker:
         client, topology = await broker.client(), broker.state.topology
         topology.stop_node(3)
@@ -127,7 +125,7 @@ async def test_a_stopped_node_is_forgotten_until_it_runs_again(tmp_path: Path) -
         assert await unregister(client, 3) == (102, "Broker ID 3 is not currently registered")
 
 
-async def test_a_node_that_runs_registers_again_at_once(tmp_path: Path) -> None:
+async def test_running_node_registers_again_at_once(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         for _ in range(2):
@@ -140,7 +138,7 @@ async def test_a_node_that_runs_registers_again_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("release", "text"), [("3.9", ""), ("4.0", ""), ("4.1", "Broker ID 7 is not currently registered")]
 )
-async def test_releases_tell_in_words_what_is_not_registered(release: str, text: str, tmp_path: Path) -> None:
+async def test_unregister_broker_message_depends_on_the_release(release: str, text: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         assert await unregister(await broker.client(), 7) == (102, text)
 
@@ -157,7 +155,7 @@ VOTERS = [
 
 
 @pytest.mark.parametrize(("fields", "code", "text"), VOTERS)
-async def test_voters_are_fixed(fields: dict[str, Any], code: int, text: str, tmp_path: Path) -> None:
+async def test_voter_changes_are_refused(fields: dict[str, Any], code: int, text: str, tmp_path: Path) -> None:
     """What Apache Kafka 3.9.1 answers, in its order."""
     async with running(tmp_path) as broker:
         client, cluster_id = await broker.client(), broker.state.cluster_id
@@ -172,7 +170,7 @@ async def test_voters_are_fixed(fields: dict[str, Any], code: int, text: str, tm
         assert (answer.error_code, answer.error_message) == (code, text.format(word))
 
 
-async def test_a_voter_is_told_with_its_listener(tmp_path: Path) -> None:
+async def test_voter_has_its_listener(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         own = {**VOTER, "cluster_id": broker.state.cluster_id}
@@ -183,7 +181,7 @@ async def test_a_voter_is_told_with_its_listener(tmp_path: Path) -> None:
             assert (answer.error_code, answer.error_message) == (42, text)
 
 
-async def test_a_token_is_refused_with_whose_it_would_be(tmp_path: Path) -> None:
+async def test_delegation_token_refusal_has_its_owner(tmp_path: Path) -> None:
     """With a secret key as without one, and whatever else is wrong: the connection comes first."""
     renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type="Group", principal_name="g")
     async with running(tmp_path, overrides={"delegation.token.secret.key": "secret"}) as broker:
@@ -204,7 +202,7 @@ async def test_a_token_is_refused_with_whose_it_would_be(tmp_path: Path) -> None
             assert asked == ("User", "ANONYMOUS")
 
 
-async def test_who_may_ask_and_change(tmp_path: Path) -> None:
+async def test_quorum_apis_require_authorization(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         changes = [
@@ -221,7 +219,7 @@ async def test_who_may_ask_and_change(tmp_path: Path) -> None:
                 assert is_refused == ((request, version) in refused), (operation, request)
 
 
-def test_no_release_advertises_what_only_brokers_and_controllers_call() -> None:
+def test_inter_broker_apis_are_not_advertised() -> None:
     never = {*range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)}
     for release in RELEASES:
         for telemetry in (False, True):

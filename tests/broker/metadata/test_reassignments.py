@@ -95,7 +95,7 @@ async def elected(broker: Broker, kind: int, **asked: list[int]) -> dict[tuple[s
 # Reassignments
 
 
-async def test_a_reassignment_is_under_way_for_a_moment_and_survives(tmp_path: Path) -> None:
+async def test_reassignment_is_listed_briefly_and_survives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1, 2], [2, 3])
         client = await broker.client()
@@ -126,7 +126,7 @@ async def test_a_reassignment_is_under_way_for_a_moment_and_survives(tmp_path: P
         assert await listed(broker) == {}
 
 
-async def test_a_reassignment_that_is_under_way_can_be_cancelled_or_outlived(tmp_path: Path) -> None:
+async def test_reassignment_in_progress_can_be_cancelled_or_replaced(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1], [1])
         assert await reassigned(broker, ("t", 0, [2]), ("t", 1, [2])) == [0, 0]
@@ -140,7 +140,7 @@ async def test_a_reassignment_that_is_under_way_can_be_cancelled_or_outlived(tmp
         assert broker.state.topics.get("t") is None
 
 
-async def test_a_node_that_is_stopped_is_waited_for(tmp_path: Path) -> None:
+async def test_reassignment_waits_for_a_stopped_node(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1], [1], [1, 2])
         broker.state.topology.stop_node(3)
@@ -180,7 +180,7 @@ async def test_cancelling_may_need_an_unclean_election(tmp_path: Path) -> None:
         )
 
 
-async def test_how_many_replicas_there_are_may_have_to_stay(tmp_path: Path) -> None:
+async def test_reassignment_may_have_to_keep_the_replication_factor(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1, 2])
         client = await broker.client()
@@ -221,7 +221,7 @@ async def test_a_preferred_replica_is_elected(tmp_path: Path) -> None:
         assert await elected(broker, PREFERRED) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
 
-async def test_any_replica_is_elected_that_runs(tmp_path: Path) -> None:
+async def test_unclean_election_elects_a_running_replica(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         topology = broker.state.topology
         made(broker, [3, 2], [3], [1])
@@ -234,7 +234,7 @@ async def test_any_replica_is_elected_that_runs(tmp_path: Path) -> None:
         assert (await elected(broker, UNCLEAN, t=[0]))["t", 0] == ErrorCode.ELECTION_NOT_NEEDED
 
 
-async def test_with_zookeeper_only_what_had_to_change_is_listed(tmp_path: Path) -> None:
+async def test_election_results_in_zookeeper_releases_list_only_changes(tmp_path: Path) -> None:
     async with running(tmp_path, "2.8") as broker:
         made(broker, [1, 2])
         made(broker, [2], topic="u")
@@ -248,7 +248,7 @@ async def test_with_zookeeper_only_what_had_to_change_is_listed(tmp_path: Path) 
 # Leaders go back
 
 
-async def test_leaders_go_back_to_the_preferred_replicas(tmp_path: Path) -> None:
+async def test_leaders_return_to_preferred_replicas(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1, 2], [2, 1])
         broker.state.topology.move_leader("t", 0, 2)
@@ -268,7 +268,9 @@ async def test_leaders_go_back_to_the_preferred_replicas(tmp_path: Path) -> None
         ("2.8", {"leader.imbalance.per.broker.percentage": "49"}, True),
     ],
 )
-async def test_when_they_go_back(release: str, configs: dict[str, str], goes_back: bool, tmp_path: Path) -> None:
+async def test_leader_rebalance_threshold(
+    release: str, configs: dict[str, str], goes_back: bool, tmp_path: Path
+) -> None:
     async with running(tmp_path, release, configs) as broker:
         made(broker, [1, 2], [1, 2])
         broker.state.topology.move_leader("t", 0, 2)
@@ -279,7 +281,7 @@ async def test_when_they_go_back(release: str, configs: dict[str, str], goes_bac
 # What is written down
 
 
-async def test_changes_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
+async def test_change_records_match_kafka(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1, 2])
         log: MetadataLog = broker.state.metadata_log
@@ -304,7 +306,7 @@ assignments = st.builds(
 
 @given(assignments, assignments)
 @settings(max_examples=200, deadline=None)
-def test_a_record_makes_the_one_of_the_other(before: Assignment, after: Assignment) -> None:
+def test_change_record_round_trip(before: Assignment, after: Assignment) -> None:
     record = changed_record(bytes(16), 0, before, after, None)
     made_of = merged(before, record) if isinstance(record, PartitionChangeRecord) else stored_assignment(record)
     assert made_of == after
@@ -312,7 +314,7 @@ def test_a_record_makes_the_one_of_the_other(before: Assignment, after: Assignme
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_reassignments_end_when_all_nodes_run(data: st.DataObject) -> None:
+def test_reassignments_complete_when_all_nodes_run(data: st.DataObject) -> None:
     """Whatever is asked for while nodes come and go: once all of them run a partition has what was wanted last."""
     three = Nodes(1, range(1, 6))
     some = st.lists(st.sampled_from(three.ids), min_size=1, max_size=4, unique=True).map(tuple)

@@ -48,7 +48,7 @@ async def write_and_delete(broker: Broker, partitions: int = 2) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-async def test_topic_created_again_after_deletion_inherits_no_checkpoint(tmp_path: Path, partitions: int) -> None:
+async def test_recreated_topic_inherits_no_checkpoint(tmp_path: Path, partitions: int) -> None:
     async with running(tmp_path) as broker:
         await write_and_delete(broker, partitions)
         assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET]
@@ -58,7 +58,7 @@ async def test_topic_created_again_after_deletion_inherits_no_checkpoint(tmp_pat
         assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET] == {0: 0, 1: 0}
 
 
-async def test_topic_created_again_after_a_kill_between_inherits_no_checkpoint(tmp_path: Path) -> None:
+async def test_topic_recreated_after_a_kill_inherits_no_checkpoint(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await write_and_delete(broker)
         broker.state.logs.release()  # as a kill leaves it

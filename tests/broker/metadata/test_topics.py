@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Any, int]] = {
 
 
 @each("name", REFUSED)
-async def test_a_topic_that_may_not_be(name: str, tmp_path: Path) -> None:
+async def test_invalid_topics_are_refused(name: str, tmp_path: Path) -> None:
     asked, code = REFUSED[name]
     async with running(tmp_path / "data") as broker:
         await broker.topic("has.dot")
@@ -147,7 +147,7 @@ async def test_topics_of_one_request(tmp_path: Path) -> None:
 # Metadata
 
 
-async def test_all_topics_and_none(tmp_path: Path) -> None:
+async def test_metadata_of_all_topics_and_of_none(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("a")
         await broker.topic("b", 2)
@@ -163,7 +163,7 @@ async def test_all_topics_and_none(tmp_path: Path) -> None:
                 assert [topic.name for topic in found if topic.is_internal] == ["__consumer_offsets"]
 
 
-async def test_topics_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
+async def test_metadata_auto_creates_topics(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"num.partitions": "2"}) as broker:
         client = await broker.client()
         for version in (0, 3, 4, 12):
@@ -197,7 +197,7 @@ async def test_topics_by_id(tmp_path: Path) -> None:
         ]
 
 
-async def test_operations_are_listed_where_asked_for(tmp_path: Path) -> None:
+async def test_authorized_operations_are_listed_on_request(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -215,7 +215,7 @@ async def test_operations_are_listed_where_asked_for(tmp_path: Path) -> None:
 # Pages
 
 
-async def test_the_broker_bounds_a_page(tmp_path: Path) -> None:
+async def test_page_size_is_limited_by_the_broker(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"max.request.partition.size.limit": "3"}) as broker:
         await broker.topic("t", 5)
         answer = await (await broker.client()).call(DescribeTopicPartitionsRequest(topics=[]), 0)
@@ -223,7 +223,7 @@ async def test_the_broker_bounds_a_page(tmp_path: Path) -> None:
         assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("t", 3)
 
 
-async def test_topics_page_by_page(tmp_path: Path) -> None:
+async def test_describe_topic_partitions_pagination(tmp_path: Path) -> None:
     request_class = DescribeTopicPartitionsRequest
     async with running(tmp_path / "data") as broker:
         for name, partitions in (("c", 3), ("a", 2), ("b", 4)):
@@ -332,7 +332,7 @@ async def test_deletion_may_be_disabled(version: int, code: int, tmp_path: Path)
         assert len(broker.state.topics) == 1
 
 
-async def test_a_deleted_topic_may_be_made_again(tmp_path: Path) -> None:
+async def test_deleted_topic_can_be_recreated(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         for number in range(5):
@@ -442,7 +442,7 @@ async def test_configs_of_a_topic(tmp_path: Path) -> None:
         assert broker.state.topics.named("t").config.overrides == before
 
 
-async def test_alter_configs_replaces_them_all(tmp_path: Path) -> None:
+async def test_alter_configs_replaces_all_configs(tmp_path: Path) -> None:
     resource = AlterConfigsRequest.AlterConfigsResource
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"retention.ms": "5", "segment.bytes": "2000000"})
@@ -515,7 +515,7 @@ async def test_log_dirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key_type", [2, 3, -1])
-async def test_there_are_coordinators_of_groups_and_of_transactions_only(key_type: int, tmp_path: Path) -> None:
+async def test_find_coordinator_refuses_other_key_types(key_type: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         answer = await client.call(FindCoordinatorRequest(key="k", key_type=key_type), 3)
@@ -529,7 +529,7 @@ async def test_there_are_coordinators_of_groups_and_of_transactions_only(key_typ
 
 
 @pytest.mark.parametrize(("endpoint", "code"), [(1, 0), (2, 114), (0, 115), (3, 115)])
-async def test_this_listener_describes_brokers(endpoint: int, code: int, tmp_path: Path) -> None:
+async def test_describe_cluster_of_brokers(endpoint: int, code: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint)
@@ -557,7 +557,7 @@ async def test_producer_ids(fields: dict[str, Any], code: int, tmp_path: Path) -
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == expected
 
 
-async def test_each_topic_has_an_id_of_its_own(tmp_path: Path) -> None:
+async def test_topic_ids_are_unique(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         ids = {await broker.topic(f"t{number}") for number in range(50)}
         assert len(ids) == 50 and bytes(16) not in ids

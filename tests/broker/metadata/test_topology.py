@@ -40,14 +40,14 @@ async def metadata(broker: Broker, node: int = 0, version: int = 12) -> Any:
 # Rules
 
 
-def test_replicas_are_placed_one_after_the_other():
+def test_replica_placement_rotates():
     nodes = Nodes(1, range(1, 4))
     assert nodes.place(4, 2, 0) == [(1, 2), (2, 3), (3, 1), (1, 2)]
     assert nodes.place(1, 3, 4) == [(2, 3, 1)]
     assert Nodes(7).place(2, 1, 5) == [(7,), (7,)]
 
 
-def test_who_leads_next():
+def test_leader_election():
     nodes = Nodes(1, range(1, 4))
     now = nodes.assigned((2, 3, 1))
     assert now == Assignment((2, 3, 1), (2, 3, 1), 2, 0, 0)
@@ -69,7 +69,7 @@ def test_who_leads_next():
     assert nodes.elected(gone, is_held=False, unclean=False) == Assignment((2, 3, 1), (2, 1), 1, 3, 4)
 
 
-def test_a_new_partition_is_led_by_a_node_that_runs():
+def test_new_partition_has_a_running_leader():
     nodes = Nodes(1, range(1, 4))
     nodes.stopped = {2}
     assert nodes.assigned((2, 3)) == Assignment((2, 3), (3,), 3)
@@ -77,7 +77,7 @@ def test_a_new_partition_is_led_by_a_node_that_runs():
     assert nodes.assigned((2, 3)) == Assignment((2, 3), (2, 3), NO_LEADER)
 
 
-def test_nodes_that_are_no_more_have_no_replicas():
+def test_removed_nodes_have_no_replicas():
     stored = Assignment((4, 2, 5), (4, 2), 4, 7, 9)
     assert Nodes(1, range(1, 6)).found(stored) == stored
     assert Nodes(1, range(1, 4)).found(stored) == Assignment((2,), (2,), NO_LEADER, 7, 9)
@@ -100,7 +100,7 @@ async def test_leaders_are_spread_over_the_nodes(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("set_to", "factor"), [(None, 3), ("1", 1), ("2", 2)])
-async def test_without_a_factor_the_config_says_how_many_replicas(tmp_path: Path, set_to: str | None, factor: int):
+async def test_default_replication_factor_is_configured(tmp_path: Path, set_to: str | None, factor: int):
     overrides = {} if set_to is None else {"default.replication.factor": set_to}
     async with running(tmp_path, brokers=4, overrides=overrides) as broker:
         client = await broker.client(1)
@@ -122,7 +122,7 @@ async def test_more_replicas_than_nodes_are_refused(tmp_path: Path):
         assert (answer.error_code, answer.replication_factor) == (0, 2)
 
 
-async def test_assignments_by_hand_are_kept(tmp_path: Path):
+async def test_manual_assignments_are_kept(tmp_path: Path):
     assigned = CreateTopicsRequest.CreatableTopic.CreatableReplicaAssignment
     async with running(tmp_path, brokers=3) as broker:
         client = await broker.client()
@@ -159,7 +159,7 @@ async def test_assignments_by_hand_are_kept(tmp_path: Path):
 # What clients are told
 
 
-async def test_metadata_are_the_same_at_every_node(tmp_path: Path):
+async def test_metadata_is_the_same_on_every_node(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t", 3)
         found = [await metadata(broker, node) for node in range(3)]
@@ -231,7 +231,7 @@ async def test_a_partition_without_a_leader(tmp_path: Path):
             assert only(await client.call(produce(records(b"a")), 9)).error_code == 0
 
 
-async def test_a_lone_replica_that_is_stopped_leads_when_it_comes_back(tmp_path: Path):
+async def test_single_replica_leads_again_after_its_restart(tmp_path: Path):
     async with running(tmp_path, brokers=2, overrides={"default.replication.factor": "1"}) as broker:
         await broker.topic("t", 2)
         topology = broker.state.topology
@@ -244,7 +244,7 @@ async def test_a_lone_replica_that_is_stopped_leads_when_it_comes_back(tmp_path:
         assert (leaders(broker), epochs(broker)) == ([1, 2], [2, 0])
 
 
-async def test_changes_that_cannot_be_are_refused_in_one_line(tmp_path: Path):
+async def test_invalid_changes_are_refused_in_one_line(tmp_path: Path):
     async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
         await broker.topic("t")
         topology = broker.state.topology
@@ -276,7 +276,7 @@ async def test_changes_that_cannot_be_are_refused_in_one_line(tmp_path: Path):
 # Requests at a node that does not lead
 
 
-async def test_a_move_is_told_with_the_leader_and_its_address(tmp_path: Path):
+async def test_leader_move_is_reported_with_the_new_address(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         id = await broker.topic("t")
         first, second = await broker.client(0), await broker.client(1)
@@ -302,7 +302,7 @@ async def test_a_move_is_told_with_the_leader_and_its_address(tmp_path: Path):
         assert (values(only(response).records), response.node_endpoints) == ([b"a", b"c"], [])
 
 
-async def test_nothing_is_known_of_a_leader_that_is_not(tmp_path: Path):
+async def test_response_without_a_leader_has_no_leader_hint(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         broker.state.topology.take_offline("t", 0)
@@ -311,7 +311,7 @@ async def test_nothing_is_known_of_a_leader_that_is_not(tmp_path: Path):
         assert (leader.leader_id, leader.leader_epoch, response.node_endpoints) == (-1, 1, [])
 
 
-async def test_a_parked_fetch_ends_when_the_leader_moves(tmp_path: Path):
+async def test_delayed_fetch_completes_when_the_leader_moves(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(0)
@@ -324,7 +324,7 @@ async def test_a_parked_fetch_ends_when_the_leader_moves(tmp_path: Path):
         assert only(response).error_code == NOT_LEADER
 
 
-async def test_a_replica_looks_at_the_epoch_first(tmp_path: Path):
+async def test_follower_checks_the_leader_epoch_first(tmp_path: Path):
     async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
         id = await broker.topic("t")
         broker.state.topology.move_leader("t", 0, 2)
@@ -350,7 +350,7 @@ async def test_a_replica_looks_at_the_epoch_first(tmp_path: Path):
 # Durable
 
 
-async def test_leaders_epochs_and_replicas_survive(tmp_path: Path):
+async def test_leaders_epochs_and_replicas_survive_a_restart(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t", 3)
         topology = broker.state.topology
@@ -378,7 +378,7 @@ async def test_leaders_epochs_and_replicas_survive(tmp_path: Path):
         assert leaders(broker) == [2, 2, 1]
 
 
-async def test_a_note_brings_back_what_is_not_written_down(tmp_path: Path):
+async def test_note_restores_unsaved_topology(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t", 3)
         broker.state.topology.take_offline("t", 1)
@@ -394,7 +394,7 @@ async def test_a_note_brings_back_what_is_not_written_down(tmp_path: Path):
         await broker.client(2)
 
 
-async def test_epochs_are_those_of_the_log(tmp_path: Path):
+async def test_leader_epochs_match_the_log(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         for node in (0, 1, 0):
@@ -405,7 +405,7 @@ async def test_epochs_are_those_of_the_log(tmp_path: Path):
         assert [broker.log("t").end_offset_for_epoch(epoch) for epoch in range(3)] == [(0, 2), (1, 4), (2, 6)]
 
 
-async def test_a_change_that_cannot_be_written_does_not_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_failed_write_leaves_the_topology_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from ottla.storage.errors import StorageError
 
     async with running(tmp_path, brokers=2) as broker:
@@ -430,7 +430,7 @@ async def test_a_change_that_cannot_be_written_does_not_happen(tmp_path: Path, m
         await (await broker.client(0)).call(produce(records(b"a")), 9)
 
 
-async def test_too_few_in_sync(tmp_path: Path):
+async def test_produce_with_too_few_in_sync_replicas(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t", configs={"min.insync.replicas": "2"})
         client = await broker.client(0)
@@ -443,7 +443,7 @@ async def test_too_few_in_sync(tmp_path: Path):
         assert only(await client.call(produce(records(b"a")), 9)).error_code == 0
 
 
-async def test_appends_that_are_under_way_end_when_the_leader_moves(tmp_path: Path):
+async def test_pending_appends_end_when_the_leader_moves(tmp_path: Path):
     """There is one log: what was taken before the move is there after it."""
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")

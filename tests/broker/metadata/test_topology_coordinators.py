@@ -91,7 +91,7 @@ def move(broker: Broker, topic: str, key: str, node: int) -> None:
     broker.state.topology.move_leader(topic, coordinator.partition_of(key), node)
 
 
-async def test_every_node_names_the_same_coordinator(tmp_path: Path):
+async def test_every_node_returns_the_same_coordinator(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         for key_type, topic, coordinator in (
             (GROUP, GROUP_OFFSETS_TOPIC, broker.state.groups),
@@ -107,7 +107,7 @@ async def test_every_node_names_the_same_coordinator(tmp_path: Path):
             assert replicas == 3
 
 
-async def test_another_node_says_that_it_is_not_the_one(tmp_path: Path):
+async def test_other_node_responds_not_coordinator(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(0)
@@ -146,7 +146,7 @@ async def test_another_node_says_that_it_is_not_the_one(tmp_path: Path):
         assert (await here.call(heartbeat, 3)).error_code == 0
 
 
-async def test_a_group_goes_with_the_leader_of_its_partition(tmp_path: Path):
+async def test_group_coordinator_follows_the_partition_leader(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t")
         _, node = await found(broker)
@@ -167,7 +167,7 @@ async def test_a_group_goes_with_the_leader_of_its_partition(tmp_path: Path):
         assert (await old.call(heartbeat, 3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_who_waits_in_a_rebalance_is_told_to_look_for_the_coordinator(tmp_path: Path):
+async def test_delayed_join_gets_not_coordinator_after_a_move(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         _, node = await found(broker)
         client = await broker.client(node - 1)
@@ -179,7 +179,7 @@ async def test_who_waits_in_a_rebalance_is_told_to_look_for_the_coordinator(tmp_
         assert (await client.call(ping(), 0)).error_code == 0
 
 
-async def test_nobody_coordinates_what_nobody_leads(tmp_path: Path):
+async def test_partition_without_leader_has_no_coordinator(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         for key_type, topic, coordinator in (
             (GROUP, GROUP_OFFSETS_TOPIC, broker.state.groups),
@@ -194,7 +194,7 @@ async def test_nobody_coordinates_what_nobody_leads(tmp_path: Path):
         assert (await found(broker))[0] == 0
 
 
-async def test_a_stopped_node_hands_its_groups_over(tmp_path: Path):
+async def test_groups_of_a_stopped_node_move(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t")
         _, node = await found(broker)
@@ -209,7 +209,7 @@ async def test_a_stopped_node_hands_its_groups_over(tmp_path: Path):
         assert (await client.call(heartbeat, 3)).error_code == 0
 
 
-async def test_a_transaction_goes_with_the_leader_of_its_partition(tmp_path: Path):
+async def test_transaction_coordinator_follows_the_partition_leader(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         _, node = await found(broker, "x", TRANSACTION)
@@ -247,7 +247,7 @@ def _markers(broker: Broker) -> list[int]:
     return [known.coordinator_epoch for known in broker.log("t").producers().values()]
 
 
-async def test_a_marker_waits_for_a_leader(tmp_path: Path):
+async def test_marker_waits_for_a_leader(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         _, node = await found(broker, "x", TRANSACTION)
@@ -270,7 +270,7 @@ async def test_a_marker_waits_for_a_leader(tmp_path: Path):
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-async def test_without_a_choice_the_group_is_where_it_was_asked_for(tmp_path: Path, brokers: int):
+async def test_single_node_coordinates_all_groups(tmp_path: Path, brokers: int):
     """One node needs no topic to say that it coordinates; several make it first."""
     async with running(tmp_path, brokers=brokers) as broker:
         error, _ = await found(broker)

@@ -18,7 +18,7 @@ def made(brokers: int, **configs: str):  # type: ignore[no-untyped-def]
     return serve_options(Config.load(overrides=overrides), brokers=brokers)
 
 
-def test_each_node_has_the_next_port_of_each_listener():
+def test_nodes_have_consecutive_ports_of_each_listener():
     options = made(3, listeners="PLAINTEXT://h:9092,PLAINTEXT_2://h:9192", listener_security_protocol_map=MAP)
     assert [(number, str(listener)) for number, listener in options.nodes()] == [
         (number, f"{name}://h:{port + number - 1}")
@@ -32,7 +32,7 @@ def test_each_node_has_the_next_port_of_each_listener():
 MAP = "PLAINTEXT:PLAINTEXT,PLAINTEXT_2:PLAINTEXT"
 
 
-def test_each_node_is_advertised_at_the_next_port():
+def test_nodes_are_advertised_at_consecutive_ports():
     options = made(3, listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://outside:29092")
     found = [options.advertised_address("PLAINTEXT", 9091 + number, "here", number) for number in (1, 2, 3)]
     assert found == [("outside", 29092), ("outside", 29093), ("outside", 29094)]
@@ -54,12 +54,12 @@ def test_each_node_is_advertised_at_the_next_port():
         ),
     ],
 )
-def test_nodes_that_cannot_be_are_refused_before_anything_is_touched(brokers, configs, problem):
+def test_invalid_nodes_are_refused_without_side_effects(brokers, configs, problem):
     with pytest.raises(ConfigError, match=problem):
         made(brokers, **configs)
 
 
-async def test_every_node_answers_at_its_own_port(tmp_path: Path):
+async def test_every_node_serves_its_own_port(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         assert len(set(broker.ports)) == 3
         assert broker.running.ports == {(n + 1, "PLAINTEXT"): port for n, port in enumerate(broker.ports)}
@@ -97,7 +97,7 @@ async def test_a_listener_that_refuses_keeps_its_port_and_its_connections(tmp_pa
             await client.call(ping(), 0)
 
 
-async def test_who_waits_to_be_accepted_is_reset(tmp_path: Path):
+async def test_pending_connections_are_reset(tmp_path: Path):
     async with running(tmp_path) as broker:
         _, writer = await asyncio.open_connection("127.0.0.1", broker.ports[0])
         broker.running.refuse(listener="OTHER")
@@ -110,7 +110,7 @@ async def test_who_waits_to_be_accepted_is_reset(tmp_path: Path):
         writer.close()
 
 
-async def test_a_stopped_node_refuses_until_it_runs_whatever_is_accepted(tmp_path: Path):
+async def test_stopped_node_refuses_connections_until_it_starts(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         client = await broker.client(1)
         await client.call(ping(), 0)

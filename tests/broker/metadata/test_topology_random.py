@@ -34,7 +34,7 @@ def situations(draw: st.DrawFn) -> tuple[Nodes, Assignment]:
 
 
 @given(situations(), st.booleans(), st.booleans())
-def test_an_election_obeys_its_laws(situation: tuple[Nodes, Assignment], is_held: bool, unclean: bool):
+def test_random_elections_keep_the_invariants(situation: tuple[Nodes, Assignment], is_held: bool, unclean: bool):
     nodes, before = situation
     after = nodes.elected(before, is_held=is_held, unclean=unclean)
     assert after.replicas == before.replicas
@@ -150,7 +150,7 @@ class World:
         self.held.clear()
 
 
-async def test_whatever_is_done_the_rules_hold(tmp_path: Path, scaled: Callable[[int], int]):
+async def test_random_changes_keep_the_invariants(tmp_path: Path, scaled: Callable[[int], int]):
     for seed in range(scaled(4)):
         await live(seed, tmp_path / str(seed))
 

@@ -53,7 +53,7 @@ def describe_producers() -> DescribeProducersRequest:
     return DescribeProducersRequest(topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])])
 
 
-async def test_only_the_leader_answers_for_a_partition(tmp_path: Path):
+async def test_only_the_leader_serves_a_partition(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         old, new = await broker.client(0), await broker.client(1)
@@ -119,7 +119,7 @@ async def test_the_earliest_offset_has_the_epoch_of_its_record(tmp_path: Path):
         assert await earliest() == await earliest(-4) == (2, 3)
 
 
-async def test_what_a_version_does_not_know_is_refused_before_who_leads_is_asked(tmp_path: Path):
+async def test_unsupported_field_is_refused_before_the_leader_check(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         for node in range(2):
@@ -131,7 +131,7 @@ async def test_what_a_version_does_not_know_is_refused_before_who_leads_is_asked
                     assert only(await client.call(request, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_no_new_partition_lies_on_stopped_nodes_alone(tmp_path: Path):
+async def test_new_partitions_have_a_running_replica(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t")
         client = await broker.client(0)
@@ -160,7 +160,7 @@ async def test_no_new_partition_lies_on_stopped_nodes_alone(tmp_path: Path):
         assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-async def test_a_request_to_several_partitions_is_answered_for_each(tmp_path: Path):
+async def test_request_to_several_partitions_has_individual_results(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t", 3)
         client = await broker.client(0)
@@ -171,7 +171,7 @@ async def test_a_request_to_several_partitions_is_answered_for_each(tmp_path: Pa
         assert response.node_endpoints == []  # no field of this version
 
 
-async def test_hints_name_each_leader_once(tmp_path: Path):
+async def test_leader_hints_have_each_node_once(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         id = await broker.topic("t", 6)
         client = await broker.client(0)
@@ -181,7 +181,7 @@ async def test_hints_name_each_leader_once(tmp_path: Path):
         assert [one.node_id for one in response.node_endpoints] == [2, 3]
 
 
-async def test_an_incremental_fetch_tells_of_a_move_once_more(tmp_path: Path):
+async def test_incremental_fetch_reports_a_leader_move(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(0)
@@ -192,7 +192,7 @@ async def test_an_incremental_fetch_tells_of_a_move_once_more(tmp_path: Path):
         assert only(await client.call(following, 12)).error_code == NOT_LEADER
 
 
-async def test_a_session_of_fetches_is_that_of_one_node(tmp_path: Path):
+async def test_fetch_session_belongs_to_one_node(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         clients = [await broker.client(node) for node in range(2)]
@@ -209,7 +209,7 @@ async def test_a_session_of_fetches_is_that_of_one_node(tmp_path: Path):
         assert (await clients[1].call(following, 12)).error_code == 0
 
 
-async def test_a_transaction_is_not_begun_where_nobody_leads(tmp_path: Path):
+async def test_partition_without_leader_cannot_join_a_transaction(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         found = await (await broker.client()).call(FindCoordinatorRequest(key_type=1, key="x"), 3)
@@ -223,7 +223,7 @@ async def test_a_transaction_is_not_begun_where_nobody_leads(tmp_path: Path):
         assert broker.log("t").log_end_offset == 1
 
 
-async def test_records_without_an_answer_are_refused_by_closing(tmp_path: Path):
+async def test_refused_produce_without_acks_closes_the_connection(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(1)
@@ -232,7 +232,7 @@ async def test_records_without_an_answer_are_refused_by_closing(tmp_path: Path):
         assert broker.log("t").log_end_offset == 0
 
 
-async def test_the_oldest_clients_are_told_of_replicas_that_are_not_there(tmp_path: Path):
+async def test_metadata_v0_reports_unavailable_replicas(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t", 2)
         broker.state.topology.stop_node(2)
@@ -249,7 +249,7 @@ async def test_the_oldest_clients_are_told_of_replicas_that_are_not_there(tmp_pa
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.10.2", "2.8", "4.3"])
-async def test_leaders_move_as_any_release(tmp_path: Path, release: str):
+async def test_leader_moves_in_every_release(tmp_path: Path, release: str):
     async with running(tmp_path, brokers=3, release=release) as broker:
         await broker.topic("t", 3)
         topology = broker.state.topology
@@ -266,7 +266,7 @@ async def test_leaders_move_as_any_release(tmp_path: Path, release: str):
 
 
 @pytest.mark.parametrize(("release", "eligible"), [("4.3", True), ("3.9", False)])
-async def test_who_may_lead_what_nobody_leads(tmp_path: Path, release: str, eligible: bool):
+async def test_eligible_leader_replicas(tmp_path: Path, release: str, eligible: bool):
     async with running(tmp_path, brokers=2, release=release) as broker:
         client = await broker.client(0)
         request = CreateTopicsRequest(topics=[new_topic("t", 1, replication=2)])
@@ -292,7 +292,7 @@ async def configs(client: Client, node: str) -> tuple[int, str | None]:
     return result.error_code, result.configs[0].value if result.configs else None
 
 
-async def test_each_node_answers_for_its_own_configs(tmp_path: Path):
+async def test_each_node_describes_its_own_configs(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         clients = [await broker.client(node) for node in range(2)]
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -322,7 +322,7 @@ async def test_each_node_has_the_files_of_its_replicas(tmp_path: Path):
             assert len(found) == 2
 
 
-async def test_coordinators_too_need_enough_in_sync(tmp_path: Path):
+async def test_coordinators_need_min_insync_replicas(tmp_path: Path):
     overrides = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     async with running(tmp_path, brokers=2, overrides=overrides) as broker:
         await broker.topic("t")

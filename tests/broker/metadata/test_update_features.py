@@ -80,14 +80,16 @@ REFUSED: list[tuple[list[Update], str]] = [
 
 @each("version", [1, 2])
 @each(("updates", "problem"), REFUSED)
-async def test_one_mistake_refuses_all(updates: list[Update], problem: str, version: int, tmp_path: Path) -> None:
+async def test_one_invalid_update_refuses_all(
+    updates: list[Update], problem: str, version: int, tmp_path: Path
+) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         assert await update(client, *updates, version=version) == (95, FAILED + problem, [])
         assert await announced(client) == (0, {TV: 2})
 
 
-async def test_levels_go_down_and_up_and_clients_are_told(tmp_path: Path) -> None:
+async def test_level_changes_are_reported_to_clients(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         done: Told = (0, None, [(TV, 0, "NONE")])
@@ -110,7 +112,7 @@ async def test_levels_go_down_and_up_and_clients_are_told(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("release", ["3.3", "3.9"])
-async def test_before_4_0_each_feature_has_its_answer_and_there_is_none(release: str, tmp_path: Path) -> None:
+async def test_updates_before_4_0_have_individual_results(release: str, tmp_path: Path) -> None:
     """As Apache Kafka 3.9.1 answers."""
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
@@ -129,7 +131,7 @@ async def test_before_4_0_each_feature_has_its_answer_and_there_is_none(release:
 
 
 @pytest.mark.parametrize("release", ["2.7", "3.2"])
-async def test_with_zookeeper_no_feature_is_supported(release: str, tmp_path: Path) -> None:
+async def test_zookeeper_releases_support_no_feature(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         not_one = (
@@ -149,7 +151,7 @@ async def test_with_zookeeper_no_feature_is_supported(release: str, tmp_path: Pa
         assert (result.error_code, result.error_message) == (42, "Can not delete non-existing finalized feature.")
 
 
-async def test_a_level_survives_a_restart_and_the_dump_shows_it(run: Run, tmp_path: Path) -> None:
+async def test_level_survives_a_restart_and_is_in_the_dump(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         assert (await update(client, (TV, 1, SAFE)))[0] == 0
@@ -166,7 +168,7 @@ async def test_a_level_survives_a_restart_and_the_dump_shows_it(run: Run, tmp_pa
         assert await announced(await broker.client()) == (2, {TV: 2})
 
 
-async def test_what_a_snapshot_brings_back_is_told_with_a_new_epoch() -> None:
+async def test_restored_level_has_a_new_epoch() -> None:
     """Clients that know a greater epoch would not listen."""
     async with Embedded(release="4.3") as broker:
         host, _, port = broker.bootstrap.rpartition(":")
@@ -190,7 +192,7 @@ async def test_what_a_snapshot_brings_back_is_told_with_a_new_epoch() -> None:
         assert await told() == (4, {TV: 2})
 
 
-async def test_the_level_takes_effect_at_once(tmp_path: Path) -> None:
+async def test_level_applies_at_once(tmp_path: Path) -> None:
     """With level 2 a write adds its partition to the transaction; with level 1 it is refused until that is done."""
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
@@ -218,7 +220,7 @@ async def test_the_level_takes_effect_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", [AclOperation.DESCRIBE, AclOperation.ALTER])
-async def test_it_takes_the_right_to_alter_the_cluster(operation: AclOperation, tmp_path: Path) -> None:
+async def test_update_features_requires_alter_on_the_cluster(operation: AclOperation, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         broker.state.authorizer = OnlyAllowed(operation)
         client = await broker.client()

@@ -80,7 +80,7 @@ def noted(kept: ClientLedger) -> dict[str | None, SeenClient]:
 # Connections
 
 
-async def test_what_a_connection_calls_is_noted_with_its_software(tmp_path: Path) -> None:
+async def test_calls_are_recorded_with_their_client_library(tmp_path: Path) -> None:
     listeners = {
         "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
         "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
@@ -104,7 +104,7 @@ async def test_what_a_connection_calls_is_noted_with_its_software(tmp_path: Path
     assert len(found["clients"]) == 3
 
 
-async def test_a_client_without_software_is_known_to_ask(tmp_path: Path) -> None:
+async def test_client_without_library_name_negotiates_versions(tmp_path: Path) -> None:
     """ApiVersions below v3 says that a client asks, and not which it is. A name that KIP-511 forbids is not noted."""
     async with running(tmp_path) as broker:
         client = await broker.client()
@@ -124,7 +124,7 @@ async def test_a_client_without_software_is_known_to_ask(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("release", "key", "version"), [("4.0", 0, 2), ("4.0", 1, 3), ("ottla", 999, 0), ("0.9", 18, 0)]
 )
-async def test_a_refused_call_is_noted(tmp_path: Path, release: str, key: int, version: int) -> None:
+async def test_refused_call_is_recorded(tmp_path: Path, release: str, key: int, version: int) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         await client.send_bytes(b"\0\0\0\x0e" + key.to_bytes(2) + version.to_bytes(2) + bytes(4) + b"\0\4late")
@@ -143,7 +143,7 @@ async def test_a_refused_call_is_noted(tmp_path: Path, release: str, key: int, v
     assert client["asks_versions"] == (key == 18)
 
 
-async def test_an_api_versions_request_that_is_too_new_is_no_client_of_its_own(tmp_path: Path) -> None:
+async def test_unsupported_api_versions_request_creates_no_separate_client(tmp_path: Path) -> None:
     """It is answered with error 35, and comes again in a version that is served."""
     async with running(tmp_path) as broker:
         client = await broker.client()
@@ -154,7 +154,7 @@ async def test_an_api_versions_request_that_is_too_new_is_no_client_of_its_own(t
         assert list(noted(broker.state.clients)) == ["new"]
 
 
-async def test_what_cannot_be_read_is_no_call(tmp_path: Path) -> None:
+async def test_unparsable_request_is_not_recorded(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         whole = frame(MetadataRequest(topics=None), 9, 1, "cut")
@@ -163,7 +163,7 @@ async def test_what_cannot_be_read_is_no_call(tmp_path: Path) -> None:
         assert not broker.state.clients.seen.clients
 
 
-def test_formats_of_records_are_noted_by_version(tmp_path: Path) -> None:
+def test_record_formats_are_recorded_by_version(tmp_path: Path) -> None:
     kept = ledger(tmp_path)
     library = kept.library("PLAINTEXT")
 
@@ -188,7 +188,7 @@ def test_formats_of_records_are_noted_by_version(tmp_path: Path) -> None:
     }
 
 
-async def test_what_a_newer_version_would_change_is_told_by_the_broker_offering_it(tmp_path: Path) -> None:
+async def test_was_newest_depends_on_the_offered_versions(tmp_path: Path) -> None:
     async with running(tmp_path, release="0.10.0") as broker:
         client = await broker.client()
         await client.call(ping(), 0, "app")
@@ -238,7 +238,7 @@ async def test_real_clients(tmp_path: Path) -> None:
 # Times and the file
 
 
-async def test_the_file_is_written_when_there_is_something_new_and_at_stop(tmp_path: Path) -> None:
+async def test_file_is_written_after_news_and_at_shutdown(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     async with running(tmp_path) as broker:
         assert not path.exists()
@@ -266,7 +266,7 @@ async def test_the_file_is_written_when_there_is_something_new_and_at_stop(tmp_p
     assert sorted(p.name for p in tmp_path.iterdir() if "clients" in p.name) == [FILE_NAME]
 
 
-async def test_new_clients_are_on_disk_within_a_second_while_the_file_is_small(tmp_path: Path) -> None:
+async def test_news_of_a_small_file_is_written_within_a_second(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         broker.clock.advance(NEWS_EVERY_MS)
         client = await broker.client()
@@ -281,7 +281,7 @@ async def test_new_clients_are_on_disk_within_a_second_while_the_file_is_small(t
         assert {name for name, _ in on_disk(tmp_path)["clients"]} == {"first", "second", "third"}
 
 
-def test_news_are_written_while_the_clock_of_the_broker_stands(tmp_path: Path) -> None:
+def test_news_is_written_while_the_broker_clock_is_stopped(tmp_path: Path) -> None:
     stands, waits = ManualClock(), ManualClock()
     kept = ClientLedger.open(DiskFiles(), str(tmp_path), OFFERED, stands, waits)
     waits.advance(NEWS_EVERY_MS)
@@ -292,7 +292,7 @@ def test_news_are_written_while_the_clock_of_the_broker_stands(tmp_path: Path) -
     waits.advance(10 * TICK_MS)
 
 
-def test_news_of_a_large_file_wait_for_the_tick(tmp_path: Path) -> None:
+def test_news_of_a_large_file_waits_for_the_tick(tmp_path: Path) -> None:
     clock = ManualClock()
     kept = ledger(tmp_path, clock=clock)
     for number in range(SMALL_ENTRIES // 100 + 1):
@@ -309,9 +309,7 @@ def test_news_of_a_large_file_wait_for_the_tick(tmp_path: Path) -> None:
     kept.close()
 
 
-async def test_a_request_noted_before_costs_one_look_into_a_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_repeated_request_costs_one_set_lookup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         noting: list[tuple[int, int]] = []
@@ -335,7 +333,7 @@ async def test_a_request_noted_before_costs_one_look_into_a_set(
         assert noting[2:] == [(3, 9)]
 
 
-async def test_a_restart_goes_on_with_what_was_known(tmp_path: Path) -> None:
+async def test_restart_keeps_recorded_clients(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         await client.call(MetadataRequest(topics=[]), 9, "first")
@@ -357,7 +355,7 @@ async def test_a_restart_goes_on_with_what_was_known(tmp_path: Path) -> None:
     assert times == [(0, 1000), (1000, 1000)]
 
 
-async def test_it_lies_in_the_first_data_directory(tmp_path: Path) -> None:
+async def test_file_is_in_the_first_data_directory(tmp_path: Path) -> None:
     async with running(tmp_path / "b", tmp_path / "a"):
         pass
     assert (tmp_path / "b" / FILE_NAME).exists() and not (tmp_path / "a" / FILE_NAME).exists()
@@ -396,7 +394,7 @@ def damages() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("damage", damages())
-async def test_a_damaged_file_is_put_aside_with_a_warning(tmp_path: Path, damage: str) -> None:
+async def test_damaged_file_is_renamed_with_a_warning(tmp_path: Path, damage: str) -> None:
     data = damages()[damage]
     (tmp_path / FILE_NAME).write_bytes(data)
     with logged() as events:
@@ -408,7 +406,7 @@ async def test_a_damaged_file_is_put_aside_with_a_warning(tmp_path: Path, damage
     assert [event["log_level"] for event in events if "damaged client ledger renamed" in event["event"]] == ["warning"]
 
 
-def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
+def test_too_large_file_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / FILE_NAME).open("wb") as file:
         file.truncate(client_ledger.FILE_BYTES_MAX + 1)
     assert not ledger(tmp_path).seen.clients
@@ -442,7 +440,7 @@ class BrokenFiles(DiskFiles):
 
 
 @pytest.mark.parametrize("step", ["write", "replace"])
-def test_an_end_while_writing_leaves_the_file_as_it_was(tmp_path: Path, step: str) -> None:
+def test_crash_during_a_write_leaves_the_file_unchanged(tmp_path: Path, step: str) -> None:
     files, clock = BrokenFiles(), ManualClock()
     kept = ledger(tmp_path, files, clock)
     kept.note(kept.library("L"), "before", 3, 9)
@@ -458,7 +456,7 @@ def test_an_end_while_writing_leaves_the_file_as_it_was(tmp_path: Path, step: st
     assert list(noted(ledger(tmp_path))) == ["before", "after"]
 
 
-def test_a_disk_that_never_works_stops_nothing(tmp_path: Path) -> None:
+def test_broken_disk_does_not_affect_requests(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"damaged")
     files, clock = BrokenFiles(), ManualClock()
     files.step = "replace"
@@ -472,7 +470,7 @@ def test_a_disk_that_never_works_stops_nothing(tmp_path: Path) -> None:
     assert "renaming failed" in aside["reason"] and unwritten["event"] == "client ledger not written"
 
 
-def test_closing_ends_the_timer(tmp_path: Path) -> None:
+def test_close_cancels_the_timer(tmp_path: Path) -> None:
     clock = ManualClock()
     ledger(tmp_path, clock=clock).close()
     (tmp_path / FILE_NAME).unlink()
@@ -483,7 +481,7 @@ def test_closing_ends_the_timer(tmp_path: Path) -> None:
 # Bounds
 
 
-def test_invented_client_ids_are_taken_together(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+def test_excess_client_ids_are_recorded_together(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     kept = ledger(tmp_path)
     silent, asking = kept.library("L"), kept.library("L", None, None, True)
     for number in range(max(scaled(3000), 2 * client_ledger.CLIENTS_MAX)):
@@ -505,7 +503,7 @@ def test_invented_client_ids_are_taken_together(tmp_path: Path, scaled: Callable
     assert (1, 4) in again.seen.clients["L", None, None, None, False].calls
 
 
-def test_invented_calls_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_per_client_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ledger(tmp_path)
     library = kept.library("L")
     for key in range(-2000, 2000):
@@ -524,7 +522,7 @@ def test_invented_calls_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(noted(kept)[None].produced) == client_ledger.CLIENT_FORMATS_MAX
 
 
-def test_invented_software_and_long_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_names_are_limited_and_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_ledger, "CLIENTS_MAX", 20)
     kept = ledger(tmp_path)
     for number in range(100):
@@ -564,7 +562,7 @@ seen_clients = st.builds(
 
 
 @given(st.lists(seen_clients, max_size=4), st.booleans(), times)
-def test_what_is_written_is_read_again(found: list[SeenClient], complete: bool, written_ms: int) -> None:
+def test_file_round_trip(found: list[SeenClient], complete: bool, written_ms: int) -> None:
     seen = Seen({}, complete, written_ms)
     for client in found:
         seen.add(client)
@@ -575,6 +573,6 @@ def test_what_is_written_is_read_again(found: list[SeenClient], complete: bool, 
     st.binary(max_size=200)
     | st.recursive(st.none() | st.integers() | texts, st.lists).map(lambda v: json.dumps(v).encode())
 )
-def test_anything_else_is_refused_in_one_way(data: bytes) -> None:
+def test_invalid_files_raise_damaged_file(data: bytes) -> None:
     with pytest.raises(DamagedFile):
         from_bytes(data)

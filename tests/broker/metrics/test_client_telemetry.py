@@ -60,7 +60,7 @@ async def advertised(client: Client) -> set[int]:
     return {one.api_key for one in (await client.call(ping(), 0)).api_keys}
 
 
-def test_releases_have_it_from_3_7_on_where_it_is_switched_on() -> None:
+def test_telemetry_apis_are_served_from_3_7_on_if_enabled() -> None:
     for name in (*RELEASES, "ottla"):
         has = name == "ottla" or RELEASES.index(name) >= RELEASES.index("3.7")
         on, off = (set(apis_of(profile(name), telemetry=telemetry).advertised) for telemetry in (True, False))
@@ -69,7 +69,7 @@ def test_releases_have_it_from_3_7_on_where_it_is_switched_on() -> None:
 
 
 @pytest.mark.parametrize(("release", "overrides"), [("ottla", {}), ("3.6", ON)])
-async def test_without_it_the_calls_close_the_connection(
+async def test_disabled_telemetry_closes_the_connection(
     release: str, overrides: dict[str, str], tmp_path: Path
 ) -> None:
     async with running(tmp_path, release=release, overrides=overrides) as broker:
@@ -85,7 +85,7 @@ async def test_without_it_the_calls_close_the_connection(
             assert await client.is_closed()
 
 
-async def test_a_client_is_given_an_id_and_asked_for_nothing_unless_somebody_wants_it(tmp_path: Path) -> None:
+async def test_client_gets_an_id_and_an_empty_subscription_by_default(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON, release="4.3") as broker:
         client = await broker.client()
         assert {71, 72} <= await advertised(client)
@@ -96,7 +96,7 @@ async def test_a_client_is_given_an_id_and_asked_for_nothing_unless_somebody_wan
         assert (await ask(client, ID)).client_instance_id == ID
 
 
-async def test_all_that_match_are_wanted_together_at_the_shortest_interval(tmp_path: Path) -> None:
+async def test_matching_subscriptions_are_merged_at_the_shortest_interval(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         want(broker, "a", metrics="org.b, org.a", interval_ms="60000")
@@ -109,7 +109,7 @@ async def test_all_that_match_are_wanted_together_at_the_shortest_interval(tmp_p
         assert (told.error_code, told.requested_metrics, told.push_interval_ms) == (OK, ["*"], MINUTE_MS)
 
 
-async def test_selector_that_takes_backtracking_time_in_python_is_matched_at_once(tmp_path: Path) -> None:
+async def test_selector_with_exponential_backtracking_matches_fast(tmp_path: Path) -> None:
     """`re` needs 2^50 steps for it, on the loop, at the request of any client."""
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
@@ -144,7 +144,7 @@ async def test_selectors(match: str, matches: bool, tmp_path: Path) -> None:
         assert (await ask(client)).requested_metrics == (["org.a"] if matches else [])
 
 
-async def test_clients_keep_to_the_interval(tmp_path: Path) -> None:
+async def test_requests_before_the_interval_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         want(broker, metrics="*", interval_ms=str(MINUTE_MS))
@@ -166,7 +166,7 @@ async def test_clients_keep_to_the_interval(tmp_path: Path) -> None:
         assert broker.state.telemetry.instances[ID].pushes == 2
 
 
-async def test_another_subscription_is_asked_for_at_once(tmp_path: Path) -> None:
+async def test_changed_subscription_can_be_requested_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         want(broker, metrics="a", interval_ms=str(MINUTE_MS))
@@ -179,7 +179,7 @@ async def test_another_subscription_is_asked_for_at_once(tmp_path: Path) -> None
         assert await push(client, second.subscription_id) == OK
 
 
-async def test_a_codec_that_nobody_knows(tmp_path: Path) -> None:
+async def test_unknown_codec_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         subscription = (await ask(client)).subscription_id
@@ -189,7 +189,7 @@ async def test_a_codec_that_nobody_knows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-async def test_what_is_pushed_is_decompressed_and_counted(codec: int, tmp_path: Path) -> None:
+async def test_push_is_decompressed_and_counted(codec: int, tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         subscription = (await ask(client)).subscription_id
@@ -199,7 +199,7 @@ async def test_what_is_pushed_is_decompressed_and_counted(codec: int, tmp_path: 
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
-async def test_damaged_and_exploding_metrics_are_refused(codec: int, tmp_path: Path) -> None:
+async def test_damaged_metrics_and_compression_bombs_are_refused(codec: int, tmp_path: Path) -> None:
     async with running(tmp_path, overrides={**ON, "telemetry.max.bytes": "2000"}) as broker:
         client = await broker.client()
         subscription = (await ask(client)).subscription_id
@@ -213,7 +213,7 @@ async def test_damaged_and_exploding_metrics_are_refused(codec: int, tmp_path: P
         assert {one.pushes for one in broker.state.telemetry.instances.values()} == {0}
 
 
-async def test_no_more_than_telemetry_max_bytes(tmp_path: Path) -> None:
+async def test_push_above_telemetry_max_bytes_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={**ON, "telemetry.max.bytes": "10"}) as broker:
         client = await broker.client()
         told = await ask(client)
@@ -223,7 +223,7 @@ async def test_no_more_than_telemetry_max_bytes(tmp_path: Path) -> None:
         assert await push(client, told.subscription_id, bytes(10)) == OK
 
 
-async def test_the_last_push_may_be_early_and_nothing_follows_it(tmp_path: Path) -> None:
+async def test_terminating_push_may_be_early_and_is_the_last(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         subscription = (await ask(client)).subscription_id
@@ -235,13 +235,13 @@ async def test_the_last_push_may_be_early_and_nothing_follows_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [0, 1, 99])
-async def test_ids_that_kafka_keeps_for_itself_push_nothing(number: int, tmp_path: Path) -> None:
+async def test_reserved_instance_ids_are_refused(number: int, tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         assert await push(await broker.client(), 0, instance_id=number.to_bytes(16)) == INVALID_REQUEST
         assert await push(await broker.client(), 0, instance_id=(100).to_bytes(16)) == NO_SUCH
 
 
-async def test_nothing_is_counted_of_an_empty_push(tmp_path: Path) -> None:
+async def test_empty_push_is_not_counted(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         assert await push(client, (await ask(client)).subscription_id, b"", codec=1) == OK
@@ -255,7 +255,7 @@ def telemetry(configs: dict[str, dict[str, str]] | None = None) -> Telemetry:
     return Telemetry(lambda: configs or {}, 1000)
 
 
-def test_who_is_not_heard_of_for_three_intervals_is_forgotten() -> None:
+def test_instance_expires_after_three_intervals() -> None:
     made = telemetry({"a": {"interval.ms": "100000", "metrics": "*"}})
     _, wanted = made.subscribe(ID, CLIENT, 0)
 
@@ -267,7 +267,7 @@ def test_who_is_not_heard_of_for_three_intervals_is_forgotten() -> None:
     assert made.instances[ID].pushes == 1
 
 
-def test_so_many_clients_are_remembered_and_who_was_heard_of_last_stays() -> None:
+def test_instances_are_limited_and_the_newest_are_kept() -> None:
     made = telemetry()
     for number in range(INSTANCES_MAX + 5):
         made.subscribe((1000 + number).to_bytes(16), CLIENT, number)
@@ -286,7 +286,7 @@ def test_so_many_clients_are_remembered_and_who_was_heard_of_last_stays() -> Non
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(max_size=200), st.integers(-128, 127), st.booleans())
-def test_whatever_is_pushed_is_taken_or_refused(instance_id: bytes, metrics: bytes, codec: int, last: bool) -> None:
+def test_random_pushes_are_accepted_or_refused(instance_id: bytes, metrics: bytes, codec: int, last: bool) -> None:
     made = telemetry()
     given_id, wanted = made.subscribe(instance_id, CLIENT, 0)
     assert -(1 << 31) <= wanted.id < 1 << 31
@@ -298,7 +298,7 @@ def test_whatever_is_pushed_is_taken_or_refused(instance_id: bytes, metrics: byt
         assert made.instances[given_id].pushes == bool(metrics)
 
 
-def test_a_push_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
 
     class Logger:
@@ -322,7 +322,7 @@ def test_a_push_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_gzip_of_another_writer() -> None:
+def test_gzip_of_another_implementation() -> None:
     made = telemetry()
     _, wanted = made.subscribe(ID, CLIENT, 0)
     data = gzip.compress(b"metrics")

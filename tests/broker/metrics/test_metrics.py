@@ -68,7 +68,7 @@ def commit(topic: str, partition: int, offset: int, group_id: str = "g") -> Offs
     return OffsetCommitRequest(group_id=group_id, topics=[asked(name=topic, partitions=[one])])
 
 
-async def test_requests_are_counted_by_version_and_their_errors_by_name(tmp_path: Path) -> None:
+async def test_requests_are_counted_by_version_and_errors_by_name(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
         await metered_broker.broker.topic("t", partitions=2)
@@ -99,7 +99,7 @@ async def test_requests_are_counted_by_version_and_their_errors_by_name(tmp_path
         assert told.value("ottla_protocol_violations_total") == 0
 
 
-async def test_bytes_of_answers_are_those_on_the_wire(tmp_path: Path) -> None:
+async def test_response_bytes_match_the_wire(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
         for version in (0, 3):
@@ -111,7 +111,7 @@ async def test_bytes_of_answers_are_those_on_the_wire(tmp_path: Path) -> None:
         assert told.all(REQUESTS) == {("ApiVersions", "0"): 1, ("ApiVersions", "3"): 1}
 
 
-async def test_times_add_up_to_what_a_timer_measured(tmp_path: Path) -> None:
+async def test_request_times_match_a_timer(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         timer = Timer()
         client = await metered_broker.broker.client()
@@ -129,7 +129,7 @@ async def test_times_add_up_to_what_a_timer_measured(tmp_path: Path) -> None:
         assert told.value(f"{TIMES}_bucket", request="ApiVersions", le="+Inf") == len(steps_ns)
 
 
-async def test_the_time_of_one_that_waits_is_that_until_its_answer(tmp_path: Path) -> None:
+async def test_time_of_a_delayed_request_ends_at_its_response(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         timer = Timer()
         broker = metered_broker.broker
@@ -147,7 +147,7 @@ async def test_the_time_of_one_that_waits_is_that_until_its_answer(tmp_path: Pat
         assert told.value(f"{TIMES}_sum", request="Produce") == 0
 
 
-async def test_what_goes_into_topics_and_out_of_them(tmp_path: Path) -> None:
+async def test_topic_traffic_is_counted(tmp_path: Path) -> None:
     names = "messagesin bytesin bytesout totalproducerequests totalfetchrequests failedproducerequests bytesrejected"
     async with metered(tmp_path, overrides={"message.max.bytes": "2000"}) as metered_broker:
         broker = metered_broker.broker
@@ -177,7 +177,7 @@ async def test_what_goes_into_topics_and_out_of_them(tmp_path: Path) -> None:
         assert await metered_broker.topic_values(names) == everything
 
 
-async def test_what_is_appended_later_counts_by_what_was_sent(tmp_path: Path) -> None:
+async def test_asynchronous_append_is_counted_by_the_sent_size(tmp_path: Path) -> None:
     """The memory of a request is another one's when its append ends: here behind a sync."""
     names = "messagesin bytesin totalproducerequests producemessageconversions"
     async with metered(tmp_path) as metered_broker:
@@ -196,7 +196,7 @@ async def test_what_is_appended_later_counts_by_what_was_sent(tmp_path: Path) ->
         }
 
 
-async def test_a_duplicate_counts_and_what_fails_unexpectedly_is_a_failure(tmp_path: Path) -> None:
+async def test_duplicates_are_counted_and_unexpected_errors_are_failures(tmp_path: Path) -> None:
     names = "messagesin totalproducerequests failedproducerequests"
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
@@ -214,7 +214,7 @@ async def test_a_duplicate_counts_and_what_fails_unexpectedly_is_a_failure(tmp_p
         assert (await metered_broker.told()).value("kafka_server_replicamanager_produceridcount") == 1
 
 
-async def test_conversions_are_counted_both_ways(tmp_path: Path) -> None:
+async def test_conversions_of_produce_and_fetch_are_counted(tmp_path: Path) -> None:
     names = "producemessageconversions fetchmessageconversions messagesin"
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
@@ -237,7 +237,7 @@ async def test_conversions_are_counted_both_ways(tmp_path: Path) -> None:
         assert (await metered_broker.topic_values(names, topic="old"))["fetchmessageconversions"] == 4
 
 
-async def test_who_waits_is_in_the_purgatory(tmp_path: Path) -> None:
+async def test_delayed_requests_are_in_the_purgatory_metric(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         broker = metered_broker.broker
         await broker.topic("t")
@@ -258,7 +258,7 @@ async def test_who_waits_is_in_the_purgatory(tmp_path: Path) -> None:
         assert told.value(REQUESTS, request="Fetch", version=11) == 3
 
 
-async def test_lag_is_what_lies_behind_the_committed_offset(tmp_path: Path) -> None:
+async def test_consumer_lag(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
         await metered_broker.broker.topic("t", partitions=2)
@@ -281,7 +281,7 @@ async def test_lag_is_what_lies_behind_the_committed_offset(tmp_path: Path) -> N
         assert (await metered_broker.told()).all(LAG) == {}
 
 
-async def test_logs_nodes_and_leaders(tmp_path: Path) -> None:
+async def test_log_node_and_leader_metrics(tmp_path: Path) -> None:
     async with metered(tmp_path, brokers=3) as metered_broker:
         broker = metered_broker.broker
         await broker.topic("t", partitions=3, configs={"min.insync.replicas": "3"})
@@ -314,7 +314,7 @@ async def test_logs_nodes_and_leaders(tmp_path: Path) -> None:
         assert {name: told.value(controller + name) for name in wanted} == wanted
 
 
-async def test_connections_and_what_they_were_closed_for(tmp_path: Path) -> None:
+async def test_connections_and_protocol_violations(tmp_path: Path) -> None:
     sockets = "kafka_server_socket_server_metrics_"
     async with metered(tmp_path) as metered_broker:
         broker = metered_broker.broker
@@ -332,7 +332,7 @@ async def test_connections_and_what_they_were_closed_for(tmp_path: Path) -> None
         assert told.value("ottla_protocol_violations_total") == 1
 
 
-async def test_faults_that_fire(tmp_path: Path) -> None:
+async def test_fired_faults_are_counted(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         fault = await metered_broker.api.ask("POST", "/faults", {"action": "error", "code": 29, "api": "Metadata"})
         client = await metered_broker.broker.client()
@@ -345,7 +345,7 @@ async def test_faults_that_fire(tmp_path: Path) -> None:
         assert told.value(ERRORS, request="Metadata", error="TOPIC_AUTHORIZATION_FAILED") == 2
 
 
-async def test_counters_outlive_a_reset(tmp_path: Path) -> None:
+async def test_counters_survive_a_reset(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
         await metered_broker.api.ask("POST", "/topics", {"name": "t"})
@@ -362,7 +362,7 @@ async def test_counters_outlive_a_reset(tmp_path: Path) -> None:
         assert told.value(messages) == 3 and told.value(messages, topic="t") == 2
 
 
-async def test_both_formats_say_the_same(tmp_path: Path) -> None:
+async def test_both_exposition_formats_agree(tmp_path: Path) -> None:
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
         await metered_broker.broker.topic("t")

@@ -35,7 +35,7 @@ async def asked(url: str, method: str = "GET", **headers: str) -> tuple[int, dic
         return got.status, dict(got.headers), await got.read()
 
 
-async def test_a_scrape_may_be_packed_and_a_head_has_no_body(tmp_path: Path) -> None:
+async def test_scrape_compression_and_head_request(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
         url = f"{api.url}/metrics"
         status, headers, body = await asked(url, **{"Accept-Encoding": "deflate, gzip;q=1.0"})
@@ -49,7 +49,7 @@ async def test_a_scrape_may_be_packed_and_a_head_has_no_body(tmp_path: Path) -> 
             assert (await asked(api.url + path, "POST"))[0] == 405
 
 
-async def test_every_family_is_told_even_without_a_series(tmp_path: Path) -> None:
+async def test_every_family_is_described_even_without_series(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
         told = await scraped(api.url)
         assert {family.name for family in FAMILIES} <= told.families.keys()
@@ -61,7 +61,7 @@ async def test_every_family_is_told_even_without_a_series(tmp_path: Path) -> Non
             }
 
 
-async def test_two_scrapes_at_once(tmp_path: Path) -> None:
+async def test_concurrent_scrapes(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (broker, api):
         await broker.topic("t", partitions=50)
         for told in await asyncio.gather(*(scraped(api.url) for _ in range(4))):
@@ -93,7 +93,7 @@ async def test_alive_and_ready(tmp_path: Path) -> None:
         assert await both() == (200, 200, None)
 
 
-async def test_a_scrape_gives_way_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scrape_yields_to_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock by which each look takes a millisecond, others get their turn at every third partition or so."""
     async with controlled(tmp_path) as (broker, api):
         await broker.topic("t", partitions=100)
@@ -117,7 +117,7 @@ async def test_a_scrape_gives_way_to_others(tmp_path: Path, monkeypatch: pytest.
         assert len(rows.found["kafka_log_log_size"]) == 100 and turns > 25
 
 
-async def test_what_goes_while_it_is_scraped_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_removed_during_a_scrape_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with controlled(tmp_path) as (broker, api):
         for name in "abc":
             await broker.topic(name, partitions=3)
@@ -136,7 +136,7 @@ async def test_what_goes_while_it_is_scraped_is_left_out(tmp_path: Path, monkeyp
         assert (await scraped(api.url)).all("kafka_log_log_size") == {}
 
 
-def test_too_many_series_are_counted_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "SERIES_MAX", 2)
     rows = Rows()
     for index in range(5):
@@ -144,7 +144,7 @@ def test_too_many_series_are_counted_instead(monkeypatch: pytest.MonkeyPatch) ->
     assert len(rows.found["kafka_log_log_size"]) == 2 and rows.left_out == {"kafka_log_log_size": 3}
 
 
-def test_buckets_hold_what_is_at_most_their_bound() -> None:
+def test_histogram_buckets_are_inclusive() -> None:
     seen = Histogram((0.001, 0.002))
     for ns in (0, 1_000_000, 1_000_001, 2_000_000, 2_000_001):
         seen.add(ns)
@@ -153,7 +153,7 @@ def test_buckets_hold_what_is_at_most_their_bound() -> None:
     assert (made.count, made.sum_seconds) == (5, 0.006000002)
 
 
-async def test_the_lag_of_the_loop_is_how_late_it_comes() -> None:
+async def test_loop_lag_is_the_delay_of_its_timer() -> None:
     loop = asyncio.get_running_loop()
     now_ns = 0
     lag = LoopLag(loop, lambda: now_ns)
@@ -174,7 +174,7 @@ async def test_the_lag_of_the_loop_is_how_late_it_comes() -> None:
     assert called == []
 
 
-def test_topics_that_are_gone_stay_in_the_sum() -> None:
+def test_deleted_topics_stay_in_the_sum() -> None:
     topics = TopicMetrics()
     for number, name in enumerate("ab", 1):
         topics.of(name).messages_in = number
@@ -213,7 +213,7 @@ def codes_in(value: Any) -> int:
 
 
 @each("route", ROUTES.values())
-def test_every_code_of_an_answer_is_counted(route: Any) -> None:
+def test_every_error_code_of_a_response_is_counted(route: Any) -> None:
     of = response_class(route.request_class)
     value = filled(of, ErrorCode.NOT_COORDINATOR)
     counts: dict[int, int] = {}
@@ -221,12 +221,12 @@ def test_every_code_of_an_answer_is_counted(route: Any) -> None:
     assert sum(counts.values()) == codes_in(value) > 0 and set(counts) == {ErrorCode.NOT_COORDINATOR}
 
 
-def test_each_handler_has_a_walk_of_its_own() -> None:
+def test_each_response_class_has_an_error_counter() -> None:
     assert len(ROUTES) == len(HANDLERS)
     assert noting(response_class(ROUTES[0].request_class)) is noting(response_class(ROUTES[0].request_class))
 
 
-def test_codes_have_names_and_exceptions_have_codes() -> None:
+def test_error_code_names_and_exception_codes() -> None:
     assert (name_of(0), name_of(-1), name_of(3), name_of(4242)) == (
         "NONE",
         "UNKNOWN_SERVER_ERROR",
@@ -236,7 +236,7 @@ def test_codes_have_names_and_exceptions_have_codes() -> None:
     assert (code_of(StorageError("x")), code_of(OperationError("x"))) == (56, -1)
 
 
-async def test_a_handler_that_raises_is_counted_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handler_exception_is_counted_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(request: Any, context: Any) -> Any:
         raise StorageError("no disk")
 
@@ -252,6 +252,6 @@ async def test_a_handler_that_raises_is_counted_by_its_code(tmp_path: Path, monk
         broker.state.readers.clear()
 
 
-def test_metrics_begin_with_nothing() -> None:
+def test_metrics_are_empty_at_first() -> None:
     metrics = RequestMetrics()
     assert (metrics.apis, metrics.topics.by_name, metrics.violations) == ({}, {}, 0)

@@ -17,7 +17,7 @@ from ottla_testing.broker.quota_cases import set_quotas
 WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
 
 
-async def test_the_time_is_told_in_every_answer_of_every_version(tmp_path: Path) -> None:
+async def test_every_response_version_has_the_throttle_time(tmp_path: Path) -> None:
     """To requests that ask for nothing: most are refused, which costs time all the same."""
     told: dict[str, set[int]] = {}
     async with running(tmp_path) as broker:

@@ -44,7 +44,7 @@ PRECEDENCE: list[tuple[tuple[str | None, str | None], tuple[str, str]]] = [
 
 
 @given(st.sets(st.sampled_from(LEVELS)))
-def test_the_most_specific_quota_counts(given: set[tuple[str | None, str | None]]) -> None:
+def test_most_specific_quota_applies(given: set[tuple[str | None, str | None]]) -> None:
     rates = {who: float(number) for number, who in enumerate(sorted(given, key=str), 1)}
     expected = next((Limit(bucket, rates[who]) for who, bucket in PRECEDENCE if who in given), None)
     assert ClientLimits(rates).find("ann", "app") == expected
@@ -53,18 +53,18 @@ def test_the_most_specific_quota_counts(given: set[tuple[str | None, str | None]
     assert ClientLimits(rates).find("ann", "") == expected, "without a client id"
 
 
-def test_every_level_is_in_the_precedence() -> None:
+def test_precedence_has_every_entity_kind() -> None:
     assert sorted(map(str, (who for who, _ in PRECEDENCE))) == sorted(map(str, LEVELS))
 
 
-def test_an_address_has_its_own_limit_or_that_of_all() -> None:
+def test_address_has_its_own_limit_or_the_default() -> None:
     limits = AddressLimits({"10.0.0.1": 5.0, None: 2.5})
     assert limits.find("10.0.0.1") == Limit(("10.0.0.1", ""), 5.0)
     assert limits.find("10.0.0.2") == Limit(("10.0.0.2", ""), 2.0)  # whole connections, as in Kafka
     assert AddressLimits({"10.0.0.1": 5.0}).find("::1") is None
 
 
-def test_addresses_are_known_in_one_form() -> None:
+def test_addresses_are_canonicalized() -> None:
     assert literal_address("0:0:0:0:0:0:0:1") == "::1"
     assert literal_address("::ffff:10.0.0.1") == "10.0.0.1"
     assert literal_address("fe80::1%eth0") == literal_address("fe80:0:0::1") == "fe80::1"
@@ -103,7 +103,7 @@ REFUSED: list[tuple[dict[str, str | None], dict[str, float | None], str]] = [
 
 
 @pytest.mark.parametrize(("entity", "quotas", "message"), REFUSED)
-async def test_what_is_refused_changes_nothing(
+async def test_refused_alteration_changes_nothing(
     entity: dict[str, str | None], quotas: dict[str, float | None], message: str, tmp_path: Path
 ) -> None:
     async with running(tmp_path) as broker:
@@ -115,7 +115,7 @@ async def test_what_is_refused_changes_nothing(
         assert described(await client.call(describing(), 1)) == [({"client-id": "fine"}, {"request_percentage": 1.5})]
 
 
-async def test_what_is_listed_twice(tmp_path: Path) -> None:
+async def test_duplicate_entities_and_keys(tmp_path: Path) -> None:
     """As Kafka has it: of an entity the first counts, though the answer is of the second; of a key none does."""
     async with running(tmp_path) as broker:
         client = await broker.client()
@@ -133,7 +133,7 @@ async def test_what_is_listed_twice(tmp_path: Path) -> None:
         assert len(described(await client.call(describing(), 1))) == 1
 
 
-async def test_validation_alone_changes_nothing(tmp_path: Path) -> None:
+async def test_validate_only_changes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         asked = entry(BOTH, {"producer_byte_rate": 1.0})
@@ -157,7 +157,7 @@ async def test_quotas_are_removed_one_by_one(tmp_path: Path) -> None:
         assert broker.state.quotas.throttle is None
 
 
-async def test_the_name_of_a_host_is_looked_up_beside_other_requests(
+async def test_host_name_is_resolved_without_blocking_other_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"one": "10.0.0.1"}
@@ -193,7 +193,7 @@ WITH_ZOOKEEPER: list[tuple[dict[str, str | None], dict[str, float | None], str |
 
 
 @pytest.mark.parametrize(("entity", "quotas", "message"), WITH_ZOOKEEPER)
-async def test_checks_of_brokers_with_zookeeper(
+async def test_alteration_checks_of_zookeeper_releases(
     entity: dict[str, str | None], quotas: dict[str, float | None], message: str | None, tmp_path: Path
 ) -> None:
     async with running(tmp_path, release="2.8") as broker:
@@ -202,7 +202,7 @@ async def test_checks_of_brokers_with_zookeeper(
         assert [(one.error_code, one.error_message) for one in answer.entries] == [(42 if message else 0, message)]
 
 
-async def test_a_broker_with_zookeeper_takes_an_entity_twice(tmp_path: Path) -> None:
+async def test_duplicate_entity_is_accepted_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
         first = entry(BOTH, {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0})
@@ -211,7 +211,7 @@ async def test_a_broker_with_zookeeper_takes_an_entity_twice(tmp_path: Path) -> 
         assert described(await client.call(describing(), 1)) == [(BOTH, {"consumer_byte_rate": 2.0})]
 
 
-async def test_the_first_type_that_is_refused_is_javas_first(tmp_path: Path) -> None:
+async def test_first_refused_type_follows_javas_hash_order(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         for entity, named in (({"group": None, "": None}, ""), ({"topic": "t", "group": "g", "user": ""}, "topic")):
@@ -281,7 +281,7 @@ BAD_FILTERS: list[tuple[list[tuple[str, int, str | None]], int, str]] = [
 ]
 
 
-async def test_bad_filters(described_broker: Broker) -> None:
+async def test_invalid_filters(described_broker: Broker) -> None:
     client = await described_broker.client()
     for components, code, message in BAD_FILTERS:
         answer = await client.call(describing(*components), 1)
@@ -302,7 +302,7 @@ BAD_FILTERS_WITH_ZOOKEEPER: list[tuple[list[tuple[str, int, str | None]], int, s
 ]
 
 
-async def test_bad_filters_with_zookeeper(tmp_path: Path) -> None:
+async def test_invalid_filters_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
         for components, code, message in BAD_FILTERS_WITH_ZOOKEEPER:
@@ -326,7 +326,7 @@ async def test_quotas_have_kafkas_order_of_keys(tmp_path: Path) -> None:
 # What keeps them
 
 
-async def test_they_survive_a_restart_and_are_in_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_quotas_survive_a_restart_and_are_in_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         await set_quotas(client, BOTH, producer_byte_rate=1024.0, consumer_byte_rate=5.0)
@@ -341,7 +341,7 @@ async def test_they_survive_a_restart_and_are_in_the_dump(tmp_path: Path, capsys
     assert "ClientQuotaRecord v0" in out and "producer_byte_rate" in out
 
 
-async def test_a_snapshot_brings_them_back(tmp_path: Path) -> None:
+async def test_snapshot_restores_quotas(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         await set_quotas(client, BOTH, producer_byte_rate=1.0)
@@ -353,7 +353,7 @@ async def test_a_snapshot_brings_them_back(tmp_path: Path) -> None:
         assert described(await (await broker.client()).call(describing(), 1)) == [(BOTH, {"producer_byte_rate": 1.0})]
 
 
-async def test_those_of_a_kraft_broker_are_taken_over(tmp_path: Path) -> None:
+async def test_quotas_of_a_kraft_broker_are_taken_over(tmp_path: Path) -> None:
     part = ClientQuotaRecord.EntityData
     pair = [part(entity_type="user", entity_name="ann"), part(entity_type="client-id", entity_name=None)]
     changes = [
@@ -372,7 +372,7 @@ async def test_those_of_a_kraft_broker_are_taken_over(tmp_path: Path) -> None:
             assert found == [({"client-id": None, "user": "ann"}, {"producer_byte_rate": 7.0})]
 
 
-async def test_more_than_a_request_may_change_is_refused_as_a_whole(tmp_path: Path) -> None:
+async def test_too_many_changes_in_a_request_are_refused(tmp_path: Path) -> None:
     """As KRaft's controllers do."""
     asked = [entry({"user": f"u{number}"}, {"producer_byte_rate": 1.0}) for number in range(CHANGES_MAX + 1)]
     async with running(tmp_path) as broker:
@@ -387,7 +387,7 @@ async def test_more_than_a_request_may_change_is_refused_as_a_whole(tmp_path: Pa
         assert len(described(await client.call(describing(), 1))) == CHANGES_MAX
 
 
-async def test_a_disk_that_fails_is_told_for_each_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_failure_is_reported_for_each_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ottla.storage.errors import StorageError
 
     def fail(records: Any, now_ms: int) -> None:

@@ -36,7 +36,7 @@ def deleting(*names: str) -> DeleteTopicsRequest:
     return DeleteTopicsRequest(topic_names=list(names), timeout_ms=1)
 
 
-async def test_topics_beyond_the_bucket_are_refused_one_by_one(tmp_path: Path) -> None:
+async def test_topics_beyond_the_bucket_are_refused_individually(tmp_path: Path) -> None:
     async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
         answer = await client.call(create_topics("a", "b", "c", partitions=10), 7)  # 11 tokens; the second goes to -9
         assert errors_of(answer) == [(0, None), (0, None), EXCEEDED]
@@ -50,7 +50,7 @@ async def test_topics_beyond_the_bucket_are_refused_one_by_one(tmp_path: Path) -
         assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 0)
 
 
-async def test_who_takes_too_much_only_now_does_not_wait(tmp_path: Path) -> None:
+async def test_request_that_empties_the_bucket_does_not_wait(tmp_path: Path) -> None:
     async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
         answer = await client.call(create_topics("a", partitions=100), 7)
         assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 0)
@@ -62,7 +62,7 @@ async def test_who_takes_too_much_only_now_does_not_wait(tmp_path: Path) -> None
         assert (refused.error_code, refused.topic_id) == (89, broker.state.topics.named("a").id)
 
 
-async def test_with_zookeeper_a_rate_of_0_refused_for_good(tmp_path: Path) -> None:
+async def test_rate_of_0_refuses_forever_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await held(broker)
         await set_quotas(await broker.client(), HELD, controller_mutation_rate=0)
@@ -73,7 +73,7 @@ async def test_with_zookeeper_a_rate_of_0_refused_for_good(tmp_path: Path) -> No
         assert errors_of(await client.call(create_topics("b"), 5)) == [(0, None)]
 
 
-async def test_partitions_that_are_added_count(tmp_path: Path) -> None:
+async def test_added_partitions_are_charged(tmp_path: Path) -> None:
     async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
         await broker.topic("u")
         answer = await client.call(more_partitions(21, "t", "u"), 3)
@@ -96,7 +96,7 @@ async def test_older_versions_are_served_and_throttled(version: int, tmp_path: P
         assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 21_000)
 
 
-async def test_topics_that_are_only_named_count_and_nobody_waits(tmp_path: Path) -> None:
+async def test_auto_created_topics_are_charged_without_a_wait(tmp_path: Path) -> None:
     async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
         asked = MetadataRequest.MetadataRequestTopic
         names = [f"named-{number}" for number in range(20)]
@@ -108,7 +108,7 @@ async def test_topics_that_are_only_named_count_and_nobody_waits(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("release", "charged"), [("3.2", False), ("3.9", True)])
-async def test_whether_validation_counts_is_the_releases(release: str, charged: bool, tmp_path: Path) -> None:
+async def test_charging_of_validate_only_depends_on_the_release(release: str, charged: bool, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await held(broker)
         await set_quotas(await broker.client(), HELD, controller_mutation_rate=1)
@@ -143,7 +143,7 @@ async def test_connections_of_an_address_are_limited(tmp_path: Path) -> None:
         await (await broker.client()).call(ping(), 0)
 
 
-async def test_a_connection_that_is_left_unserved_does_not_keep_the_broker_from_stopping(tmp_path: Path) -> None:
+async def test_unserved_connection_does_not_delay_shutdown(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         admin = await broker.client()
         await set_quotas(admin, {"ip": None}, connection_creation_rate=1)

@@ -46,7 +46,7 @@ async def test_nothing_is_measured_without_a_quota(tmp_path: Path) -> None:
         assert broker.state.quotas.throttle is None
 
 
-async def test_nobody_without_a_limit_is_measured(tmp_path: Path) -> None:
+async def test_client_without_a_limit_is_not_measured(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1.0) as (broker, client):
         await set_quotas(await broker.client(), HELD, producer_byte_rate=None)
         await set_quotas(await broker.client(), {"user": "somebody else"}, producer_byte_rate=1.0)
@@ -59,7 +59,7 @@ async def test_nobody_without_a_limit_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 5, 6, 9, 12])
-async def test_a_producer_is_told_how_long_to_wait_and_is_not_heard_before(version: int, tmp_path: Path) -> None:
+async def test_producer_receives_the_throttle_time_and_is_muted(version: int, tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1000) as (broker, client):
         request = produce(data_of(version, 15_000))
         expected = wait_after(size_of(request, version), 1000)
@@ -75,7 +75,7 @@ async def test_a_producer_is_told_how_long_to_wait_and_is_not_heard_before(versi
         await client.receive()
 
 
-async def test_an_answer_without_the_field_is_followed_by_the_silence_alone(tmp_path: Path) -> None:
+async def test_response_without_throttle_time_still_mutes_the_connection(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1000) as (broker, client):
         answer = await client.call(produce(data_of(0, 15_000)), 0)
         assert only(answer).error_code == 0
@@ -85,7 +85,7 @@ async def test_an_answer_without_the_field_is_followed_by_the_silence_alone(tmp_
         await client.receive()
 
 
-async def test_without_acks_only_bytes_count(tmp_path: Path) -> None:
+async def test_produce_without_acks_is_only_charged_for_bytes(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1000, request_percentage=0.001) as (broker, client):
         percent_timer(broker, 1000)
         request = produce(records(bytes(12_000)), acks=0)
@@ -99,7 +99,7 @@ async def test_without_acks_only_bytes_count(tmp_path: Path) -> None:
         assert await is_heard(broker, client)
 
 
-async def test_requests_that_came_together_wait_for_the_silence(tmp_path: Path) -> None:
+async def test_pipelined_requests_wait_while_muted(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1000) as (broker, client):
         request = produce(records(bytes(12_000)))
         together = b"".join(frame(request, 9, number, "held") for number in (1, 2, 3))
@@ -114,7 +114,7 @@ async def test_requests_that_came_together_wait_for_the_silence(tmp_path: Path) 
         assert broker.log("t").log_end_offset == 2
 
 
-async def test_a_silent_connection_is_closed_by_its_client_and_by_the_brokers_end(tmp_path: Path) -> None:
+async def test_muted_connection_closes_with_its_client_and_at_shutdown(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1) as (broker, client):
         other = await held(broker)
         for one in (client, other):
@@ -130,7 +130,7 @@ async def test_a_silent_connection_is_closed_by_its_client_and_by_the_brokers_en
     assert await other.is_closed()
 
 
-async def test_who_shares_a_limit_waits_for_each_other(tmp_path: Path) -> None:
+async def test_clients_with_a_shared_limit_are_throttled_together(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         one, other, third = [await broker.client() for _ in range(3)]
@@ -142,7 +142,7 @@ async def test_who_shares_a_limit_waits_for_each_other(tmp_path: Path) -> None:
         assert (await third.call(request, 9, None)).throttle_time_ms == 0, "without a client id there is no limit"
 
 
-async def test_a_quota_that_is_changed_or_removed_holds_at_once(tmp_path: Path) -> None:
+async def test_changed_or_removed_quota_applies_at_once(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1000) as (broker, client):
         admin = await broker.client()
         request = produce(records(bytes(9_000)))
@@ -156,7 +156,7 @@ async def test_a_quota_that_is_changed_or_removed_holds_at_once(tmp_path: Path) 
         assert broker.state.quotas.throttle is None
 
 
-async def test_each_node_has_buckets_of_its_own(tmp_path: Path) -> None:
+async def test_each_node_measures_separately(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=2) as broker:
         topic = broker.state.topics.create("t", 2, {}, broker.clock.now_ms())
         by_leader = {partition.leader: partition.index for partition in topic.partitions}
@@ -191,7 +191,7 @@ async def filled(broker: Broker, count: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 7, 11, 12])
-async def test_a_throttled_fetch_is_empty_and_costs_nothing(version: int, tmp_path: Path) -> None:
+async def test_throttled_fetch_is_empty_and_not_charged(version: int, tmp_path: Path) -> None:
     overrides = {} if version >= 4 else {"log.message.downconversion.enable": "true"}
     async with running(tmp_path, overrides=overrides) as broker:
         await broker.topic("t")
@@ -214,7 +214,7 @@ async def test_a_throttled_fetch_is_empty_and_costs_nothing(version: int, tmp_pa
         assert len(only(await client.call(asked, version)).records) > 8000
 
 
-async def test_a_throttled_fetch_uses_its_sessions_epoch_up(tmp_path: Path) -> None:
+async def test_throttled_fetch_increments_its_session_epoch(tmp_path: Path) -> None:
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 10, 4000)
         first = await client.call(fetch(("t", 0, 0), session_epoch=0, partition_max_bytes=9000), 11)
@@ -228,7 +228,7 @@ async def test_a_throttled_fetch_uses_its_sessions_epoch_up(tmp_path: Path) -> N
         assert len(only(third).records) > 8000, "what was not told before"
 
 
-async def test_a_full_fetch_that_is_throttled_begins_no_session(tmp_path: Path) -> None:
+async def test_throttled_full_fetch_creates_no_session(tmp_path: Path) -> None:
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 10, 4000)
         asked = fetch(("t", 0, 0), session_epoch=0, partition_max_bytes=9000)
@@ -238,7 +238,7 @@ async def test_a_full_fetch_that_is_throttled_begins_no_session(tmp_path: Path) 
         assert len(broker.state.fetch_sessions) == 1
 
 
-async def test_no_more_is_fetched_at_once_than_ten_seconds_allow(tmp_path: Path) -> None:
+async def test_fetch_is_limited_to_the_quota_of_ten_seconds(tmp_path: Path) -> None:
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 20, 3000)
         got = only(await client.call(fetch(("t", 0, 0), partition_max_bytes=1 << 20), 11))
@@ -248,7 +248,7 @@ async def test_no_more_is_fetched_at_once_than_ten_seconds_allow(tmp_path: Path)
         assert len(got.records) > 60_000
 
 
-async def test_another_brokers_fetch_has_no_quota(tmp_path: Path) -> None:
+async def test_replica_fetch_has_no_quota(tmp_path: Path) -> None:
     async with limited(tmp_path, consumer_byte_rate=1, request_percentage=0.001) as (broker, client):
         percent_timer(broker, 1000)
         await filled(broker, 5, 3000)
@@ -257,7 +257,7 @@ async def test_another_brokers_fetch_has_no_quota(tmp_path: Path) -> None:
             assert answer.throttle_time_ms == 0 and len(only(answer).records) > 15_000
 
 
-async def test_the_size_of_a_fetch_is_that_of_its_answer(tmp_path: Path) -> None:
+async def test_fetch_is_charged_for_its_response_size(tmp_path: Path) -> None:
     """With its length, without the header of the answer."""
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 1, 4000)
@@ -272,7 +272,7 @@ async def test_the_size_of_a_fetch_is_that_of_its_answer(tmp_path: Path) -> None
 # Time of handlers
 
 
-async def test_time_is_limited_and_no_wait_is_longer_than_a_window(tmp_path: Path) -> None:
+async def test_request_time_throttle_is_at_most_one_window(tmp_path: Path) -> None:
     async with limited(tmp_path, request_percentage=5) as (broker, client):
         percent_timer(broker, 500)
         answer = await client.call(ListGroupsRequest(), 4)  # 50 % of ten seconds is 5 % of each
@@ -286,7 +286,7 @@ async def test_time_is_limited_and_no_wait_is_longer_than_a_window(tmp_path: Pat
         await client.receive()
 
 
-async def test_the_longer_of_two_waits_is_told(tmp_path: Path) -> None:
+async def test_throttle_time_is_the_longer_of_two(tmp_path: Path) -> None:
     async with limited(tmp_path, request_percentage=1, producer_byte_rate=1000) as (broker, client):
         percent_timer(broker, 1000)
         assert (await client.call(produce(records(bytes(10))), 9)).throttle_time_ms == 1000
@@ -294,7 +294,7 @@ async def test_the_longer_of_two_waits_is_told(tmp_path: Path) -> None:
         assert (await client.call(produce(records(bytes(20_000))), 9)).throttle_time_ms > 9000
 
 
-async def test_only_the_loops_own_time_counts(tmp_path: Path) -> None:
+async def test_only_event_loop_time_is_charged(tmp_path: Path) -> None:
     """A long poll is two steps, however long it waits."""
     async with limited(tmp_path, request_percentage=100) as (broker, client):
         percent_timer(broker, 1000)
@@ -309,7 +309,7 @@ async def test_only_the_loops_own_time_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "with a thread's part"])
-async def test_work_that_takes_several_turns_is_charged(compressed: bool, tmp_path: Path) -> None:
+async def test_work_in_several_steps_is_charged(compressed: bool, tmp_path: Path) -> None:
     """Old messages are converted while others are served; each of those turns takes a second here."""
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t")
@@ -327,9 +327,7 @@ async def test_work_that_takes_several_turns_is_charged(compressed: bool, tmp_pa
         assert total >= 700, "a second of the handler's own, one of the answer, and at least five turns"
 
 
-async def test_an_answer_that_only_says_what_went_wrong_has_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_error_response_has_the_throttle_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with limited(tmp_path, request_percentage=0.001) as (broker, client):
         percent_timer(broker, 1000)
 
@@ -345,7 +343,7 @@ async def test_an_answer_that_only_says_what_went_wrong_has_it_too(
         await client.receive()
 
 
-async def test_the_group_of_offsets_is_not_there_and_is_charged(tmp_path: Path) -> None:
+async def test_offset_fetch_of_an_unknown_group_is_charged(tmp_path: Path) -> None:
     async with limited(tmp_path, request_percentage=0.001) as (broker, client):
         percent_timer(broker, 1000)
         answer = await client.call(OffsetFetchRequest(group_id="g", topics=None), 5)
@@ -355,7 +353,7 @@ async def test_the_group_of_offsets_is_not_there_and_is_charged(tmp_path: Path) 
 # Releases whose answers come late
 
 
-async def test_answers_of_old_releases_come_late(tmp_path: Path) -> None:
+async def test_old_releases_delay_throttled_responses(tmp_path: Path) -> None:
     """Their quotas are those of the configuration, for each client id."""
     overrides = {"quota.producer.default": "1000", "quota.consumer.default": "1000"}
     async with running(tmp_path, release="1.1", overrides=overrides) as broker:
@@ -375,7 +373,7 @@ async def test_answers_of_old_releases_come_late(tmp_path: Path) -> None:
         await client.receive()  # the next is answered at once
 
 
-async def test_a_late_fetch_has_its_records(tmp_path: Path) -> None:
+async def test_delayed_fetch_response_has_its_records(tmp_path: Path) -> None:
     async with running(tmp_path, release="1.1", overrides={"quota.consumer.default": "1000"}) as broker:
         await broker.topic("t")
         await filled(broker, 4, 6000)
@@ -389,7 +387,7 @@ async def test_a_late_fetch_has_its_records(tmp_path: Path) -> None:
         assert len(only(answer).records) > 6000 and 2000 < answer.throttle_time_ms < 3000
 
 
-async def test_nothing_is_kept_for_who_went_before_a_late_answer(tmp_path: Path) -> None:
+async def test_disconnect_drops_the_delayed_response(tmp_path: Path) -> None:
     async with running(tmp_path, release="1.1", overrides={"quota.producer.default": "1"}) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -402,7 +400,7 @@ async def test_nothing_is_kept_for_who_went_before_a_late_answer(tmp_path: Path)
         assert broker.state.quotas.throttle.held_back == 0
 
 
-async def test_late_answers_go_when_the_broker_stops(tmp_path: Path) -> None:
+async def test_shutdown_drops_delayed_responses(tmp_path: Path) -> None:
     async with running(tmp_path, release="1.1", overrides={"quota.producer.default": "1"}) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -475,7 +473,7 @@ async def test_a_faulted_request_is_charged_too(tmp_path: Path) -> None:
 # What is remembered
 
 
-async def test_who_was_not_seen_for_an_hour_is_forgotten(tmp_path: Path) -> None:
+async def test_measurement_expires_after_an_hour(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -491,7 +489,7 @@ async def test_who_was_not_seen_for_an_hour_is_forgotten(tmp_path: Path) -> None
         assert len(throttle.produce.buckets) == 2
 
 
-async def test_a_node_that_stops_forgets(tmp_path: Path) -> None:
+async def test_stopped_node_drops_its_measurements(tmp_path: Path) -> None:
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t", 2)
         await set_quotas(await broker.client(), {"user": "ANONYMOUS"}, request_percentage=100)

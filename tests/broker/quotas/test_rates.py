@@ -61,7 +61,7 @@ class ModelRate:
 
 
 @given(WINDOWS, EVENTS, st.floats(0.5, 1e6))
-def test_a_rate_is_kafkas(windows: Windows, events: list[tuple[int, int]], limit: float) -> None:
+def test_rate_matches_kafka(windows: Windows, events: list[tuple[int, int]], limit: float) -> None:
     rate, model, now_ms = Rate(windows), ModelRate(windows), START
     for pause_ms, value in events:
         now_ms += pause_ms
@@ -79,7 +79,7 @@ def test_a_rate_is_kafkas(windows: Windows, events: list[tuple[int, int]], limit
 
 
 @given(EVENTS)
-def test_the_window_is_ten_to_twelve_seconds_also_for_a_newcomer(events: list[tuple[int, int]]) -> None:
+def test_window_is_ten_to_twelve_seconds_from_the_first_value_on(events: list[tuple[int, int]]) -> None:
     rate, now_ms = Rate(ELEVEN), START
     assert rate.measure(now_ms) == (0, 10_000)
     for pause_ms, value in events:
@@ -88,7 +88,7 @@ def test_the_window_is_ten_to_twelve_seconds_also_for_a_newcomer(events: list[tu
         assert 10_000 <= rate.measure(now_ms)[1] < 12_000
 
 
-def test_what_is_equal_to_the_limit_is_fine() -> None:
+def test_rate_equal_to_the_limit_is_not_throttled() -> None:
     rate = Rate(ELEVEN)
     rate.record(10_000, START)
     assert rate.throttle_ms(1000, START) == 0
@@ -97,7 +97,7 @@ def test_what_is_equal_to_the_limit_is_fine() -> None:
 
 
 @given(st.floats(1, 1e6), st.floats(0, 1e9))
-def test_after_all_windows_nothing_is_left(limit: float, value: float) -> None:
+def test_values_expire_after_all_windows(limit: float, value: float) -> None:
     """Not before, even for who waits as told: until ten windows have passed it takes no longer than ten."""
     rate = Rate(ELEVEN)
     rate.record(value, START)
@@ -105,7 +105,7 @@ def test_after_all_windows_nothing_is_left(limit: float, value: float) -> None:
     assert rate.throttle_ms(limit, START + 11_000) == 0
 
 
-def test_what_was_taken_back_was_never_there() -> None:
+def test_negative_value_cancels_an_earlier_one() -> None:
     rate = Rate(ELEVEN)
     rate.record(1_000_000, START)
     rate.record(-1_000_000, START)
@@ -113,7 +113,7 @@ def test_what_was_taken_back_was_never_there() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.nan])
-def test_no_number_above_zero_is_no_limit(limit: float) -> None:
+def test_limit_of_0_or_less_does_not_throttle(limit: float) -> None:
     rate, bucket = Rate(ELEVEN), TokenBucket(ELEVEN)
     rate.record(1e18, START)
     assert rate.throttle_ms(limit, START) == 0
@@ -121,7 +121,7 @@ def test_no_number_above_zero_is_no_limit(limit: float) -> None:
     assert bucket.throttle_ms(limit, START) == 0
 
 
-def test_no_wait_is_more_than_an_answer_can_tell() -> None:
+def test_throttle_time_is_limited_to_int32() -> None:
     rate, bucket = Rate(ELEVEN), TokenBucket(ELEVEN)
     rate.record(1e300, START)
     assert rate.throttle_ms(5e-324, START) == THROTTLE_MAX_MS
@@ -130,7 +130,7 @@ def test_no_wait_is_more_than_an_answer_can_tell() -> None:
 
 
 @pytest.mark.parametrize("back_ms", [1, 500, 60_000, 86_400_000])
-def test_a_clock_that_is_set_back_has_nobody_wait_for_ever(back_ms: int) -> None:
+def test_clock_set_back_does_not_throttle_forever(back_ms: int) -> None:
     rate, bucket = Rate(ELEVEN), TokenBucket(ELEVEN)
     rate.record(20_000, START)
     assert rate.throttle_ms(1000, START - back_ms) <= 10_000 + back_ms
@@ -141,7 +141,7 @@ def test_a_clock_that_is_set_back_has_nobody_wait_for_ever(back_ms: int) -> None
 
 
 @given(st.floats(0.1, 1000), st.lists(st.tuples(PAUSES, st.integers(0, 5000)), max_size=40))
-def test_a_bucket_is_kafkas(limit: float, events: list[tuple[int, int]]) -> None:
+def test_token_bucket_matches_kafka(limit: float, events: list[tuple[int, int]]) -> None:
     bucket, now_ms = TokenBucket(ELEVEN), START
     tokens, last_ms = 0.0, 0  # as Kafka begins: 1970 is long ago
     burst = 11 * limit
@@ -156,7 +156,7 @@ def test_a_bucket_is_kafkas(limit: float, events: list[tuple[int, int]]) -> None
         assert throttle_ms == pytest.approx(max(0.0, -tokens / limit * 1000), abs=0.6)
 
 
-def test_one_huge_request_is_let_through_and_paid_for_later() -> None:
+def test_huge_request_passes_and_later_ones_wait() -> None:
     bucket = TokenBucket(ELEVEN)
     assert bucket.throttle_ms(1, START) == 0
     bucket.take(100, 1, START)

@@ -15,7 +15,7 @@ def record(value: bytes | None, key: bytes | None = None, offset: int = 3, parti
     return Record("orders", partition, offset, 7, key, value, (("h", b"x"),))
 
 
-def test_json_and_functions_decode_and_a_null_stays_none() -> None:
+def test_json_and_function_decoders_keep_null() -> None:
     found = decoded([record(b'{"n": 1}', b"k"), record(None)], "json", bytes.decode)
     assert found == [
         DecodedRecord("orders", 2, 3, 7, "k", {"n": 1}, (("h", b"x"),)),
@@ -38,14 +38,14 @@ def test_json_and_functions_decode_and_a_null_stays_none() -> None:
         (b"[" * 100_000, None, "cannot be decoded: RecursionError"),
     ],
 )
-def test_record_that_cannot_be_decoded_is_named_in_one_line(value: bytes, key: bytes | None, text: str) -> None:
+def test_undecodable_record_is_reported_in_one_line(value: bytes, key: bytes | None, text: str) -> None:
     with pytest.raises(Undecodable) as raised:
         decoded([record(b"1", offset=0), record(value, key)], "json", bytes.decode)
     assert text in str(raised.value) and "\n" not in str(raised.value) and len(str(raised.value)) < 600
 
 
 @pytest.mark.parametrize(("wrong", "error"), [("avro", ValueError), (3, TypeError)])
-def test_decoder_that_there_is_not_is_refused(wrong: Any, error: type[Exception]) -> None:
+def test_unknown_decoder_is_refused(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match='decode is "json", a function of the bytes or None, not'):
         decoded([], wrong)
 

@@ -37,7 +37,7 @@ async def finalized(client: Client, version: int) -> tuple[int, list[tuple[str, 
     return answer.finalized_features_epoch, found
 
 
-async def test_the_own_profile_announces_the_scan_from_v3_on(tmp_path: Path) -> None:
+async def test_own_profile_announces_the_duplicate_scan_from_v3_on(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         wanted = [[], [], [], [SCAN], [SCAN, TRANSACTIONS]]
@@ -50,13 +50,13 @@ async def test_the_own_profile_announces_the_scan_from_v3_on(tmp_path: Path) -> 
     [{"producer.duplicate.scan.bytes": "0"}, {"ottla.behaviour.below_cache": "out_of_order"}],
     ids=["turned off", "without effect"],
 )
-async def test_what_does_not_act_is_not_announced(overrides: dict[str, str], tmp_path: Path) -> None:
+async def test_inactive_feature_is_not_announced(overrides: dict[str, str], tmp_path: Path) -> None:
     async with running(tmp_path, overrides=overrides) as broker:
         assert await features(await broker.client(), 4) == [TRANSACTIONS]
 
 
 @each("release", WITH_FEATURES)
-async def test_a_release_announces_the_version_of_transactions_from_4_0_on(release: str, tmp_path: Path) -> None:
+async def test_transaction_version_is_announced_from_4_0_on(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         assert await features(client, 3) == []  # the least level of the only one is 0
@@ -66,7 +66,7 @@ async def test_a_release_announces_the_version_of_transactions_from_4_0_on(relea
 
 
 @pytest.mark.parametrize(("release", "level", "newest"), [("4.3", 1, 4), ("4.3", 0, 4), ("3.9", 2, 4), ("ottla", 0, 4)])
-async def test_a_version_that_clients_cannot_use_is_not_announced(
+async def test_unusable_transaction_version_is_not_announced(
     release: str, level: int, newest: int, tmp_path: Path
 ) -> None:
     overrides = {"ottla.behaviour.transaction_version": str(level)}

@@ -37,7 +37,7 @@ async def texts_of_configs(client: Client, kind: int, name: str) -> list[tuple[i
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_the_text_of_no_error_is_none_or_empty(release: str, tmp_path: Path) -> None:
+async def test_message_without_error_is_null_or_empty(release: str, tmp_path: Path) -> None:
     overrides = {"authorizer.class.name": AUTHORIZERS[release], "super.users": "User:ANONYMOUS"}
     async with running(tmp_path, release=release, overrides=overrides) as broker:
         client = await broker.client()
@@ -83,7 +83,7 @@ async def partitions(client: Client, name: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("release", ["2.0", "2.4", "2.8"])
-async def test_with_zookeeper_topics_have_replicas_on_absent_brokers(release: str, tmp_path: Path) -> None:
+async def test_replicas_on_absent_brokers_are_accepted_in_zookeeper_releases(release: str, tmp_path: Path) -> None:
     """Kafka hides the partitions that no broker can lead; here they have no leader."""
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
@@ -108,7 +108,7 @@ async def test_with_zookeeper_topics_have_replicas_on_absent_brokers(release: st
 
 
 @pytest.mark.parametrize("release", ["3.9", "4.3", "ottla"])
-async def test_with_kraft_replicas_on_absent_brokers_are_refused(release: str, tmp_path: Path) -> None:
+async def test_replicas_on_absent_brokers_are_refused_in_kraft_releases(release: str, tmp_path: Path) -> None:
     text = "The manual partition assignment includes broker 9, but no such broker is registered."
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()

@@ -140,7 +140,7 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
 
 @each("what", CREATED)
 @each("release", RELEASES)
-async def test_topics_that_are_not_made(tmp_path: Path, release: str, what: str) -> None:
+async def test_create_topics_errors(tmp_path: Path, release: str, what: str) -> None:
     asked, expected = CREATED[what]
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
@@ -149,7 +149,7 @@ async def test_topics_that_are_not_made(tmp_path: Path, release: str, what: str)
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_what_is_listed_twice(tmp_path: Path, release: str) -> None:
+async def test_duplicate_entries(tmp_path: Path, release: str) -> None:
     """A broker with ZooKeeper answers each, a controller of KRaft once."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
@@ -164,7 +164,7 @@ async def test_what_is_listed_twice(tmp_path: Path, release: str) -> None:
         assert [(one.name, one.error_message) for one in deleted] == [("t", "Duplicate topic name.")] and "t" in names
 
 
-async def test_a_topic_is_deleted_by_its_name_or_its_id(tmp_path: Path) -> None:
+async def test_topic_deletion_by_name_or_id(tmp_path: Path) -> None:
     """KRaft refuses both for one topic, and deletes nothing."""
     async with running(tmp_path, release="4.3") as broker:
         client = await with_topics(broker)
@@ -183,7 +183,7 @@ async def test_a_topic_is_deleted_by_its_name_or_its_id(tmp_path: Path) -> None:
         assert broker.state.topics.get("t") is not None
 
 
-async def test_a_topic_is_deleted_once_by_both_with_zookeeper(tmp_path: Path) -> None:
+async def test_topic_deletion_by_name_and_id_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await with_topics(broker)
         state = DeleteTopicsRequest.DeleteTopicState
@@ -210,7 +210,7 @@ async def test_a_topic_is_deleted_once_by_both_with_zookeeper(tmp_path: Path) ->
     ],
 )
 @pytest.mark.parametrize("release", RELEASES)
-async def test_partitions_that_are_not_made(
+async def test_create_partitions_errors(
     tmp_path: Path, release: str, name: str, count: int, expected: list[str | None]
 ) -> None:
     asked = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
@@ -221,7 +221,7 @@ async def test_partitions_that_are_not_made(
     assert found.error_message == expected[release != "2.8"]
 
 
-async def test_ids_before_names_in_metadata(tmp_path: Path) -> None:
+async def test_metadata_lists_ids_before_names(tmp_path: Path) -> None:
     """Where a topic is asked for by its id, those by name do not count; v10 and v11 answer nothing at all."""
     async with running(tmp_path, release="4.3") as broker:
         client = await with_topics(broker)
@@ -235,7 +235,7 @@ async def test_ids_before_names_in_metadata(tmp_path: Path) -> None:
         assert (found.brokers, found.cluster_id, found.controller_id) == ([], None, -1)
 
 
-async def test_operations_are_told_of_topics_that_are_not_there(tmp_path: Path) -> None:
+async def test_unknown_topics_have_authorized_operations(tmp_path: Path) -> None:
     overrides = {"auto.create.topics.enable": "false"}
     async with running(tmp_path, release="4.3", overrides=overrides) as broker:
         client = await broker.client()
@@ -248,7 +248,7 @@ async def test_operations_are_told_of_topics_that_are_not_there(tmp_path: Path) 
         assert (found.error_code, found.topic_authorized_operations) == (3, 3576)
 
 
-async def test_a_cursor_in_none_of_the_topics(tmp_path: Path) -> None:
+async def test_cursor_outside_the_topics(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await with_topics(broker)
         cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="b", partition_index=0)
@@ -257,7 +257,7 @@ async def test_a_cursor_in_none_of_the_topics(tmp_path: Path) -> None:
         assert [(one.name, one.error_code) for one in answer.topics] == [("t", 42)]
 
 
-async def test_endpoints_that_a_broker_does_not_describe(tmp_path: Path) -> None:
+async def test_describe_cluster_of_controllers_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         found = [
@@ -291,7 +291,7 @@ def commit(group: str, topic: str) -> OffsetCommitRequest:
 
 
 @pytest.mark.parametrize(("release", "left"), [("2.8", 69), ("3.9", 69), ("4.3", 0)])
-async def test_a_group_whose_last_offset_is_deleted(tmp_path: Path, release: str, left: int) -> None:
+async def test_group_without_offsets_after_offset_delete(tmp_path: Path, release: str, left: int) -> None:
     """Until 3.9 it goes at once; with KIP-848's coordinator at the next check, whoever else asks for it before."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
@@ -311,7 +311,7 @@ async def test_a_group_whose_last_offset_is_deleted(tmp_path: Path, release: str
 
 
 @pytest.mark.parametrize(("release", "code"), [("2.8", 0), ("3.9", 35), ("ottla", 0)])
-async def test_the_first_version_of_offsets(tmp_path: Path, release: str, code: int) -> None:
+async def test_version_0_of_offset_apis(tmp_path: Path, release: str, code: int) -> None:
     """ZooKeeper's brokers keep them there; those with KRaft have no place for them."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
@@ -327,7 +327,7 @@ async def test_the_first_version_of_offsets(tmp_path: Path, release: str, code: 
 
 
 @pytest.mark.parametrize("release, epoch", [("2.8", 1), ("3.9", 0), ("4.3", 0)])
-async def test_a_reassignment_to_where_a_partition_is_counts_as_a_leader_with_zookeeper(
+async def test_reassignment_to_the_same_replicas_bumps_the_epoch_in_zookeeper_releases(
     tmp_path: Path, release: str, epoch: int
 ) -> None:
     async with running(tmp_path, release=release) as broker:
@@ -344,7 +344,7 @@ async def test_a_reassignment_to_where_a_partition_is_counts_as_a_leader_with_zo
 
 
 @pytest.mark.parametrize("release, version, code", [("2.8", 8, 22), ("3.9", 9, 22), ("4.3", 8, 22), ("4.3", 9, 69)])
-async def test_a_member_commits_to_no_group(tmp_path: Path, release: str, version: int, code: int) -> None:
+async def test_commit_to_an_unknown_group(tmp_path: Path, release: str, version: int, code: int) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -359,7 +359,7 @@ async def test_a_member_commits_to_no_group(tmp_path: Path, release: str, versio
 
 
 @pytest.mark.parametrize("release, listed", [("3.9", []), ("4.3", [("t", []), ("absent", [])])])
-async def test_a_topic_that_is_asked_for_no_partition(tmp_path: Path, release: str, listed: list[Any]) -> None:
+async def test_topic_without_requested_partitions(tmp_path: Path, release: str, listed: list[Any]) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         group = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -369,7 +369,7 @@ async def test_a_topic_that_is_asked_for_no_partition(tmp_path: Path, release: s
 
 
 @pytest.mark.parametrize("release, told", [("2.8", "false"), ("3.9", "FALSE"), ("4.3", "FALSE")])
-async def test_configs_of_a_new_topic_are_told_as_they_were_given(tmp_path: Path, release: str, told: str) -> None:
+async def test_create_topics_returns_configs_as_given(tmp_path: Path, release: str, told: str) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         name = "unclean.leader.election.enable"
@@ -380,9 +380,7 @@ async def test_configs_of_a_new_topic_are_told_as_they_were_given(tmp_path: Path
 
 
 @pytest.mark.parametrize("release, answer", [("3.9", (-1, 44)), ("4.3", (1, 0))])
-async def test_records_of_a_topic_with_no_policy_may_be_deleted(
-    tmp_path: Path, release: str, answer: tuple[int, int]
-) -> None:
+async def test_delete_records_without_cleanup_policy(tmp_path: Path, release: str, answer: tuple[int, int]) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", configs={"cleanup.policy": ""})
         await broker.topic("compacted", configs={"cleanup.policy": "compact"})
@@ -398,7 +396,7 @@ async def test_records_of_a_topic_with_no_policy_may_be_deleted(
 
 
 @pytest.mark.parametrize("release, value", [("2.8", "delete,compact,delete"), ("3.9", "delete,compact")])
-async def test_what_is_appended_to_a_list_may_be_there_already(tmp_path: Path, release: str, value: str) -> None:
+async def test_append_of_an_existing_list_element(tmp_path: Path, release: str, value: str) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", configs={"cleanup.policy": "delete"})
         client = await broker.client()
@@ -412,7 +410,7 @@ async def test_what_is_appended_to_a_list_may_be_there_already(tmp_path: Path, r
 
 
 @pytest.mark.parametrize("release, code", [("2.8", 19), ("3.6", 19), ("3.7", 0), ("4.3", 0)])
-async def test_more_replicas_in_sync_are_asked_for_than_there_are(tmp_path: Path, release: str, code: int) -> None:
+async def test_min_insync_replicas_above_the_replication_factor(tmp_path: Path, release: str, code: int) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", configs={"min.insync.replicas": "2"})
         client = await broker.client()

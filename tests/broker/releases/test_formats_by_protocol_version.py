@@ -24,7 +24,7 @@ from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
 from ottla.protocol.records import formats
 from ottla_testing.broker.harness import Broker, Client, only, options, produce, records, running
-from ottla_testing.broker.stored_logs import T0, ask, offsets, plain, rows
+from ottla_testing.broker.stored_logs import T0, fetch_partition, offsets, plain, rows
 from ottla_testing.each import each
 
 PROTOCOL = "inter.broker.protocol.version"
@@ -101,7 +101,7 @@ CELLS = [
 
 
 @each(("release", "protocol"), CELLS)
-async def test_what_is_written_warned_of_and_read(release: str, protocol: str | None, tmp_path: Path) -> None:
+async def test_formats_written_and_read_by_protocol_version(release: str, protocol: str | None, tmp_path: Path) -> None:
     """Topics of each format, filled by an old and a new producer; groups; all of it read by old and new consumers."""
     get_logger()
     named = NEWEST[release] if protocol == "newest" else protocol
@@ -137,7 +137,7 @@ async def test_what_is_written_warned_of_and_read(release: str, protocol: str | 
         client = await broker.client()
         for version in FORMATS:
             for api_version in (1, 3, 4):
-                answer = await ask(client, api_version, f"of-{version}")
+                answer = await fetch_partition(client, api_version, f"of-{version}")
                 assert offsets(answer.records) == list(range(6))
                 newest = min(WRITTEN[row, version][0], 0 if api_version < 2 else 1 if api_version < 4 else 2)
                 assert {header.magic for _, header in formats.headers(answer.records)} == {newest}
@@ -158,14 +158,14 @@ async def test_what_is_written_warned_of_and_read(release: str, protocol: str | 
         ("4.3", {BROKER_FORMAT: "2.8"}),
     ],
 )
-def test_what_ends_the_start(release: str, overrides: dict[str, str], tmp_path: Path) -> None:
+def test_contradictory_versions_end_the_start(release: str, overrides: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         options([tmp_path], overrides, release)
 
 
 @each("release", RELEASES)
 @each("value", ["", "0.12", "v2", "4.0", "2.8-IV9"])
-async def test_no_topic_takes_a_version_that_there_is_not(release: str, value: str, tmp_path: Path) -> None:
+async def test_unknown_format_version_of_a_topic_is_refused(release: str, value: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         await broker.topic("t", configs={TOPIC_FORMAT: "0.10.2"})
@@ -208,7 +208,7 @@ async def test_the_format_changes_with_the_next_append(
                 assert only(await client.call(produce(data), 7)).base_offset == number
             for api_version, newest in ((0, 0), (1, 0), (2, 1), (3, 1), (4, 2)):
                 # A topic in an older format is not converted: at the end it has the newest again.
-                answer = await ask(client, api_version)
+                answer = await fetch_partition(client, api_version)
                 assert offsets(answer.records) == list(range(5))
                 found = [header.magic for _, header in formats.headers(answer.records)]
                 assert found == [min(magic, newest) for magic in expected]
@@ -216,7 +216,7 @@ async def test_the_format_changes_with_the_next_append(
     assert len([event for event in events if event.get("topic") == "t" and "reason" in event]) == warnings
 
 
-async def test_idempotent_producers_need_v2_at_that_moment(tmp_path: Path) -> None:
+async def test_idempotent_producers_need_format_v2(tmp_path: Path) -> None:
     """Error 43 while the topic is in an older format; the same producer goes on when it is back."""
     numbered: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     async with running(tmp_path, release="2.8") as broker:
@@ -246,7 +246,7 @@ STORY = [
 ]
 
 
-async def test_offsets_are_found_again_in_every_format_by_every_release(tmp_path: Path) -> None:
+async def test_offsets_are_restored_from_every_format(tmp_path: Path) -> None:
     """Each start finds what the one before wrote in its format, and writes in its own; a deleted group stays away."""
     expected: list[int] = []
     for number, (release, overrides, magic) in enumerate(STORY):
@@ -268,7 +268,7 @@ async def test_offsets_are_found_again_in_every_format_by_every_release(tmp_path
         expected = found
 
 
-async def test_members_of_groups_are_found_again_in_old_formats(tmp_path: Path) -> None:
+async def test_group_members_are_restored_from_old_formats(tmp_path: Path) -> None:
     """A group that was stable in v0 is so after a start that writes v1, and goes on in v2 with the next generation."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0subscription")
     member, generation = "", 0

@@ -83,7 +83,7 @@ async def is_answered(broker: Broker, key: int, version: int) -> bool:
 
 
 @each("name", [name for name in PROFILE_NAMES if name not in ("0.8.2", "0.9")])
-async def test_api_versions_tells_the_releases_own(name: str, tmp_path: Path) -> None:
+async def test_api_versions_lists_the_versions_of_the_release(name: str, tmp_path: Path) -> None:
     expected = {key: tuple(versions) for key, (versions, _) in implemented(name).items()}
     async with running(tmp_path / "data", release=name) as broker:
         for version in broker.state.apis.served[API_VERSIONS].range():
@@ -91,7 +91,7 @@ async def test_api_versions_tells_the_releases_own(name: str, tmp_path: Path) ->
 
 
 @each("name", PROFILE_NAMES)
-async def test_exactly_the_releases_versions_are_served(name: str, tmp_path: Path) -> None:
+async def test_exactly_the_versions_of_the_release_are_served(name: str, tmp_path: Path) -> None:
     """Both ends of every range are answered, the versions beside them close the connection; so do unknown keys."""
     expected = implemented(name)
     async with running(tmp_path / "data", release=name) as broker:
@@ -135,7 +135,7 @@ async def test_an_unknown_version_of_api_versions(name: str, listed: list[Any], 
         assert (await client.call(ping(), 0)).error_code == 0
 
 
-async def test_two_brokers_of_one_process_have_each_their_own_release(tmp_path: Path) -> None:
+async def test_brokers_in_one_process_have_their_own_release(tmp_path: Path) -> None:
     async with (
         running(tmp_path / "old", release="0.10.0") as old,
         running(tmp_path / "new", release="4.3") as new,
@@ -151,7 +151,7 @@ async def test_two_brokers_of_one_process_have_each_their_own_release(tmp_path: 
 # ---- behaviours one by one
 
 
-def test_one_behaviour_can_be_set_alone() -> None:
+def test_single_behaviour_can_be_set() -> None:
     config = Config.load({"ottla.behaviour.wrong_batches": "close"}, profile=profile("3.9"))
     expected = profile("3.9").overridden({"wrong_batches": "close"})
     assert config.profile == expected and config.profile.name == "3.9" and config.profile != profile("3.9")
@@ -184,13 +184,13 @@ def test_behaviours_have_types(name: str, text: str, value: Any) -> None:
         ("one_magic", "2", "Expected value to be either true or false"),
     ],
 )
-def test_a_behaviour_of_another_type_is_an_error(name: str, text: str, reason: str) -> None:
+def test_behaviour_of_the_wrong_type_is_an_error(name: str, text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Config.load({f"ottla.behaviour.{name}": text}, profile=profile("2.8"))
     assert str(caught.value) == f"Invalid value {text} for configuration ottla.behaviour.{name}: {reason}"
 
 
-def test_behaviours_are_shown_only_when_they_are_set() -> None:
+def test_behaviours_are_described_only_if_set() -> None:
     config = Config({"ottla.behaviour.one_magic": "false"})
     assert [name for name in config.names() if name.startswith("ottla.behaviour.")] == ["ottla.behaviour.one_magic"]
     assert config.describe("ottla.behaviour.wrong_batches").value == "invalid"
@@ -231,7 +231,7 @@ ABSENT = [
 
 
 @pytest.mark.parametrize(("topic_name", "broker_name", "absent"), ABSENT)
-def test_configs_exist_where_they_did(topic_name: str, broker_name: str, absent: tuple[str, ...]) -> None:
+def test_topic_configs_exist_in_their_releases(topic_name: str, broker_name: str, absent: tuple[str, ...]) -> None:
     assert tuple(name for name in PROFILE_NAMES if topic_name not in facts("topic", name)) == absent
     assert tuple(name for name in PROFILE_NAMES if broker_name not in facts("broker", name)) == absent
 
@@ -245,11 +245,11 @@ def test_configs_exist_where_they_did(topic_name: str, broker_name: str, absent:
         *[(fact.name, ()) for fact in OWN_FACTS],
     ],
 )
-def test_broker_configs_exist_where_they_did(config: str, absent: tuple[str, ...]) -> None:
+def test_broker_configs_exist_in_their_releases(config: str, absent: tuple[str, ...]) -> None:
     assert tuple(name for name in PROFILE_NAMES if config not in facts("broker", name)) == absent
 
 
-def test_defaults_moved() -> None:
+def test_defaults_by_release() -> None:
     small = {
         name for name in PROFILE_NAMES if TopicConfig(Config(profile=profile(name)))["max.message.bytes"] == 1000012
     }
@@ -275,7 +275,7 @@ def test_defaults_moved() -> None:
         ("ottla", "3.9-IV0"),
     ],
 )
-def test_the_protocol_version_is_the_releases_own(name: str, version: str | None) -> None:
+def test_default_protocol_version_is_that_of_the_release(name: str, version: str | None) -> None:
     assert Config(profile=profile(name)).get("inter.broker.protocol.version") == version
 
 
@@ -293,7 +293,7 @@ def test_every_profile_can_read_and_describe_all_its_configs(name: str) -> None:
     assert options([Path("d")], release=name).listeners[0].host == "127.0.0.1"
 
 
-def test_a_release_shows_the_types_that_it_had() -> None:
+def test_config_types_by_release() -> None:
     found = [Config(profile=profile(name)).describe("log.dirs").type.name for name in ("2.8", "4.1", "4.3")]
     assert found == ["STRING", "STRING", "LIST"]
     config = Config({"log.dirs": "/a,/b"}, profile=profile("2.8"))
@@ -305,7 +305,7 @@ def test_a_release_shows_the_types_that_it_had() -> None:
     """log.message.format.version log.message.downconversion.enable log.message.timestamp.difference.max.ms
     inter.broker.protocol.version""".split(),
 )
-def test_what_4_0_removed_is_unknown_there(name: str, tmp_path: Path) -> None:
+def test_configs_removed_in_4_0_are_unknown(name: str, tmp_path: Path) -> None:
     value = {"inter.broker.protocol.version": "3.9", "log.message.format.version": "3.0"}.get(name, "1")
     with pytest.raises(ConfigError, match=f"unknown config {name} in --override: Kafka 4.0 does not have it"):
         Config.load({name: value}, profile=profile("4.0"))
@@ -323,7 +323,7 @@ def test_what_4_0_removed_is_unknown_there(name: str, tmp_path: Path) -> None:
         ("message.timestamp.difference.max.ms", "1"),
     ],
 )
-async def test_what_4_0_removed_is_refused_over_the_wire(name: str, value: str, tmp_path: Path) -> None:
+async def test_configs_removed_in_4_0_are_refused_over_the_wire(name: str, value: str, tmp_path: Path) -> None:
     resource = AlterConfigsRequest.AlterConfigsResource
     request = AlterConfigsRequest(
         resources=[
@@ -349,7 +349,7 @@ async def test_what_4_0_removed_is_refused_over_the_wire(name: str, value: str, 
             assert (name in {entry.name for entry in described.configs}) is (code == 0)
 
 
-async def test_a_topics_config_of_another_release_rests_until_that_release_is_back(tmp_path: Path) -> None:
+async def test_topic_config_of_another_release_is_kept_but_ignored(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="2.8") as broker:
         await broker.topic("t", configs={"message.format.version": "0.10.2"})
     async with running(tmp_path / "data", release="4.3") as broker:

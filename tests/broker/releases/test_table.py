@@ -151,7 +151,7 @@ def valid() -> dict[tuple[str, int], Versions | None]:
     return found
 
 
-def test_versions_are_those_of_apaches_definitions() -> None:
+def test_versions_match_apache_definitions() -> None:
     table = valid()
     assert {key for _, key in table} == set(ROUTES)
     for (release, key), versions in table.items():
@@ -162,14 +162,14 @@ def test_versions_are_those_of_apaches_definitions() -> None:
         assert {**played.served, **played.telemetry_apis}.get(key) == versions, (release, api_names()[key])
 
 
-def test_every_release_has_the_newest_versions_it_had() -> None:
+def test_newest_versions_of_every_release() -> None:
     assert tuple(NEWEST_VERSIONS) == RELEASES
     for release, newest in NEWEST_VERSIONS.items():
         apis = profile(release).apis
         assert tuple(apis[key].last if key in apis else -1 for key in (0, 1, 3, 18)) == newest, release
 
 
-def test_every_release_has_the_row_of_the_table_of_facts() -> None:
+def test_versions_match_the_table_of_known_values() -> None:
     """Key by key, but for what brokers and controllers call, and for the patch that the table's 4.0 is."""
     table = json.loads((ROOT / "broker" / "releases" / "releases.json").read_text())["releases"]
     rows = {"1.0.1": "1.0", "2.0.0": "2.0", "4.0.0": "4.0"}
@@ -184,7 +184,7 @@ def test_every_release_has_the_row_of_the_table_of_facts() -> None:
 
 
 @each("name", PROFILE_NAMES)
-def test_what_is_advertised_is_served_but_for_produce(name: str) -> None:
+def test_advertised_versions_are_served_except_of_produce(name: str) -> None:
     """Produce is advertised from 0 by every release, since librdkafka takes compression from that (KAFKA-18659)."""
     played = profile(name)
     assert played.apis[0].first == 0 and set(played.apis) == set(played.served)
@@ -199,19 +199,19 @@ def test_what_is_advertised_is_served_but_for_produce(name: str) -> None:
     assert list(played.apis) == sorted(played.apis)
 
 
-def test_join_group_lacked_its_oldest_versions_in_one_patch() -> None:
+def test_join_group_lacks_its_oldest_versions_in_4_0_0() -> None:
     assert {name: profile(name).served[11].first for name in PROFILE_NAMES if profile(name).served[11].first} == {
         "4.0.0": 2
     }
 
 
-def test_the_own_profile_has_every_version_of_every_declared_api() -> None:
+def test_own_profile_has_every_declared_version() -> None:
     declared = {key: spec(route.request_class).versions for key, route in ROUTES.items()}
     assert {**own_profile().apis, **own_profile().telemetry_apis} == declared
     assert own_profile().served == own_profile().apis
 
 
-def test_every_real_version_is_declared_here() -> None:
+def test_every_kafka_version_is_declared() -> None:
     """Of the APIs that there are; so that a profile's ranges are the release's whole ranges."""
     own = own_profile().apis
     for name in RELEASES:
@@ -227,7 +227,7 @@ def test_every_behaviour_has_a_column_for_every_release() -> None:
 
 
 @each("behaviour", COLUMNS)
-def test_behaviours_are_what_each_release_did(behaviour: str) -> None:
+def test_behaviours_of_every_release(behaviour: str) -> None:
     for releases, value in COLUMNS[behaviour]:
         for name in releases.split():
             found = getattr(profile(name).behaviour, behaviour)
@@ -235,7 +235,7 @@ def test_behaviours_are_what_each_release_did(behaviour: str) -> None:
     assert getattr(Behaviour(), behaviour) == COLUMNS[behaviour][-1][1]
 
 
-def test_authorizers_are_those_whose_classes_each_release_has() -> None:
+def test_authorizer_classes_of_every_release() -> None:
     """By the source of each release, and of 4.0.0."""
     simple = "kafka.security.auth.SimpleAclAuthorizer"
     acl = "kafka.security.authorizer.AclAuthorizer"
@@ -268,7 +268,7 @@ def test_authorizers_are_those_whose_classes_each_release_has() -> None:
         ("٤.٣", ["0.8.2", "4.3", "ottla"]),
     ],
 )
-def test_an_unknown_release_names_its_neighbours(name: str, nearest: list[str]) -> None:
+def test_unknown_release_suggests_its_neighbours(name: str, nearest: list[str]) -> None:
     with pytest.raises(UnknownRelease) as caught:
         profile(name)
     assert str(caught.value) == f"unknown release {name}; did you mean {' or '.join(nearest)}?"
@@ -278,7 +278,7 @@ def test_an_unknown_release_names_its_neighbours(name: str, nearest: list[str]) 
     ("alias", "name"),
     [("0.9.0", "0.9"), ("0.10", "0.10.2"), ("0.11.0", "0.11"), ("1.0.0", "1.0.1"), ("0.8", "0.8.2")],
 )
-def test_first_patches_have_other_names(alias: str, name: str) -> None:
+def test_release_aliases(alias: str, name: str) -> None:
     assert profile(alias) is profile(name)
 
 
@@ -289,17 +289,17 @@ def test_first_patches_have_other_names(alias: str, name: str) -> None:
         *[("0.11.0", 2), ("1.0", 2), ("2.8", 2), ("2.8.2", 2), ("3.9-IV0", 2)],
     ],
 )
-def test_versions_name_formats(version: str, magic: int) -> None:
+def test_message_format_of_protocol_versions(version: str, magic: int) -> None:
     assert record_format(version) == magic
 
 
 @pytest.mark.parametrize("version", ["", "4.0", "2.9", "0.11", "3.0-IV7", "latest", "3", "2.8-", "9" * 5000])
-def test_other_versions_do_not_exist(version: str) -> None:
+def test_unknown_protocol_versions_are_refused(version: str) -> None:
     with pytest.raises(ValueError, match="is not a valid version"):
         protocol_place(version)
 
 
-def test_versions_have_an_order() -> None:
+def test_protocol_versions_are_ordered() -> None:
     order = ["0.8.0", "0.9.0", "0.10.0-IV1", "0.10.1", "0.10.2", "0.11.0", "1.0", "2.0", "2.8", "3.0-IV0", "3.0", "3.9"]
     places = [protocol_place(version) for version in order]
     assert places == sorted(set(places))
@@ -315,7 +315,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.out
 
 
-def test_all_releases_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_releases_command_lists_all_releases(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys).splitlines()
     assert [line.split()[0] for line in lines] == ["release", *PROFILE_NAMES]
     row = next(line for line in lines if line.startswith("4.0.0 "))
@@ -332,7 +332,7 @@ def test_all_releases_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> Non
     assert markdown().count("\n") == len(PROFILE_NAMES) + 1
 
 
-def test_one_release_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_releases_command_describes_one_release(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "4.0")
     assert re.search(r"^Produce +0 +3-12 +advertised 0-12$", text, re.MULTILINE)
     assert re.search(r"^wrong_batches +invalid$", text, re.MULTILINE) and "EndTxn" in text
@@ -342,7 +342,7 @@ def test_one_release_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None
     assert entry["behaviour"]["drop_below_log_start"] is False and set(entry["behaviour"]) == set(BEHAVIOUR_NAMES)
 
 
-def test_two_releases_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_releases_command_compares_two_releases(capsys: pytest.CaptureFixture[str]) -> None:
     entry = json.loads(told(capsys, "--json", "3.9", "4.0.0"))
     assert entry["apis"]["Produce"] == {"from": [0, 11], "to": [3, 12]} and "Heartbeat" not in entry["apis"]
     assert entry["behaviour"]["old_formats"] == {"from": True, "to": False} and "one_magic" not in entry["behaviour"]
@@ -360,7 +360,7 @@ def test_two_releases_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["3.10"], ["2.8", "x"], ["2.6", "2.7", "2.8"], ["--nonsense"]])
-def test_a_mistake_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_releases_command_reports_errors_in_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         serve.releases(arguments)
     captured = capsys.readouterr()
@@ -387,7 +387,7 @@ CALLED_OTTLA = {
 }
 
 
-def test_no_other_module_knows_a_release_by_name() -> None:
+def test_no_other_module_compares_releases() -> None:
     """Code asks a behaviour by name; a release's name decides nothing outside the table."""
     names = set(RELEASES) | {"2.8.2", "3.0.2", "3.9.1", "4.1.1", "4.3.1", "ottla"}
     faults = []
@@ -410,7 +410,7 @@ def test_no_other_module_knows_a_release_by_name() -> None:
     assert faults == []
 
 
-def test_every_behaviour_decides_something() -> None:
+def test_every_behaviour_is_used() -> None:
     """Each is asked for by name in some module that serves; what shows and sets them does not count."""
     left_out = {"releases/profiles.py", "releases/behaviour.py", "config/message_format.py"}
     broker = ROOT / "broker"
@@ -425,7 +425,7 @@ def test_every_behaviour_decides_something() -> None:
     assert set(BEHAVIOUR_NAMES) - read - by_rules == set()
 
 
-def test_each_api_that_a_release_advertises_is_served_in_full_or_has_a_reason() -> None:
+def test_each_advertised_api_is_served_or_has_a_reason() -> None:
     for name in RELEASES:
         played = profile(name)
         served = apis_of(played).advertised

@@ -42,6 +42,6 @@ from ottla.broker.releases.profiles import OWN, profile
         ),
     ],
 )
-def test_unserved_request_is_named_with_what_to_do(release: str, key: int, version: int, text: str) -> None:
+def test_unserved_request_is_logged_with_advice(release: str, key: int, version: int, text: str) -> None:
     played = profile(release)
     assert unserved_text(key, version, apis_of(played).served, played) == text

@@ -132,7 +132,7 @@ JUDGED: list[tuple[Acl, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("release", "column"), [("4.3", 1), ("2.8", 2), ("ottla", 1)])
-async def test_each_entry_is_judged_as_by_kafka(release: str, column: int, tmp_path: Path) -> None:
+async def test_create_acls_validates_each_entry_like_kafka(release: str, column: int, tmp_path: Path) -> None:
     async with served(tmp_path, release) as broker:
         client = await broker.client()
         for row in JUDGED:
@@ -145,7 +145,7 @@ async def test_each_entry_is_judged_as_by_kafka(release: str, column: int, tmp_p
 
 
 @pytest.mark.parametrize(("release", "newest"), [("3.9", 14), ("4.0", 14), ("4.1", 15), ("3.2", 12)])
-async def test_operations_came_one_by_one(release: str, newest: int, tmp_path: Path) -> None:
+async def test_newest_acl_operation_depends_on_the_release(release: str, newest: int, tmp_path: Path) -> None:
     async with served(tmp_path, release) as broker:
         client = await broker.client()
         results = await create(client, *(T._replace(operation=n) for n in (12, 13, 14, 15)))
@@ -155,7 +155,7 @@ async def test_operations_came_one_by_one(release: str, newest: int, tmp_path: P
 
 
 @pytest.mark.parametrize("release", ["4.3", "2.8"])
-async def test_what_only_a_filter_may_say_spoils_a_request(release: str, tmp_path: Path) -> None:
+async def test_create_acls_with_filter_values_is_refused(release: str, tmp_path: Path) -> None:
     """In Kafka there is no value for such an entry: the first fails all."""
     async with served(tmp_path, release) as broker:
         client = await broker.client()
@@ -168,7 +168,7 @@ async def test_what_only_a_filter_may_say_spoils_a_request(release: str, tmp_pat
 
 
 @pytest.mark.parametrize("release", ["4.3", "2.8", "ottla"])
-async def test_unknown_itself_closes_the_connection(release: str, tmp_path: Path) -> None:
+async def test_unknown_enum_value_closes_the_connection(release: str, tmp_path: Path) -> None:
     async with served(tmp_path, release) as broker:
         for part in ("resource_type", "pattern_type", "operation", "permission_type"):
             for call in (
@@ -182,7 +182,7 @@ async def test_unknown_itself_closes_the_connection(release: str, tmp_path: Path
         assert not broker.state.acls.find(AclFilter())
 
 
-async def test_entries_of_one_pattern_failed_together_in_zookeeper(tmp_path: Path) -> None:
+async def test_entries_of_one_pattern_fail_together_in_zookeeper_releases(tmp_path: Path) -> None:
     async with served(tmp_path, "2.8") as broker:
         client = await broker.client()
         results = await create(
@@ -192,7 +192,7 @@ async def test_entries_of_one_pattern_failed_together_in_zookeeper(tmp_path: Pat
         assert await describe(client) == {T._replace(resource_name="u")}
 
 
-async def test_an_entry_that_is_there_is_taken_again(tmp_path: Path) -> None:
+async def test_create_acls_of_an_existing_entry_succeeds(tmp_path: Path) -> None:
     async with served(tmp_path) as broker:
         client = await broker.client()
         assert await create(client, T, T) == [OK, OK]
@@ -274,7 +274,7 @@ async def test_several_filters(release: str, tmp_path: Path) -> None:
         assert await describe(client) == {others[2]} and await delete(client) == []
 
 
-async def test_more_at_once_than_kraft_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_acl_changes_in_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path) as broker:
         client = await broker.client()
         many = [T._replace(resource_name=f"n{number}") for number in range(CHANGES_MAX + 1)]
@@ -294,7 +294,7 @@ async def test_more_at_once_than_kraft_takes(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("release", "place"), [("4.3", ""), ("ottla", ""), ("2.8", " on the broker")])
-async def test_without_an_authorizer_there_are_none(release: str, place: str, tmp_path: Path) -> None:
+async def test_acl_apis_without_an_authorizer(release: str, place: str, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         client = await broker.client()
         disabled = (54, f"No Authorizer is configured{place}.")
@@ -305,7 +305,7 @@ async def test_without_an_authorizer_there_are_none(release: str, place: str, tm
         assert answer.resources == [] and await create(client) == [] and await delete(client) == []
 
 
-async def test_the_apis_themselves_need_rights(tmp_path: Path) -> None:
+async def test_acl_apis_require_authorization(tmp_path: Path) -> None:
     refused = (31, "Cluster authorization failed.")
     cluster = T._replace(resource_type=4, resource_name="kafka-cluster", principal="User:ANONYMOUS")
     async with served(tmp_path, super_users="User:admin") as broker:
@@ -338,7 +338,7 @@ async def test_every_version_and_pattern_types_since_v1(version: int, tmp_path: 
         assert set(broker.state.acls.find(AclFilter())) == {T, prefixed} - seen
 
 
-async def test_they_outlive_a_restart(tmp_path: Path) -> None:
+async def test_acls_survive_a_restart(tmp_path: Path) -> None:
     u, v = T._replace(resource_name="u"), T._replace(resource_name="v")
     async with served(tmp_path) as broker:
         client = await broker.client()
@@ -356,7 +356,7 @@ async def test_they_outlive_a_restart(tmp_path: Path) -> None:
         assert await describe(await broker.client()) == {T, u}
 
 
-async def test_nodes_share_them(tmp_path: Path) -> None:
+async def test_nodes_share_acls(tmp_path: Path) -> None:
     async with served(tmp_path, brokers=3) as broker:
         clients = [await broker.client(number) for number in range(3)]
         assert await create(clients[0], T) == [OK]
@@ -365,7 +365,7 @@ async def test_nodes_share_them(tmp_path: Path) -> None:
         assert [await describe(client) for client in clients] == [set()] * 3
 
 
-async def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disk_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ottla.storage.errors import StorageError
 
     def fail(*_: Iterable[object], **__: object) -> None:
@@ -380,7 +380,7 @@ async def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         assert await describe(client) == {T}
 
 
-async def test_the_log_of_them_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_dump_shows_acl_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with served(tmp_path) as broker:
         client = await broker.client()
         await create(client, T)
@@ -392,7 +392,7 @@ async def test_the_log_of_them_can_be_read(tmp_path: Path, capsys: pytest.Captur
     assert added < out.index("User:a") < removed
 
 
-async def test_they_are_part_of_a_snapshot() -> None:
+async def test_snapshot_includes_acls() -> None:
     configs = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
     u = T._replace(resource_name="u")
     with Embedded(configs=configs) as broker:
@@ -415,7 +415,7 @@ async def test_they_are_part_of_a_snapshot() -> None:
         assert await there() == set()
 
 
-async def test_hosts_decide_for_those_without_a_name(tmp_path: Path) -> None:
+async def test_host_decides_for_anonymous_clients(tmp_path: Path) -> None:
     """Who comes from 127.0.0.2 is another host, and neither is asked for a name."""
     anonymous = Acl(4, "kafka-cluster", 3, "User:ANONYMOUS", "127.0.0.1", 8, 3)
     async with served(tmp_path, super_users="") as broker:
@@ -447,7 +447,7 @@ async def test_hosts_decide_for_those_without_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "host"), [("::1", "0:0:0:0:0:0:0:1"), ("127.0.0.1", "127.0.0.1")], ids=["v6", "v4 of a socket for both"]
 )
-async def test_addresses_are_compared_as_java_writes_them(name: str, host: str, tmp_path: Path) -> None:
+async def test_host_addresses_are_compared_in_javas_format(name: str, host: str, tmp_path: Path) -> None:
     """Java leaves no zeros of an IPv6 address out, and shows an IPv4 one that came to an IPv6 socket as what it is."""
     rule = Acl(4, "kafka-cluster", 3, "User:ANONYMOUS", host, 8, 3)
     async with served(tmp_path, super_users="", listeners="PLAINTEXT://[::]:0") as broker:

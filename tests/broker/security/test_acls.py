@@ -80,7 +80,7 @@ def may(
 # ---- the rules, one by one
 
 
-def test_nothing_said_is_denied_or_what_the_config_says() -> None:
+def test_resource_without_entries_follows_the_config() -> None:
     assert not may(decider(), Op.READ)
     assert may(decider(everyone=True), Op.READ)
     other = decider(allow(Op.WRITE, who=B), everyone=True)
@@ -90,14 +90,14 @@ def test_nothing_said_is_denied_or_what_the_config_says() -> None:
     assert not may(decider(allow(name="", pattern=PREFIXED, who=B), everyone=True), Op.READ)
 
 
-def test_super_users_are_asked_nothing() -> None:
+def test_super_user_is_always_allowed() -> None:
     authorizer = decider(deny(Op.ALL, "*", who="User:*"), super_users=A)
     assert may(authorizer, Op.READ) and may(authorizer, Op.ALTER, "u") and not may(authorizer, Op.READ, who=B)
     assert authorizer.allows_any(A, HERE, Op.WRITE, TOPIC) and not authorizer.allows_any(B, HERE, Op.WRITE, TOPIC)
     assert not may(authorizer, Op.READ, who="user:a") and not may(authorizer, Op.READ, who="User:a ")
 
 
-def test_patterns() -> None:
+def test_resource_patterns() -> None:
     authorizer = decider(allow(name="t"), allow(name="pre", pattern=PREFIXED))
     assert [may(authorizer, Op.READ, name) for name in ("t", "tt", "", "pre", "prefix", "pr")] == [
         *(True, False, False),
@@ -110,7 +110,7 @@ def test_patterns() -> None:
     assert not decider(allow(name="*")).allows(A, HERE, Op.READ, GROUP, "t")
 
 
-def test_who_and_from_where() -> None:
+def test_principal_and_host() -> None:
     authorizer = decider(allow(host=HERE), allow(Op.WRITE, who="User:*", host=THERE), allow(Op.ALTER, who="Group:*"))
     assert may(authorizer, Op.READ) and not may(authorizer, Op.READ, host=THERE) and not may(authorizer, Op.READ, who=B)
     assert may(authorizer, Op.WRITE, host=THERE) and may(authorizer, Op.WRITE, who=B, host=THERE)
@@ -130,7 +130,7 @@ def test_deny_wins_however_general_it_is() -> None:
 
 
 @pytest.mark.parametrize("operation", list(AclOperation)[2:])
-def test_what_is_implied(operation: AclOperation) -> None:
+def test_implied_operations(operation: AclOperation) -> None:
     for asked in list(AclOperation)[3:]:
         describes = asked == Op.DESCRIBE and operation in (Op.READ, Op.WRITE, Op.DELETE, Op.ALTER)
         describes_configs = asked == Op.DESCRIBE_CONFIGS and operation == Op.ALTER_CONFIGS
@@ -159,7 +159,7 @@ def test_any_resource_of_a_type() -> None:
     assert not decider(allow(Op.WRITE)).allows_any(A, HERE, Op.WRITE, GROUP)
 
 
-def test_decisions_follow_changes_and_do_not_pile_up() -> None:
+def test_decision_cache_follows_changes_and_is_bounded() -> None:
     acls = store()
     authorizer = StandardAuthorizer(acls, AuthorizerSettings())
     for is_there in (True, False, True):
@@ -220,7 +220,7 @@ def naive_decision(acls: list[Acl], asked: tuple[str, str, AclOperation, int, st
 
 
 @given(st.lists(entries, max_size=12), names, st.sampled_from([A, B]), st.booleans(), st.data())
-def test_decisions_are_those_of_a_list(acls: list[Acl], name: str, who: str, everyone: bool, data: Any) -> None:
+def test_decisions_match_a_linear_search(acls: list[Acl], name: str, who: str, everyone: bool, data: Any) -> None:
     authorizer = decider(*acls, everyone=everyone)
     for operation, kind in itertools.product((Op.READ, Op.DESCRIBE, Op.DELETE), (TOPIC, GROUP)):
         asked = who, HERE, operation, kind, name
@@ -228,7 +228,7 @@ def test_decisions_are_those_of_a_list(acls: list[Acl], name: str, who: str, eve
 
 
 @given(st.lists(entries, max_size=12), st.sampled_from([A, B]))
-def test_any_resource_is_any_that_could_be_named(acls: list[Acl], who: str) -> None:
+def test_allows_any_matches_a_search_over_names(acls: list[Acl], who: str) -> None:
     """Over all names that the patterns tell apart, where the wildcard is not in play, which is judged on its own."""
     acls = [
         acl for acl in acls if acl.operation != Op.DESCRIBE and (acl.resource_name, acl.pattern_type) != ("*", LITERAL)
@@ -271,7 +271,7 @@ def naive_match(wanted: AclFilter, acl: Acl) -> bool:
 
 
 @given(st.lists(entries, max_size=12), filters)
-def test_filters_find_what_a_list_would(acls: list[Acl], wanted: AclFilter) -> None:
+def test_filters_match_a_linear_search(acls: list[Acl], wanted: AclFilter) -> None:
     found = store(*acls).find(wanted)
     assert len(found) == len(set(found))
     assert set(found) == {acl for acl in acls if naive_match(wanted, acl)}
@@ -311,7 +311,7 @@ def test_prefixes(known: list[str], name: str) -> None:
 # ---- the log
 
 
-def test_a_change_is_written_before_it_is_true() -> None:
+def test_change_is_durable_before_it_applies() -> None:
     acls = store(allow())
     (first,) = log_of(acls).batches
     (record,) = first
@@ -328,7 +328,7 @@ def test_a_change_is_written_before_it_is_true() -> None:
     assert log_of(acls).batches[1] == [RemoveAccessControlEntryRecord(id=record.id)] and not acls.find(AclFilter())
 
 
-def test_changes_that_cross_make_no_entry_twice_and_remove_none_that_is_gone() -> None:
+def test_concurrent_changes_neither_duplicate_nor_remove_twice() -> None:
     """Large changes are made in steps, between which other requests change entries."""
     acls = store(allow())
     adding = acls.adding([deny(), allow(name="u")], 0)
@@ -351,7 +351,7 @@ def resumed(begun: Steps[None]) -> Steps[None]:
     yield from begun
 
 
-def test_more_than_a_request_may_change_is_refused_as_a_whole() -> None:
+def test_too_many_changes_in_a_request_are_refused() -> None:
     acls = store(*(allow(name=f"t{number}") for number in range(CHANGES_MAX)))
     with pytest.raises(Refused) as caught:
         acls.add([allow(name=f"u{number}") for number in range(CHANGES_MAX + 1)], 0)
@@ -375,7 +375,7 @@ def settings(release: str = "ottla", **configs: str) -> AuthorizerSettings | Non
     return authorizer_settings(Config(named, profile=profile(release)))
 
 
-def test_who_is_trusted() -> None:
+def test_super_users_are_parsed() -> None:
     assert settings() is None and settings(super_users="User:a") is None and settings(authorizer_class_name=" ") is None
     assert settings(authorizer_class_name=STANDARD) == (frozenset(), False)
     found = settings(
@@ -415,13 +415,13 @@ def test_who_is_trusted() -> None:
         ),
     ],
 )
-def test_mistakes_are_one_line(release: str, configs: dict[str, str], text: str) -> None:
+def test_invalid_authorizer_configs_are_one_line(release: str, configs: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         settings(release, **configs)
     assert str(caught.value) == text
 
 
-def test_the_authorizers_own_configs_are_shown_as_kafka_shows_what_it_does_not_know() -> None:
+def test_authorizer_configs_are_described_like_unknown_configs() -> None:
     """Only where they are set, of no known type, without a value."""
     config = Config()
     own = ("super.users", "allow.everyone.if.no.acl.found")

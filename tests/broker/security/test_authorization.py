@@ -25,7 +25,7 @@ TELEMETRY = {"ottla.client.telemetry": "true"}
 TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN}
 
 
-def test_every_api_has_its_rows() -> None:
+def test_every_api_has_authorization_cases() -> None:
     assert {route.request_class for route in ROUTES.values()} == set(TABLE)
     assert len(TABLE) == len(EVERY_TOPIC) + len(EVERY_GROUP) + len(EVERY_ADMIN)
 
@@ -38,7 +38,7 @@ async def answer_to(asked: Asked, world: World, denied: Collection[Right]) -> tu
     finally:
         world.broker.state.authorizer = None
     found = asked.show(answer) if asked.show else shown(answer, asked.version)
-    return found, authorizer.asked
+    return found, authorizer.checked
 
 
 @each(
@@ -49,7 +49,7 @@ async def answer_to(asked: Asked, world: World, denied: Collection[Right]) -> tu
         for number in range(len(rows))
     ],
 )
-async def test_a_missing_right_has_its_code_in_its_place(request_class: type, number: int, tmp_path: Path) -> None:
+async def test_missing_authorization_returns_its_error_code(request_class: type, number: int, tmp_path: Path) -> None:
     """Whatever else is right or wrong with a request; and with all rights it is answered as without an authorizer."""
     asked = TABLE[request_class][number]
     cases = [(_several(denied), expected) for denied, expected in asked.denied.items()]

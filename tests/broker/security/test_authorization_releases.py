@@ -58,7 +58,7 @@ def commit(name: str) -> OffsetCommitRequest:
 
 
 @pytest.mark.parametrize(("release", "hidden"), [("0.10.0", TOPIC), ("0.10.1", UNKNOWN), ("1.0", TOPIC)])
-async def test_topics_were_hidden_as_unknown_for_a_while(release: str, hidden: int, tmp_path: Path) -> None:
+async def test_hidden_topics_are_unknown_in_some_releases(release: str, hidden: int, tmp_path: Path) -> None:
     """From 0.10.1 to 0.11, and then what may not be written to has to be there as well (KAFKA-5547)."""
     requests = [
         (lambda name: produce_old(name), 2, Op.WRITE),
@@ -80,7 +80,7 @@ async def test_topics_were_hidden_as_unknown_for_a_while(release: str, hidden: i
 
 
 @pytest.mark.parametrize(("release", "by_topic"), [("2.7", False), ("2.8", True), ("ottla", True)])
-async def test_numbered_batches(release: str, by_topic: bool, tmp_path: Path) -> None:
+async def test_idempotent_produce_authorization(release: str, by_topic: bool, tmp_path: Path) -> None:
     """Up to 2.7 they ask for a right on the cluster, and so do their producer ids (KIP-679)."""
     numbered: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -103,7 +103,7 @@ async def test_numbered_batches(release: str, by_topic: bool, tmp_path: Path) ->
         ("ottla", True, "Authorization failed."),
     ],
 )
-async def test_who_may_create_a_topic(release: str, by_topic: bool, text: str | None, tmp_path: Path) -> None:
+async def test_topic_creation_authorization(release: str, by_topic: bool, text: str | None, tmp_path: Path) -> None:
     """Who may create on the cluster, and since 2.0 also who may create one of that name (KIP-277)."""
     denied = TOPIC if by_topic else CLUSTER
     async with running(tmp_path, release=release) as broker:
@@ -117,9 +117,7 @@ async def test_who_may_create_a_topic(release: str, by_topic: bool, text: str | 
 
 
 @pytest.mark.parametrize(("release", "suffices"), [("2.0", False), ("2.1", True), ("ottla", True)])
-async def test_describing_is_enough_to_be_told_of_groups_and_epochs(
-    release: str, suffices: bool, tmp_path: Path
-) -> None:
+async def test_describe_suffices_for_list_groups_and_epochs(release: str, suffices: bool, tmp_path: Path) -> None:
     """Since 2.1; before, both asked for a right on the cluster (KIP-231, KIP-320)."""
     one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     asked = one.OffsetForLeaderPartition(partition=0, leader_epoch=0)
@@ -133,7 +131,7 @@ async def test_describing_is_enough_to_be_told_of_groups_and_epochs(
 
 
 @pytest.mark.parametrize(("release", "operation"), [("0.11", Op.READ), ("1.0", Op.DESCRIBE), ("ottla", Op.DESCRIBE)])
-async def test_what_is_asked_of_a_group_whose_offsets_are_fetched(release: str, operation: Op, tmp_path: Path) -> None:
+async def test_offset_fetch_authorization_on_the_group(release: str, operation: Op, tmp_path: Path) -> None:
     other = Op.READ if operation is Op.DESCRIBE else Op.DESCRIBE
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
@@ -143,7 +141,7 @@ async def test_what_is_asked_of_a_group_whose_offsets_are_fetched(release: str, 
 
 
 @pytest.mark.parametrize(("release", "is_kraft"), [("3.2", False), ("3.3", True), ("ottla", True)])
-async def test_deleting_and_growing_topics(release: str, is_kraft: bool, tmp_path: Path) -> None:
+async def test_topic_deletion_and_extension_authorization(release: str, is_kraft: bool, tmp_path: Path) -> None:
     """KRaft's controller takes DELETE on the cluster, does not delete what it may not show, and says so in words."""
     one = CreatePartitionsRequest.CreatePartitionsTopic
     growing = CreatePartitionsRequest(
@@ -182,7 +180,7 @@ async def test_deleting_and_growing_topics(release: str, is_kraft: bool, tmp_pat
 
 @pytest.mark.parametrize("denied", [(), (topic(Op.ALTER), topic(Op.READ), group(Op.DELETE), cluster(Op.ALTER))])
 @pytest.mark.parametrize("release", ["2.3", "3.9", "4.0", "ottla"])
-async def test_which_operations_are_said_to_be_allowed(release: str, denied: Collection[Right], tmp_path: Path) -> None:
+async def test_authorized_operations_of_a_client(release: str, denied: Collection[Right], tmp_path: Path) -> None:
     """All that there are without an authorizer, those that are allowed with one; nothing that was not asked for."""
     less = {right[1]: sum(1 << op for op, kind, _ in denied if kind is right[1]) for right in denied}
     topics, groups, clusters = (less.get(right[1], 0) for right in (topic(Op.READ), group(Op.READ), cluster(Op.READ)))
@@ -209,7 +207,7 @@ async def test_which_operations_are_said_to_be_allowed(release: str, denied: Col
         assert paged.topic_authorized_operations == OF_TOPIC & ~topics
 
 
-async def test_who_may_not_describe_is_told_of_no_operation(tmp_path: Path) -> None:
+async def test_client_without_describe_gets_no_authorized_operations(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -229,7 +227,7 @@ async def test_who_may_not_describe_is_told_of_no_operation(tmp_path: Path) -> N
 # What waits, and what is not answered at all
 
 
-async def test_what_may_not_be_read_ends_no_wait(tmp_path: Path) -> None:
+async def test_unauthorized_partition_does_not_complete_a_delayed_fetch(tmp_path: Path) -> None:
     """A consumer of one topic that it may read and one that it may not does not ask again and again."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
@@ -248,7 +246,7 @@ async def test_what_may_not_be_read_ends_no_wait(tmp_path: Path) -> None:
         assert only(answer).error_code == TOPIC
 
 
-async def test_in_a_session_it_is_told_each_time_and_its_end_too(tmp_path: Path) -> None:
+async def test_fetch_session_reports_authorization_errors_each_time(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -262,7 +260,7 @@ async def test_in_a_session_it_is_told_each_time_and_its_end_too(tmp_path: Path)
         assert only(told).error_code == 0
 
 
-async def test_a_topic_id_that_nobody_has_is_no_secret(tmp_path: Path) -> None:
+async def test_unknown_topic_id_is_reported_without_authorization(tmp_path: Path) -> None:
     """It answers 100 whatever is allowed."""
     async with running(tmp_path) as broker:
         authorizer = broker.state.authorizer = Denying()
@@ -270,10 +268,10 @@ async def test_a_topic_id_that_nobody_has_is_no_secret(tmp_path: Path) -> None:
         unknown = {"t": b"?" * 16}
         assert only(await client.call(producing("t", unknown), 13)).error_code == 100
         assert only(await client.call(fetch((b"?" * 16, 0, 0)), 13)).error_code == 100
-        assert authorizer.asked == set()
+        assert authorizer.checked == set()
 
 
-async def test_without_an_answer_the_connection_is_closed(tmp_path: Path) -> None:
+async def test_unauthorized_produce_without_acks_closes_the_connection(tmp_path: Path) -> None:
     """A producer that listens to nothing (acks=0) learns it so; what it may write is written."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
@@ -288,7 +286,7 @@ async def test_without_an_answer_the_connection_is_closed(tmp_path: Path) -> Non
         assert (broker.log("u").log_end_offset, broker.log("t").log_end_offset) == (1, 0)
 
 
-async def test_nothing_of_a_transaction_is_begun_where_writing_is_not_allowed(tmp_path: Path) -> None:
+async def test_unauthorized_write_starts_no_transaction(tmp_path: Path) -> None:
     """From v12 on Produce adds the partition to the transaction; one that is refused is not in it."""
     async with running(tmp_path) as broker:
         await broker.topic("t")

@@ -28,7 +28,7 @@ from ottla.protocol.records.steps import Steps
 from ottla_testing.broker.adopting import kraft, metadata_batch, values_of
 from ottla_testing.broker.denying import OnlyAllowed
 from ottla_testing.broker.dumping import Run, runner
-from ottla_testing.broker.harness import Client, frame, read_answer, running
+from ottla_testing.broker.harness import Client, frame, read_response, running
 from ottla_testing.each import each
 
 SHA_256, SHA_512 = 1, 2
@@ -105,7 +105,7 @@ CASES: list[tuple[Sequence[Any], dict[str, Answer]]] = [
 
 
 @each(("changes", "answers"), CASES)
-async def test_changes_are_judged_as_by_a_controller(
+async def test_changes_are_validated_like_in_a_controller(
     changes: Sequence[Any], answers: dict[str, Answer], tmp_path: Path
 ) -> None:
     async with running(tmp_path) as broker:
@@ -119,7 +119,7 @@ async def test_changes_are_judged_as_by_a_controller(
 
 
 @pytest.mark.parametrize("release", ["2.7", "2.8", "3.2"])
-async def test_with_zookeeper_each_mechanism_of_a_user_may_change_at_once(release: str, tmp_path: Path) -> None:
+async def test_mechanisms_of_a_user_change_together_in_zookeeper_releases(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         assert await alter(client, up("joe", SHA_256), up("joe", SHA_512)) == {"joe": (0, "")}
@@ -163,7 +163,7 @@ async def test_users_are_described_once_each(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_credential_takes_anothers_place(tmp_path: Path) -> None:
+async def test_upsertion_replaces_the_credential(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         await alter(client, up("joe"))
@@ -174,7 +174,7 @@ async def test_a_credential_takes_anothers_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
-async def test_the_last_of_a_mechanism_goes_as_another_comes(release: str, tmp_path: Path) -> None:
+async def test_mechanism_deletion_and_upsertion_in_one_request(release: str, tmp_path: Path) -> None:
     # Kafka's brokers forget carol's here, if bob is removed before her in a hash table (ScramDelta.apply).
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
@@ -184,7 +184,7 @@ async def test_the_last_of_a_mechanism_goes_as_another_comes(release: str, tmp_p
         assert await describe(client, everybody=True) == [("User:carol", 0, "", {SHA_512: 8192})]
 
 
-def test_what_is_kept_is_that_of_rfc_7677() -> None:
+def test_stored_keys_match_rfc_7677() -> None:
     """Its example, of the password "pencil": the keys are those by which its proof and signature are made."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
@@ -199,7 +199,7 @@ def test_what_is_kept_is_that_of_rfc_7677() -> None:
     assert hashlib.sha256(client_key).digest() == made.stored_key
 
 
-async def test_credentials_survive_a_restart_and_passwords_are_nowhere(tmp_path: Path) -> None:
+async def test_credentials_survive_a_restart_without_passwords(tmp_path: Path) -> None:
     password = bytes(range(100, 164))
     async with running(tmp_path) as broker:
         client = await broker.client()
@@ -214,7 +214,7 @@ async def test_credentials_survive_a_restart_and_passwords_are_nowhere(tmp_path:
         assert await alter(await broker.client(), down("amy")) == {"amy": NOT_THERE}
 
 
-async def test_the_dump_shows_the_records(run: Run, tmp_path: Path) -> None:
+async def test_dump_shows_credential_records(run: Run, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         await alter(client, up("joe"))
@@ -226,7 +226,7 @@ async def test_the_dump_shows_the_records(run: Run, tmp_path: Path) -> None:
     assert 'name: "joe"' in out and "iterations: 4096" in out
 
 
-async def test_snapshots_hold_credentials() -> None:
+async def test_snapshot_includes_credentials() -> None:
     async with Embedded() as broker:
         host, _, port = broker.bootstrap.rpartition(":")
 
@@ -248,7 +248,7 @@ async def test_snapshots_hold_credentials() -> None:
         assert await users() == []
 
 
-async def test_who_may_ask_and_change(tmp_path: Path) -> None:
+async def test_scram_apis_require_authorization(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         broker.state.authorizer = OnlyAllowed(AclOperation.DESCRIBE)
@@ -272,7 +272,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES, st.booleans())
-def test_whatever_is_asked_for_each_user_has_one_answer_and_refused_ones_change_nothing(
+def test_random_changes_have_one_result_per_user_and_refused_ones_change_nothing(
     changes: list[Any], once: bool
 ) -> None:
     from ottla.broker.security.scram import ScramCredentials
@@ -302,7 +302,7 @@ def test_whatever_is_asked_for_each_user_has_one_answer_and_refused_ones_change_
     assert {user: replayed.of(user) for user in before} == {user: credentials.of(user) for user in before}
 
 
-async def test_scram_credentials_with_bytes_left_over_are_set(tmp_path: Path) -> None:
+async def test_request_with_trailing_bytes_is_accepted(tmp_path: Path) -> None:
     """librdkafka leaves one; also where the password's last byte looks like it."""
     request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[up("joe", password=b"p\0\0")])
     async with running(tmp_path) as broker:
@@ -310,11 +310,11 @@ async def test_scram_credentials_with_bytes_left_over_are_set(tmp_path: Path) ->
             client = await broker.client()
             whole = frame(request, 0, 7)[4:] + left
             await client.send_bytes(struct.pack(">i", len(whole)) + whole)
-            _, answer = read_answer(await client.receive_bytes(), AlterUserScramCredentialsRequest, 0)
+            _, answer = read_response(await client.receive_bytes(), AlterUserScramCredentialsRequest, 0)
             assert [(one.user, one.error_code) for one in answer.results] == [("joe", 0)]
 
 
-async def test_a_directory_of_kafka_brings_its_credentials(tmp_path: Path) -> None:
+async def test_credentials_of_a_kafka_directory_are_taken_over(tmp_path: Path) -> None:
     kept, gone = (
         UserScramCredentialRecord(
             name=name, mechanism=SHA_256, salt=b"s", stored_key=b"k", server_key=b"v", iterations=5000

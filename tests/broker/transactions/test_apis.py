@@ -42,7 +42,7 @@ async def owned(folder: Path, **more: Any) -> AsyncIterator[tuple[Broker, Owner]
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_an_owner_is_fenced_by_the_next(version: int, tmp_path: Path) -> None:
+async def test_init_producer_id_fences_the_previous_owner(version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, first):
         second = Owner(await broker.client())
         assert await second.init(version) == 0
@@ -52,7 +52,7 @@ async def test_an_owner_is_fenced_by_the_next(version: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_what_no_owner_may_ask_for(version: int, tmp_path: Path) -> None:
+async def test_init_producer_id_refuses_invalid_requests(version: int, tmp_path: Path) -> None:
     async with owned(tmp_path, overrides={"transaction.max.timeout.ms": "5000"}) as (broker, _):
         owner = Owner(await broker.client(), "y")
         for timeout_ms, error in (
@@ -70,7 +70,7 @@ async def test_what_no_owner_may_ask_for(version: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "fenced"), [(3, OLD_FENCED), (4, FENCED), (5, FENCED)])
-async def test_an_owner_recovers_with_what_it_has(version: int, fenced: int, tmp_path: Path) -> None:
+async def test_init_producer_id_of_the_current_owner_recovers(version: int, fenced: int, tmp_path: Path) -> None:
     """KIP-360: its own producer id and epoch, or the ones before, where the answer was lost."""
     async with owned(tmp_path) as (_, owner):
         before = owner.said
@@ -86,7 +86,7 @@ async def test_an_owner_recovers_with_what_it_has(version: int, fenced: int, tmp
         assert await owner.init(version, keep=True) == fenced
 
 
-async def test_a_new_owner_first_ends_the_transaction_of_the_last(tmp_path: Path) -> None:
+async def test_init_producer_id_aborts_the_open_transaction(tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, first):
         assert await first.add(T0) == {T0: 0}
         assert await first.send(b"lost") == 0
@@ -117,7 +117,7 @@ async def test_partitions_are_added_all_or_none(version: int, tmp_path: Path) ->
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
-async def test_internal_topics_are_not_for_clients(topic: str, version: int, tmp_path: Path) -> None:
+async def test_internal_topics_cannot_be_added(topic: str, version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, owner):
         broker.state.internal_topic(topic, broker.clock.now_ms())
         told = await owner.add(T0, (topic, 0), version=version)
@@ -179,7 +179,7 @@ async def test_only_the_owner_adds_offsets(version: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_only_the_owner_ends_what_has_begun(version: int, tmp_path: Path) -> None:
+async def test_only_the_owner_ends_an_open_transaction(version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (_, owner):
         assert await owner.end(True, version) == WRONG_STATE
         other = Owner(owner.client, "x")
@@ -193,7 +193,7 @@ async def test_only_the_owner_ends_what_has_begun(version: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize("version", range(6))
-async def test_an_end_may_be_repeated_and_not_be_turned_round(version: int, decided: bool, tmp_path: Path) -> None:
+async def test_end_txn_can_be_repeated_but_not_reversed(version: int, decided: bool, tmp_path: Path) -> None:
     async with owned(tmp_path) as (_, owner):
         before = owner.said
         assert await owner.add(T0) == {T0: 0}
@@ -207,7 +207,7 @@ async def test_an_end_may_be_repeated_and_not_be_turned_round(version: int, deci
         assert await described(owner.client) == (0, "CompleteCommit" if decided else "CompleteAbort", {})
 
 
-async def test_from_v5_on_an_abort_of_nothing_raises_the_epoch(tmp_path: Path) -> None:
+async def test_end_txn_v5_abort_without_transaction_bumps_the_epoch(tmp_path: Path) -> None:
     async with owned(tmp_path) as (_, owner):
         assert await owner.end(False, 4) == WRONG_STATE
         for epoch in (1, 2):
@@ -219,7 +219,7 @@ async def test_from_v5_on_an_abort_of_nothing_raises_the_epoch(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_offsets_count_when_their_transaction_commits(version: int, tmp_path: Path) -> None:
+async def test_transactional_offsets_apply_at_commit(version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, owner):
         for offset, decided in ((5, True), (9, False), (7, True)):
             if version < 5:
@@ -238,7 +238,7 @@ async def test_offsets_count_when_their_transaction_commits(version: int, tmp_pa
 
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize("restarts", ["open", "ended", "both"])
-async def test_offsets_of_a_transaction_outlive_a_restart(restarts: str, decided: bool, tmp_path: Path) -> None:
+async def test_transactional_offsets_survive_a_restart(restarts: str, decided: bool, tmp_path: Path) -> None:
     async with owned(tmp_path) as (_, owner):
         assert await owner.commit_offset(3, version=5) == await owner.end(True, 5) == 0
         assert await owner.commit_offset(8, version=5) == 0
@@ -266,7 +266,7 @@ async def test_offsets_must_have_been_added_before_v5(version: int, missing: int
         assert await owner.commit_offset(5, version=version) == 0
 
 
-async def test_v5_is_verified_where_the_release_has_no_epoch_for_each_transaction(tmp_path: Path) -> None:
+async def test_txn_offset_commit_v5_is_verified_without_transaction_version_2(tmp_path: Path) -> None:
     async with owned(tmp_path, overrides={"ottla.behaviour.transaction_version": "1"}) as (_, owner):
         assert await owner.commit_offset(5, version=5) == ABORTABLE
         assert await owner.add_offsets() == 0
@@ -278,7 +278,7 @@ async def test_v5_is_verified_where_the_release_has_no_epoch_for_each_transactio
     [{"ottla.behaviour.verifies_offsets": "false"}, {"transaction.partition.verification.enable": "false"}],
     ids=["the release", "the config"],
 )
-async def test_what_is_not_verified_is_written(overrides: dict[str, str], tmp_path: Path) -> None:
+async def test_unverified_offsets_are_written(overrides: dict[str, str], tmp_path: Path) -> None:
     async with owned(tmp_path, overrides=overrides) as (_, owner):
         assert await owner.commit_offset(5, version=4) == 0
         assert await committed(owner.client, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
@@ -303,7 +303,7 @@ async def test_only_the_owner_commits_offsets(version: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_what_is_wrong_with_an_offset_or_its_group(version: int, tmp_path: Path) -> None:
+async def test_txn_offset_commit_errors(version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, owner):
         assert await owner.add_offsets() == await owner.add_offsets("full") == 0
         assert await owner.commit_offset(5, version=version, group="") == ErrorCode.INVALID_GROUP_ID
@@ -320,7 +320,7 @@ async def test_what_is_wrong_with_an_offset_or_its_group(version: int, tmp_path:
         assert await described(owner.client) != (0, "Empty", {})
 
 
-async def test_a_consumer_that_is_named_must_be_a_member(tmp_path: Path) -> None:
+async def test_txn_offset_commit_requires_group_membership(tmp_path: Path) -> None:
     """KIP-447: from v3 on, in the group's present generation; a producer that names nobody is taken at its word."""
     async with owned(tmp_path) as (broker, owner):
         assert await owner.add_offsets() == 0
@@ -378,7 +378,7 @@ async def member(broker: Broker, instance_id: str | None = None) -> str:
 # --- what the coordinator tells --------------------------------------------------------------------------------------
 
 
-async def test_ids_are_described(tmp_path: Path) -> None:
+async def test_describe_transactions(tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, owner):
         broker.clock.advance(1000)
         assert await owner.add(T1, T0) == {T0: 0, T1: 0}
@@ -401,7 +401,7 @@ async def test_ids_are_described(tmp_path: Path) -> None:
         assert (await described(owner.client))[0] == ErrorCode.NOT_COORDINATOR
 
 
-async def test_ids_are_listed_as_the_filters_of_each_version_ask(tmp_path: Path) -> None:
+async def test_list_transactions_filters_of_each_version(tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, owner):
         assert await owner.add(T0) == {T0: 0}
         broker.clock.advance(1000)
@@ -438,7 +438,7 @@ async def test_ids_are_listed_as_the_filters_of_each_version_ask(tmp_path: Path)
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-async def test_the_coordinator_of_an_id_is_found_where_its_log_can_be_written(version: int, tmp_path: Path) -> None:
+async def test_find_coordinator_requires_a_writable_log(version: int, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
 

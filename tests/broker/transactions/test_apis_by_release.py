@@ -74,7 +74,7 @@ async def test_a_release_commits_and_aborts(release: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("release", "answers"), UNTOLD.items(), ids=UNTOLD)
-async def test_a_write_that_the_coordinator_was_not_told_of(
+async def test_write_to_a_partition_outside_the_transaction(
     release: str, answers: dict[int, int], tmp_path: Path
 ) -> None:
     async with running(tmp_path, release=release) as broker:
@@ -91,7 +91,7 @@ async def test_a_write_that_the_coordinator_was_not_told_of(
 
 
 @pytest.mark.parametrize(("release", "answers"), UNTOLD_OFFSETS.items(), ids=UNTOLD_OFFSETS)
-async def test_an_offset_that_the_coordinator_was_not_told_of(
+async def test_offset_commit_of_a_group_outside_the_transaction(
     release: str, answers: dict[int, int], tmp_path: Path
 ) -> None:
     async with running(tmp_path, release=release) as broker:
@@ -106,9 +106,7 @@ async def test_an_offset_that_the_coordinator_was_not_told_of(
 
 
 @pytest.mark.parametrize(("release", "code"), [("2.6", 47), ("2.7", 90), ("ottla", 90)])
-async def test_a_fenced_owner_is_told_in_the_words_of_the_newest_version(
-    release: str, code: int, tmp_path: Path
-) -> None:
+async def test_fenced_owner_gets_the_error_of_its_request_version(release: str, code: int, tmp_path: Path) -> None:
     """PRODUCER_FENCED came with 2.7 (KIP-588)."""
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
@@ -122,7 +120,7 @@ async def test_a_fenced_owner_is_told_in_the_words_of_the_newest_version(
 
 
 @pytest.mark.parametrize(("release", "code"), [("3.5", 25), ("3.9", 25), ("4.0.0", 22), ("ottla", 22)])
-async def test_a_member_of_a_group_that_is_not_there(release: str, code: int, tmp_path: Path) -> None:
+async def test_transactional_commit_to_an_unknown_group(release: str, code: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         owner = Owner(await broker.client())
@@ -133,9 +131,7 @@ async def test_a_member_of_a_group_that_is_not_there(release: str, code: int, tm
 
 
 @pytest.mark.parametrize(("release", "code"), [("3.6", 48), ("3.7", 48), ("3.8", 120), ("4.3", 120)])
-async def test_a_verification_misses_a_partition_in_the_words_of_the_release(
-    release: str, code: int, tmp_path: Path
-) -> None:
+async def test_verification_error_depends_on_the_release(release: str, code: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
         owner = Owner(await broker.client())

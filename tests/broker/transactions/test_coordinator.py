@@ -8,7 +8,7 @@ from ottla_testing.broker.coordinating import NONE, TIMEOUT_MS, World, now
 A, B = ("t", 0), ("t", 1)
 
 
-def test_a_transaction_is_over_when_its_end_is_answered() -> None:
+def test_end_txn_response_follows_completion() -> None:
     """Where nothing waits for a sync, the client's next transaction meets nothing of the last."""
     world = World()
     owner = world.init()
@@ -24,7 +24,7 @@ def test_a_transaction_is_over_when_its_end_is_answered() -> None:
     assert world.state() == "CompleteCommit"
 
 
-def test_the_markers_of_version_0_bear_the_epoch_of_the_records() -> None:
+def test_markers_of_version_0_have_the_epoch_of_the_records() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A, version=0)
@@ -33,7 +33,7 @@ def test_the_markers_of_version_0_bear_the_epoch_of_the_records() -> None:
     assert world.state() == "CompleteAbort"
 
 
-def test_an_empty_transaction_that_is_aborted_has_no_markers() -> None:
+def test_aborted_empty_transaction_has_no_markers() -> None:
     world = World()
     owner = world.init()
     answer = world.end(owner, False)
@@ -42,7 +42,7 @@ def test_an_empty_transaction_that_is_aborted_has_no_markers() -> None:
     assert world.disk.markers == {}
 
 
-def test_offsets_are_a_partition_of_their_own() -> None:
+def test_add_offsets_adds_the_partition_of_the_group() -> None:
     world = World()
     owner = world.init()
     assert now(world.coordinator.add_offsets("tx", *owner, "group", client_version=2)).error is NONE
@@ -51,7 +51,7 @@ def test_offsets_are_a_partition_of_their_own() -> None:
     assert world.ended == [(("__consumer_offsets", 5), owner[0], True)]
 
 
-def test_verification_tells_what_is_missing() -> None:
+def test_verification_returns_missing_partitions() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -60,7 +60,7 @@ def test_verification_tells_what_is_missing() -> None:
     assert world.coordinator.verify("other", *owner, [A]).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_refused_strangers_leave_nothing_behind() -> None:
+def test_refused_requests_create_no_id() -> None:
     world = World()
     for n in range(100):
         name = f"stranger{n}"
@@ -74,7 +74,7 @@ def test_refused_strangers_leave_nothing_behind() -> None:
     assert world.coordinator._responses == {}
 
 
-def test_an_empty_name_is_no_name() -> None:
+def test_empty_transactional_id_is_refused() -> None:
     world = World()
     assert now(world.coordinator.init_producer_id("", timeout_ms=TIMEOUT_MS)).error is ErrorCode.INVALID_REQUEST
     assert world.coordinator.describe("") == (ErrorCode.INVALID_REQUEST, None)

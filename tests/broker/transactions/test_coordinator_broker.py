@@ -118,7 +118,7 @@ A, B = ("t", 0), ("t", 1)
 
 
 @pytest.mark.parametrize("version", [0, 2])
-async def test_records_and_offsets_count_when_the_end_is_answered(tmp_path: Path, version: int) -> None:
+async def test_records_and_offsets_are_visible_after_end_txn(tmp_path: Path, version: int) -> None:
     async with running(tmp_path, overrides=OVERRIDES) as broker:
         await broker.topic("t", 2)
         producer = Producer(broker, version=version).init()
@@ -142,7 +142,7 @@ async def test_records_and_offsets_count_when_the_end_is_answered(tmp_path: Path
         assert broker.state.transactions.describe("tx")[1].state.value == "CompleteCommit"  # type: ignore[union-attr]
 
 
-async def test_offsets_of_a_running_transaction_go_on_after_a_start(tmp_path: Path) -> None:
+async def test_transactional_offsets_of_an_open_transaction_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=OVERRIDES) as broker:
         await broker.topic("t", 2)
         producer = Producer(broker).init()
@@ -259,7 +259,7 @@ async def test_partitions_are_added_in_the_middle_of_a_transaction(tmp_path: Pat
             assert Producer(broker, f"tx{n}").init().owner[0] == owner[0]
 
 
-async def test_the_coordinators_log_is_made_anew_with_fewer_partitions(tmp_path: Path) -> None:
+async def test_transaction_log_is_recreated_with_fewer_partitions(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=OVERRIDES) as broker:
         topics = broker.state.topics
         await broker.topic("t", 2)
@@ -370,7 +370,7 @@ async def test_a_full_disk_at_a_marker(tmp_path: Path, after: str) -> None:
         assert (read(broker), read(broker, index=1), offset_of(broker)) == ([b"one"], [b"one"], 7)
 
 
-async def test_an_offline_partition_holds_up_only_its_transactions(tmp_path: Path) -> None:
+async def test_offline_partition_delays_only_its_transactions(tmp_path: Path) -> None:
     """Four transactions are between decision and markers when a directory is lost; a later start has it again."""
     folders = [tmp_path / "one", tmp_path / "two"]
     files = FailingFiles()
@@ -407,7 +407,7 @@ async def test_an_offline_partition_holds_up_only_its_transactions(tmp_path: Pat
             assert sorted(read(broker, index=index)) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_directory_that_fails_takes_its_ids_along(tmp_path: Path) -> None:
+async def test_failed_directory_makes_its_ids_unavailable(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     files = FailingFiles()
     async with running(*folders, overrides=OVERRIDES, files=files) as broker:
@@ -429,7 +429,7 @@ async def test_a_directory_that_fails_takes_its_ids_along(tmp_path: Path) -> Non
 # --- syncs
 
 
-async def test_answers_and_markers_wait_for_syncs(tmp_path: Path) -> None:
+async def test_responses_and_markers_wait_for_syncs(tmp_path: Path) -> None:
     overrides = {**OVERRIDES, "transaction.state.log.num.partitions": "1"}
     async with holding(tmp_path, overrides=overrides) as (broker, syncs):
         topics = broker.state.topics
@@ -480,7 +480,7 @@ async def test_answers_and_markers_wait_for_syncs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
-async def test_transactions_of_kafka_go_on(tmp_path: Path, release: str) -> None:
+async def test_open_transactions_of_a_kafka_directory_continue(tmp_path: Path, release: str) -> None:
     """Their ids keep their producers, and what Kafka left open is aborted when its time is over."""
     root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
     told = json.loads((DIRECTORIES / f"{release}.json").read_text())["open-transaction"]

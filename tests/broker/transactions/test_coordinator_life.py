@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_start_finishes_what_was_decided(committed: bool, version: int) -> None:
+def test_start_completes_decided_transactions(committed: bool, version: int) -> None:
     world = World()
     owner = world.init()
     world.add(owner, A, B, version=version)
@@ -36,7 +36,7 @@ def test_a_start_finishes_what_was_decided(committed: bool, version: int) -> Non
     assert world.state() == ("CompleteCommit" if committed else "CompleteAbort")
 
 
-def test_a_start_writes_markers_again_that_it_cannot_know_of() -> None:
+def test_start_rewrites_markers_of_unknown_outcome() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -48,7 +48,7 @@ def test_a_start_writes_markers_again_that_it_cannot_know_of() -> None:
     assert world.state() == "CompleteCommit"
 
 
-def test_a_running_transaction_goes_on_after_a_start() -> None:
+def test_open_transaction_survives_a_restart() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -59,7 +59,7 @@ def test_a_running_transaction_goes_on_after_a_start() -> None:
     assert set(world.disk.markers) == {A, B}
 
 
-def test_the_time_before_a_start_counts() -> None:
+def test_timeout_includes_the_time_before_a_restart() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -70,7 +70,7 @@ def test_the_time_before_a_start_counts() -> None:
     assert world.coordinator.verify("tx", *owner, [A]).error is ErrorCode.PRODUCER_FENCED
 
 
-def test_markers_that_cannot_be_written_at_a_start_follow() -> None:
+def test_markers_that_fail_at_start_are_retried() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -83,7 +83,7 @@ def test_markers_that_cannot_be_written_at_a_start_follow() -> None:
     assert len(world.disk.markers[A]) == 1
 
 
-def test_ids_are_not_served_while_they_are_loaded_or_cannot_be() -> None:
+def test_ids_are_unavailable_during_and_after_failed_loading() -> None:
     world = World()
     owner = world.init()
     index = world.coordinator.partition_of("tx")
@@ -97,7 +97,7 @@ def test_ids_are_not_served_while_they_are_loaded_or_cannot_be() -> None:
     assert world.state() == "Empty"
 
 
-def test_unknown_keys_are_passed_over_and_tombstones_remove() -> None:
+def test_loading_ignores_unknown_keys_and_applies_tombstones() -> None:
     world = World()
     here = Transaction("here", 7, 3, TIMEOUT_MS, TransactionState.COMPLETE_COMMIT, start_ms=5, last_update_ms=6)
     log = [
@@ -111,7 +111,7 @@ def test_unknown_keys_are_passed_over_and_tombstones_remove() -> None:
     assert world.coordinator.describe("gone")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_an_id_stays_where_its_log_is_when_partitions_are_added_to_it() -> None:
+def test_id_keeps_its_log_partition_when_partitions_are_added() -> None:
     world = World(partitions=1)
     names = [f"tx{n}" for n in range(20)]
     owners = {name: world.init(name) for name in names}
@@ -128,7 +128,7 @@ def test_an_id_stays_where_its_log_is_when_partitions_are_added_to_it() -> None:
 # --- sweeps
 
 
-def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
+def test_transaction_is_aborted_at_its_timeout() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -144,7 +144,7 @@ def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
     assert world.init() == (owner[0], owner[1] + 2)
 
 
-def test_a_time_out_that_cannot_be_written_is_tried_again() -> None:
+def test_failed_write_of_a_timeout_is_retried() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -158,14 +158,14 @@ def test_a_time_out_that_cannot_be_written_is_tried_again() -> None:
     assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
 
 
-def test_an_empty_one_never_times_out() -> None:
+def test_empty_transaction_never_times_out() -> None:
     world = World()
     world.init()
     world.clock.advance(10 * TIMEOUT_MS)
     assert world.disk.order == ["Empty"]
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_unused_id_expires() -> None:
     world = World()
     owner = world.init("idle")
     world.add(owner, A, name="idle")
@@ -186,7 +186,7 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
     assert fresh[1] == 0
 
 
-def test_a_tombstone_that_cannot_be_written_forgets_nothing() -> None:
+def test_failed_tombstone_write_keeps_the_id() -> None:
     world = World()
     owner = world.init()
     world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -197,7 +197,7 @@ def test_a_tombstone_that_cannot_be_written_forgets_nothing() -> None:
     assert world.coordinator.describe("tx")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_a_sweep_over_many_ids_lets_others_have_their_turn() -> None:
+def test_check_of_many_ids_yields_to_the_event_loop() -> None:
     world = World(partitions=1)
     count = 3 * SWEEP_SIZE - 1
     for n in range(count):
@@ -212,7 +212,7 @@ def test_a_sweep_over_many_ids_lets_others_have_their_turn() -> None:
     assert [one.transactional_id for one in world.coordinator.list()[2]] == [f"tx{count - 1}"]
 
 
-def test_a_sweep_that_fails_is_not_the_last() -> None:
+def test_failed_check_runs_again() -> None:
     world = World()
     owner = world.init()
     world.add(owner, A)
@@ -274,7 +274,7 @@ def at_epoch(world: World, epoch: int, state: TransactionState = TransactionStat
     return 7, epoch
 
 
-def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
+def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     world = World()
     at_epoch(world, 32765)
     assert world.init() == (7, 32766)
@@ -283,7 +283,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
     assert world.init() == (1000, 1)
 
 
-def test_an_end_at_the_last_epoch_gives_a_new_producer_id() -> None:
+def test_end_txn_at_the_last_epoch_returns_a_new_producer_id() -> None:
     world = World()
     owner = at_epoch(world, 32766, TransactionState.ONGOING)
     answer = world.end(owner)
@@ -295,7 +295,7 @@ def test_an_end_at_the_last_epoch_gives_a_new_producer_id() -> None:
     assert world.disk.markers[B] == [(1000, 1, True)]
 
 
-def test_a_start_in_the_midst_of_an_end_at_the_last_epoch() -> None:
+def test_restart_during_end_txn_at_the_last_epoch() -> None:
     world = World()
     owner = at_epoch(world, 32766, TransactionState.ONGOING)
     world.disk.fails["t"] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -307,7 +307,7 @@ def test_a_start_in_the_midst_of_an_end_at_the_last_epoch() -> None:
     world.add((1000, 0), B)
 
 
-def test_no_producer_id_for_an_end_at_the_last_epoch() -> None:
+def test_end_txn_at_the_last_epoch_without_a_producer_id() -> None:
     world = World()
     owner = at_epoch(world, 32766, TransactionState.ONGOING)
     world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
@@ -318,7 +318,7 @@ def test_no_producer_id_for_an_end_at_the_last_epoch() -> None:
     assert world.end(owner) == (NONE, 1000, 0, ())
 
 
-def test_a_running_transaction_is_fenced_at_the_last_epoch() -> None:
+def test_open_transaction_is_fenced_at_the_last_epoch() -> None:
     world = World()
     at_epoch(world, 32766, TransactionState.ONGOING)
     answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
@@ -327,7 +327,7 @@ def test_a_running_transaction_is_fenced_at_the_last_epoch() -> None:
     assert world.init() == (1000, 1)
 
 
-def test_a_time_out_at_the_last_epoch_waits_for_a_producer_id() -> None:
+def test_timeout_at_the_last_epoch_waits_for_a_producer_id() -> None:
     world = World()
     at_epoch(world, 32766, TransactionState.ONGOING)
     world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
@@ -339,7 +339,7 @@ def test_a_time_out_at_the_last_epoch_waits_for_a_producer_id() -> None:
     assert (world.transaction().producer_id, world.state()) == (1000, "CompleteAbort")
 
 
-def test_an_old_server_writes_old_records_and_keeps_the_epoch() -> None:
+def test_old_transaction_version_writes_old_records_and_keeps_the_epoch() -> None:
     world = World(TransactionSettings(server_version=0))
     owner = world.init()
     world.add(owner, A, version=0)
@@ -378,7 +378,7 @@ def test_transactions_are_listed_by_filters() -> None:
     assert names(states=["PrepareEpochFence"]) == []
 
 
-def test_unknown_states_are_named_and_let_nothing_through() -> None:
+def test_unknown_states_are_returned_and_match_nothing() -> None:
     world = World()
     world.init()
     assert world.coordinator.list(states=["empty", "Ongoing"]) == (NONE, ["empty"], [])
@@ -386,7 +386,7 @@ def test_unknown_states_are_named_and_let_nothing_through() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a(?=b)", "(a)\\1", "(?<!a)b", "[", "a" * 2000, "a{99999999999}"])
-def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str) -> None:
     world = World()
     world.init()
     assert world.coordinator.list(pattern=pattern) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])

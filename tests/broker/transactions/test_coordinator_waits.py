@@ -26,7 +26,7 @@ def begun(world: World, *partitions: tuple[str, int], version: int = 2) -> tuple
     return owner
 
 
-async def test_an_answer_waits_for_the_sync_of_its_record() -> None:
+async def test_response_waits_for_the_sync_of_its_record() -> None:
     world = World()
     world.disk.slow = {"log"}
     first = world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
@@ -45,7 +45,7 @@ async def test_an_answer_waits_for_the_sync_of_its_record() -> None:
     assert world.state() == "Ongoing"
 
 
-async def test_each_step_of_an_end_waits_for_the_one_before() -> None:
+async def test_each_step_of_end_txn_waits_for_the_previous_sync() -> None:
     world = World()
     owner = begun(world, A, B)
     world.disk.slow = {"log", "t", "u"}
@@ -67,7 +67,7 @@ async def test_each_step_of_an_end_waits_for_the_one_before() -> None:
     assert world.disk.syncs == []
 
 
-async def test_a_client_that_hangs_up_is_not_waited_for() -> None:
+async def test_disconnected_client_does_not_block_its_id() -> None:
     world = World()
     world.disk.slow = {"log"}
     answer = world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
@@ -83,7 +83,7 @@ STORAGE = StorageError("the disk")
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("step", ["init", "add", "add offsets", "commit", "abort"])
-async def test_who_asked_hears_of_a_failed_append_and_may_ask_again(step: str, later: bool) -> None:
+async def test_failed_append_is_reported_and_can_be_retried(step: str, later: bool) -> None:
     world = World()
     owner = begun(world, A) if step != "init" else (-1, -1)
     before = world.state() if step != "init" else ""
@@ -127,13 +127,13 @@ async def test_who_asked_hears_of_a_failed_append_and_may_ask_again(step: str, l
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_errors_of_the_log_are_told_as_what_clients_act_upon(code: ErrorCode, told: ErrorCode) -> None:
+def test_log_errors_are_mapped_to_retriable_codes(code: ErrorCode, told: ErrorCode) -> None:
     world = World()
     world.disk.fails["log"] = code
     assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is told
 
 
-def test_without_a_producer_id_there_is_no_owner() -> None:
+def test_init_producer_id_fails_without_a_producer_id() -> None:
     world = World()
     world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
     answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
@@ -143,7 +143,7 @@ def test_without_a_producer_id_there_is_no_owner() -> None:
     assert world.init() == (1000, 0)
 
 
-def test_a_completion_that_cannot_be_written_is_tried_again_by_the_sweep() -> None:
+def test_failed_completion_write_is_retried_by_the_check() -> None:
     world = World()
     owner = begun(world, A)
     markers = world.coordinator._markers
@@ -164,7 +164,7 @@ def test_a_completion_that_cannot_be_written_is_tried_again_by_the_sweep() -> No
     assert world.init() == (owner[0], owner[1] + 2)
 
 
-def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
+def test_failed_marker_is_retried() -> None:
     """Until the disk is back; what the other partitions have is not written twice."""
     world = World()
     owner = begun(world, A, B)
@@ -185,7 +185,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
     assert world.disk.order[4:] == []
 
 
-def test_the_sweep_tries_a_marker_again_too() -> None:
+def test_timeout_check_retries_markers() -> None:
     world = World()
     owner = begun(world, B)
     world.disk.fails["u"] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -197,7 +197,7 @@ def test_the_sweep_tries_a_marker_again_too() -> None:
     assert len(world.disk.markers[B]) == 1
 
 
-async def test_a_marker_whose_sync_fails_is_written_again() -> None:
+async def test_marker_with_a_failed_sync_is_rewritten() -> None:
     world = World()
     owner = begun(world, A, B)
     world.disk.slow = {"t", "u"}
@@ -221,7 +221,7 @@ async def test_a_marker_whose_sync_fails_is_written_again() -> None:
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     ],
 )
-def test_a_partition_that_takes_no_marker_is_done_with(code: ErrorCode) -> None:
+def test_partition_without_marker_support_counts_as_done(code: ErrorCode) -> None:
     """It is deleted, or another coordinator or producer has ended the transaction there."""
     world = World()
     owner = begun(world, A, B)
@@ -232,7 +232,7 @@ def test_a_partition_that_takes_no_marker_is_done_with(code: ErrorCode) -> None:
     assert world.ended == [(one, owner[0], True) for one in ((A, B) if is_gone else (A,))]
 
 
-async def test_a_partition_may_go_while_its_marker_waits() -> None:
+async def test_partition_deleted_during_its_marker_counts_as_done() -> None:
     world = World()
     owner = begun(world, A, B)
     world.disk.slow = {"u"}
@@ -241,7 +241,7 @@ async def test_a_partition_may_go_while_its_marker_waits() -> None:
     assert world.state() == "CompleteCommit"
 
 
-async def test_a_fenced_marker_is_known_by_its_exception() -> None:
+async def test_fenced_marker_counts_as_done() -> None:
     world = World()
     owner = begun(world, A)
     world.disk.slow = {"t"}
@@ -250,7 +250,7 @@ async def test_a_fenced_marker_is_known_by_its_exception() -> None:
     assert world.state() == "CompleteCommit"
 
 
-async def test_who_waits_is_told_when_the_coordinator_goes() -> None:
+async def test_close_responds_to_delayed_requests() -> None:
     for ends, code in (("close", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("resign", ErrorCode.NOT_COORDINATOR)):
         world = World()
         owner = begun(world, A)
@@ -272,7 +272,7 @@ async def test_who_waits_is_told_when_the_coordinator_goes() -> None:
         assert world.disk.markers == {}
 
 
-async def test_what_an_earlier_life_of_an_id_waited_for_means_nothing_to_this_one() -> None:
+async def test_outcome_of_a_removed_entry_is_ignored() -> None:
     world = World()
     owner = begun(world, A)
     world.disk.slow = {"log"}
@@ -288,7 +288,7 @@ async def test_what_an_earlier_life_of_an_id_waited_for_means_nothing_to_this_on
     assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
 
 
-async def test_offsets_are_told_of_a_marker_that_outlives_its_coordinator() -> None:
+async def test_marker_completed_after_close_reaches_the_groups() -> None:
     """The log of the transactions is offline, the groups' is not: the commits count when the marker is durable."""
     world = World()
     owner = begun(world, A)

@@ -29,9 +29,7 @@ ONLY = os.environ.get("OTTLA_CRASH_SEED")
 @pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize("failing", [False, True], ids=["", "full now and then"])
 @pytest.mark.parametrize("synced", [False, True], ids=["killed", "without power"])
-def test_transactions_come_through_stops_at_any_step(
-    synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transactions_survive_a_crash_at_any_step(synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of seeds grows with the square of the scale; those of a soak are new ones."""
     syncs_in_turn(monkeypatch)
     count = max(1, int(SCALE * SCALE))
@@ -176,7 +174,7 @@ PLANTS = [
 
 
 @pytest.mark.parametrize(("plant", "synced", "failing"), PLANTS, ids=[plant.__name__ for plant, *_ in PLANTS])
-def test_a_planted_mistake_is_found(
+def test_planted_bug_is_detected(
     plant: Callable[[pytest.MonkeyPatch], None], synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs_in_turn(monkeypatch)

@@ -44,7 +44,7 @@ async def write(client: Client, pid: int, epoch: int, sequence: int, *values: by
     return (await client.call(produce(data), 8)).responses[0].partition_responses[0].error_code
 
 
-async def test_each_producer_is_there_with_what_was_last_written(tmp_path: Path) -> None:
+async def test_each_producer_has_its_last_sequence_and_timestamp(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         client = await broker.client()
@@ -76,7 +76,7 @@ async def test_a_producer_below_the_log_start_is_described(release: str, tmp_pat
         assert await described(client, "t") == [(9, 0, 0, 0), (10, 0, 0, 0)]
 
 
-async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
+async def test_producers_are_the_same_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -86,7 +86,7 @@ async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
         assert await described(await broker.client(), "t") == [(9, 1, 2, 0)]
 
 
-async def test_an_open_transaction_is_told(tmp_path: Path) -> None:
+async def test_open_transaction_is_described(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         for sequence, transactional in ((0, False), (1, True), (2, True)):
@@ -97,9 +97,7 @@ async def test_an_open_transaction_is_told(tmp_path: Path) -> None:
         assert (state.last_sequence, state.current_txn_start_offset, state.coordinator_epoch) == (2, 1, -1)
 
 
-async def test_a_log_that_cannot_be_read_is_an_error_of_its_partition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreadable_log_is_an_error_of_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         producers, failing = PartitionLog.producers, broker.log("t")
@@ -114,7 +112,7 @@ async def test_a_log_that_cannot_be_read_is_an_error_of_its_partition(
         assert [p.error_code for p in answer.topics[0].partitions] == [56, 0]
 
 
-async def test_what_does_not_exist_is_said_for_each_partition(tmp_path: Path) -> None:
+async def test_unknown_partitions_have_individual_errors(tmp_path: Path) -> None:
     """The codes and texts are those that Kafka 3.9.1 answered; 2.8.2 had no texts, and 3 for a malformed name."""
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
@@ -134,7 +132,7 @@ async def test_what_does_not_exist_is_said_for_each_partition(tmp_path: Path) ->
         assert broker.state.topics.get("u") is None  # asking creates nothing
 
 
-async def test_before_3_0_it_was_not_said_in_words(tmp_path: Path) -> None:
+async def test_errors_before_3_0_have_no_message(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t")
         answer = await (await broker.client()).call(asking(("u", [0]), ("a b", [0]), ("t", [1])), 0)
@@ -142,7 +140,7 @@ async def test_before_3_0_it_was_not_said_in_words(tmp_path: Path) -> None:
         assert found == [(3, None)] * 3
 
 
-async def test_a_partition_is_described_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+async def test_duplicate_partition_is_described_once(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -152,13 +150,13 @@ async def test_a_partition_is_described_once_however_often_it_is_asked_for(tmp_p
         assert states(partition) == [(9, 0, 0, 0)]
 
 
-def test_releases_from_2_8_on_have_it() -> None:
+def test_api_is_served_from_2_8_on() -> None:
     serving = {name for name in PROFILE_NAMES if KEY in apis_of(profile(name)).served}
     assert serving == set(PROFILE_NAMES[PROFILE_NAMES.index("2.8") :])
     assert all(KEY in apis_of(profile(name)).advertised for name in serving)
 
 
-async def test_an_older_release_closes_the_connection(tmp_path: Path) -> None:
+async def test_older_release_closes_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.7") as broker:
         client = await broker.client()
         with pytest.raises(Closed):

@@ -42,7 +42,7 @@ async def transact(owner: Owner, value: bytes, offset: int, implicit: bool) -> N
 
 
 @GENERATIONS
-async def test_transactions_are_seen_whole_or_not_at_all(implicit: bool, tmp_path: Path) -> None:
+async def test_read_committed_returns_whole_transactions(implicit: bool, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         owner = await begun(broker)
@@ -73,7 +73,7 @@ async def test_transactions_are_seen_whole_or_not_at_all(implicit: bool, tmp_pat
 
 @GENERATIONS
 @pytest.mark.parametrize("decided", [True, False])
-async def test_a_transaction_goes_on_after_a_restart(decided: bool, implicit: bool, tmp_path: Path) -> None:
+async def test_transaction_continues_after_a_restart(decided: bool, implicit: bool, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         owner = await begun(broker)
@@ -92,7 +92,7 @@ async def test_a_transaction_goes_on_after_a_restart(decided: bool, implicit: bo
 
 
 @GENERATIONS
-async def test_a_transaction_that_is_open_for_too_long_is_aborted(implicit: bool, tmp_path: Path) -> None:
+async def test_transaction_is_aborted_at_its_timeout(implicit: bool, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         owner = await begun(broker)
@@ -113,7 +113,7 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted(implicit: bool
         assert await read_committed(owner.client) == [b"again"]
 
 
-async def test_the_last_stable_offset_waits_for_the_oldest_of_many(tmp_path: Path) -> None:
+async def test_last_stable_offset_is_held_by_the_oldest_transaction(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         owners = [await begun(broker, f"x{number}") for number in range(20)]
@@ -138,7 +138,7 @@ async def latest(client: object, level: int) -> int:
     return only(await client.call(request, 7)).offset  # type: ignore[attr-defined]
 
 
-async def test_a_transaction_holds_only_what_was_added(tmp_path: Path) -> None:
+async def test_transaction_has_only_added_partitions(tmp_path: Path) -> None:
     """KIP-890: a write that the coordinator does not know of does not begin a transaction; nor does a plain one of the
     same producer end it."""
     async with running(tmp_path) as broker:
@@ -175,7 +175,7 @@ async def test_two_hundred_transactions_at_once(tmp_path: Path) -> None:
             assert await read_committed(clients[0], partition=partition) == expected
 
 
-async def test_plain_records_lie_between_those_of_transactions(tmp_path: Path) -> None:
+async def test_plain_records_between_transactional_ones(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         owner = await begun(broker)

@@ -70,7 +70,7 @@ async def is_waiting(broker: Broker) -> bool:
 
 @pytest.mark.parametrize("version", [4, 11, 12])
 @pytest.mark.parametrize("release", RELEASES)
-async def test_directories_of_kafka_are_answered_as_kafka_did(tmp_path: Path, release: str, version: int) -> None:
+async def test_kafka_directories_give_the_same_responses_as_kafka(tmp_path: Path, release: str, version: int) -> None:
     root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
     wanted = json.loads((DIRECTORIES / f"{release}.json").read_text())
     wanted = {topic: told for topic, told in wanted.items() if (root / f"{topic}-0").exists()}
@@ -101,7 +101,7 @@ async def test_directories_of_kafka_are_answered_as_kafka_did(tmp_path: Path, re
                 assert await listed(client, topic, time_ms, COMMITTED) == (0, *shown)
 
 
-async def test_a_wait_ends_when_the_last_stable_offset_moves(tmp_path: Path) -> None:
+async def test_delayed_fetch_completes_when_the_last_stable_offset_advances(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         add(broker, data(1, b"first"), records(b"behind"))
@@ -122,7 +122,7 @@ async def test_a_wait_ends_when_the_last_stable_offset_moves(tmp_path: Path) -> 
         assert not await is_waiting(broker)
 
 
-async def test_a_wait_below_an_open_transaction_ends_at_its_deadline(tmp_path: Path) -> None:
+async def test_delayed_fetch_below_an_open_transaction_times_out(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         add(broker, data(1))
@@ -136,7 +136,7 @@ async def test_a_wait_below_an_open_transaction_ends_at_its_deadline(tmp_path: P
         assert not found.records and aborted(found) == []
 
 
-async def test_more_bytes_than_are_committed_are_waited_for(tmp_path: Path) -> None:
+async def test_fetch_min_bytes_counts_only_stable_bytes(tmp_path: Path) -> None:
     """Also where they lie in a segment before the newest: it shows more when the transaction in it ends."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
@@ -158,7 +158,7 @@ async def test_more_bytes_than_are_committed_are_waited_for(tmp_path: Path) -> N
         assert len(only((await client.receive())[1]).records) > 200
 
 
-async def test_only_what_is_read_has_a_list(tmp_path: Path) -> None:
+async def test_aborted_transactions_are_listed_for_the_returned_range(tmp_path: Path) -> None:
     """As in Kafka: a partition whose first batch does not fit behind those before it is answered without one."""
     async with running(tmp_path / "data") as broker:
         for topic in ("t", "u"):
@@ -177,7 +177,7 @@ async def test_only_what_is_read_has_a_list(tmp_path: Path) -> None:
         assert only(await client.call(fetch(("t", 0, 0)), 3)).aborted_transactions in (None, [])
 
 
-async def test_the_latest_timestamp_is_not_told_of_what_is_open(tmp_path: Path) -> None:
+async def test_max_timestamp_excludes_open_transactions(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         add(broker, records(b"0", timestamp=5), data(1))
@@ -190,7 +190,7 @@ async def test_the_latest_timestamp_is_not_told_of_what_is_open(tmp_path: Path) 
         assert await listed(client, "t", LATEST, COMMITTED, 2) == (0, 3, -1)
 
 
-async def test_a_restart_and_a_deletion_of_records(tmp_path: Path) -> None:
+async def test_aborted_transactions_after_a_restart_and_delete_records(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         add(broker, records(b"0"), data(1), data(2), marker(2, ABORT), records(b"4"))

@@ -72,12 +72,12 @@ def test_golden_version_1() -> None:
     assert records.decode(KEY, VALUE_V1) == TransactionEntry("tx", ABORTING)
 
 
-def test_version_0_leaves_out_what_it_has_no_place_for() -> None:
+def test_version_0_omits_the_fields_of_kip_890() -> None:
     _, value = records.transaction_record(ABORTING, 0)
     assert value == VALUE_V0[:16] + b"\3" + VALUE_V0[17:]
 
 
-def test_partitions_of_a_topic_lie_together() -> None:
+def test_partitions_are_grouped_by_topic() -> None:
     mixed = replace(ONGOING, partitions=(("t", 3), ("u", 0), ("t", 1)))
     assert records.transaction_record(mixed, 0) == (KEY, VALUE_V0)
 
@@ -98,13 +98,13 @@ def test_tombstones() -> None:
     assert records.decode(KEY, None) == TransactionEntry("tx", None)
 
 
-def test_an_id_that_is_too_long_is_an_error() -> None:
+def test_too_long_id_raises() -> None:
     with pytest.raises(MalformedMessage):
         records.transaction_tombstone("x" * 40_000)
 
 
 @pytest.mark.parametrize(("release", "version"), [("2.8.2", 0), ("3.9.1", 0), ("4.3.1", 1)])
-def test_what_kafka_wrote_is_read_and_written_again_byte_for_byte(release: str, version: int) -> None:
+def test_records_of_kafka_round_trip_byte_for_byte(release: str, version: int) -> None:
     states: dict[str, list[TransactionState]] = {}
     for path in sorted((GOLDEN / release / "__transaction_state-0").glob("*.log")):
         data = path.read_bytes()
@@ -121,7 +121,7 @@ def test_what_kafka_wrote_is_read_and_written_again_byte_for_byte(release: str, 
 
 
 @pytest.mark.parametrize("key_type", [1, 2, 300, -1])
-def test_keys_of_other_types_are_passed_over(key_type: int) -> None:
+def test_keys_of_other_types_are_ignored(key_type: int) -> None:
     assert records.decode(key_type.to_bytes(2, "big", signed=True) + b"\0\2tx", VALUE_V0) is None
 
 
@@ -141,13 +141,13 @@ def test_keys_of_other_types_are_passed_over(key_type: int) -> None:
         (KEY, VALUE_V0[:16] + b"\xff" + VALUE_V0[17:]),
     ],
 )
-def test_a_broken_record_is_an_error(key: bytes, value: bytes | None) -> None:
+def test_malformed_record_raises(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage):
         records.decode(key, value)
 
 
 @given(st.binary(max_size=20), st.none() | st.binary(max_size=80), st.sampled_from([b"\0\0", b"\0\1", b""]))
-def test_any_bytes_are_read_or_refused(key: bytes, value: bytes | None, start: bytes) -> None:
+def test_random_bytes_are_decoded_or_refused(key: bytes, value: bytes | None, start: bytes) -> None:
     with contextlib.suppress(MalformedMessage):
         records.decode(b"\0\0" + key, None if value is None else start + value)
 
@@ -173,5 +173,5 @@ transactions = st.builds(
 
 
 @given(transactions)
-def test_what_is_written_is_read_back(transaction: Transaction) -> None:
+def test_record_round_trip(transaction: Transaction) -> None:
     assert records.decode(*records.transaction_record(transaction)) == (transaction.transactional_id, transaction)

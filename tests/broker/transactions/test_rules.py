@@ -56,7 +56,7 @@ from ottla_testing.each import each
 # --- InitProducerId --------------------------------------------------------------------------------------------------
 
 
-def test_init_refuses_what_is_no_request() -> None:
+def test_init_refuses_invalid_requests() -> None:
     nameless = Slot("")
     for event in (
         InitProducerId(9, 60_000),
@@ -65,15 +65,15 @@ def test_init_refuses_what_is_no_request() -> None:
         VerifyPartitions(9, 7, 4, HELD),
         EndTxn(9, 7, 4, COMMIT),
     ):
-        assert feed(nameless, event) == (nameless, ["answer 42"])
+        assert feed(nameless, event) == (nameless, ["response 42"])
     for state in STATES:
         for timeout_ms in (-1, 0, 900_001):
-            assert feed(slot_in(state), InitProducerId(9, timeout_ms))[1] == ["answer 50"]
-        assert feed(slot_in(state), InitProducerId(9, 1, 7, -1))[1] == ["answer 42"]
-        assert feed(slot_in(state), InitProducerId(9, 1, -1, 4))[1] == ["answer 42"]
+            assert feed(slot_in(state), InitProducerId(9, timeout_ms))[1] == ["response 50"]
+        assert feed(slot_in(state), InitProducerId(9, 1, 7, -1))[1] == ["response 42"]
+        assert feed(slot_in(state), InitProducerId(9, 1, -1, 4))[1] == ["response 42"]
 
 
-def test_init_asks_for_a_producer_id_only_where_it_needs_one() -> None:
+def test_init_allocates_a_producer_id_only_if_needed() -> None:
     assert feed(slot_in(DEAD), InitProducerId(9, 900_000)) == (slot_in(DEAD), ["allocate"])
     assert feed(slot_in(EMPTY), InitProducerId(9, 900_000))[1] == ["write Empty 7/5"]
 
@@ -85,7 +85,7 @@ def test_init_of_a_new_id() -> None:
         assert slot.writing is not None
         fresh = Transaction("tx", 8, 0, 30_000, last_update_ms=NOW, previous_producer_id=8)
         assert slot.writing.written == fresh
-        assert feed(slot, Appended(slot.writing)) == (Slot("tx", fresh), ["answer 0 8/0"])
+        assert feed(slot, Appended(slot.writing)) == (Slot("tx", fresh), ["response 0 8/0"])
 
 
 @pytest.mark.parametrize("state", IDLE)
@@ -95,10 +95,10 @@ def test_init_of_a_new_id() -> None:
         ((-1, -1), "write Empty 7/5"),
         ((7, 4), "write Empty 7/5"),
         ((7, 3), "write Empty 7/4"),  # the answer was lost
-        ((7, 2), "answer 90"),
-        ((7, 5), "answer 90"),
-        ((6, 4), "answer 90"),
-        ((6, 32766), "answer 90"),
+        ((7, 2), "response 90"),
+        ((7, 5), "response 90"),
+        ((6, 4), "response 90"),
+        ((6, 32766), "response 90"),
     ],
 )
 def test_init_of_an_idle_id(state: TransactionState, given: tuple[int, int], expected: str) -> None:
@@ -106,16 +106,16 @@ def test_init_of_an_idle_id(state: TransactionState, given: tuple[int, int], exp
 
 
 @pytest.mark.parametrize("state", IDLE)
-def test_init_by_another_owner_leaves_no_way_back(state: TransactionState) -> None:
+def test_init_by_another_owner_fences_the_previous_one_for_good(state: TransactionState) -> None:
     slot, _ = feed(slot_in(state), InitProducerId(9, 60_000))
     assert slot.writing is not None
     slot, _ = feed(slot, Appended(slot.writing))
     for epoch in (3, 4):
-        assert feed(slot, InitProducerId(9, 60_000, 7, epoch))[1] == ["answer 90"]
+        assert feed(slot, InitProducerId(9, 60_000, 7, epoch))[1] == ["response 90"]
     assert feed(slot, InitProducerId(9, 60_000, 7, 5))[1] == ["write Empty 7/6"]
 
 
-def test_when_the_last_transaction_began_is_told_for_as_long_as_it_was() -> None:
+def test_start_time_of_the_last_transaction_stays_visible_before_4_0() -> None:
     for settings, start_ms in (SETTINGS, -1), (OLD_SERVER, 900_000):
         slot, _ = feed(slot_in(C_COMMIT), InitProducerId(9, 60_000), settings)
         assert slot.writing is not None and slot.writing.written is not None
@@ -127,18 +127,18 @@ def test_when_the_last_transaction_began_is_told_for_as_long_as_it_was() -> None
 
 @pytest.mark.parametrize("state", IDLE)
 @pytest.mark.parametrize("epoch", [32766, 32767])
-def test_init_at_the_last_epoch_takes_a_new_producer_id(state: TransactionState, epoch: int) -> None:
+def test_init_at_the_last_epoch_uses_a_new_producer_id(state: TransactionState, epoch: int) -> None:
     slot = slot_in(state, producer_epoch=epoch, last_producer_epoch=32765)
     assert feed(slot, InitProducerId(9, 60_000)) == (slot, ["allocate"])
     assert feed(slot, InitProducerId(9, 60_000, new_producer_id=8))[1] == ["write Empty 8/0"]
     assert feed(slot, InitProducerId(9, 60_000, 7, 32765))[1] == [f"write Empty 7/{epoch}"]
-    assert feed(slot, InitProducerId(9, 60_000, 7, 32764))[1] == ["answer 90"]
+    assert feed(slot, InitProducerId(9, 60_000, 7, 32764))[1] == ["response 90"]
     slot, done = feed(slot, InitProducerId(9, 60_000, 7, epoch, 8))
     assert done == ["write Empty 8/0"]
-    for repeated in (["write Empty 8/0"], ["answer 90"]):  # its answer may be lost once
+    for repeated in (["write Empty 8/0"], ["response 90"]):  # its answer may be lost once
         assert slot.writing is not None
         slot, done = feed(slot, Appended(slot.writing))
-        assert done == ["answer 0 8/0"]
+        assert done == ["response 0 8/0"]
         slot, done = feed(slot, InitProducerId(9, 60_000, 7, epoch))
         assert done == repeated
 
@@ -163,12 +163,12 @@ def test_init_starts_with_no_transaction(state: TransactionState) -> None:
     ],
 )
 @pytest.mark.parametrize("how", [InitProducerId, TimeOut])
-def test_a_running_transaction_is_fenced_and_aborted(
+def test_init_fences_and_aborts_an_open_transaction(
     settings: TransactionSettings, epoch: int, fenced: int, left: str, taken: str, how: type
 ) -> None:
     """`left` is the owner that this leads to, `taken` the next one."""
     slot = slot_in(ONGOING, producer_epoch=epoch, last_producer_epoch=-1)
-    assert feed(slot, InitProducerId(9, 60_000, 6, 4), settings)[1] == ["answer 90"]
+    assert feed(slot, InitProducerId(9, 60_000, 6, 4), settings)[1] == ["response 90"]
     event = InitProducerId(9, 60_000) if how is InitProducerId else TimeOut()
     slot, done = feed(slot, event, settings)
     if left == "8/0":
@@ -178,12 +178,12 @@ def test_a_running_transaction_is_fenced_and_aborted(
     assert slot.writing is not None and slot.writing.written is not None
     assert slot.writing.written.partitions == HELD
     slot, done = feed(slot, Appended(slot.writing), settings)
-    assert done == [*(["answer 51"] if how is InitProducerId else []), f"markers abort 7/{fenced}"]
+    assert done == [*(["response 51"] if how is InitProducerId else []), f"markers abort 7/{fenced}"]
     slot, done = feed(slot, MarkersWritten(WriteMarkers("tx", 7, fenced, False, HELD)), settings)
     assert done == [f"write CompleteAbort {left}"]
     assert slot.writing is not None
     slot, done = feed(slot, Appended(slot.writing), settings)
-    gone = "answer 90" if left.startswith("7") else "answer 49"
+    gone = "response 90" if left.startswith("7") else "response 49"
     for committed in (COMMIT, ABORT):
         assert feed(slot, EndTxn(9, 7, epoch, committed), settings)[1] == [gone], "a zombie"
     assert feed(slot, AddPartitions(9, 7, epoch, HELD), settings)[1] == [gone]
@@ -193,11 +193,11 @@ def test_a_running_transaction_is_fenced_and_aborted(
     ]
     recovers = InitProducerId(9, 60_000, 7, epoch)
     if settings is OLD_SERVER:
-        assert feed(slot, recovers, settings)[1] == ["answer 90"]
+        assert feed(slot, recovers, settings)[1] == ["response 90"]
         return
     # An abort is what has happened; what it leads to is given for it while nobody else has taken the id.
-    assert feed(slot, EndTxn(9, 7, epoch, COMMIT, 2))[1] == ["answer 48"]
-    assert feed(slot, EndTxn(9, 7, epoch, ABORT, 2))[1] == [f"answer 0 {left}"]
+    assert feed(slot, EndTxn(9, 7, epoch, COMMIT, 2))[1] == ["response 48"]
+    assert feed(slot, EndTxn(9, 7, epoch, ABORT, 2))[1] == [f"response 0 {left}"]
     assert feed(slot, recovers)[1] == [f"write Empty {left}"]
 
 
@@ -214,13 +214,13 @@ def test_only_the_owner_adds_and_verifies(state: TransactionState) -> None:
             AddOffsets(9, producer_id, epoch, ("__consumer_offsets", 1)),
             VerifyPartitions(9, producer_id, epoch, HELD),
         ):
-            assert feed(slot, event) == (slot, [f"answer {code}"])
+            assert feed(slot, event) == (slot, [f"response {code}"])
 
 
-def test_what_is_in_the_transaction_is_not_added_again() -> None:
+def test_partition_in_the_transaction_is_not_added_again() -> None:
     slot = slot_in(ONGOING)
-    assert feed(slot, AddPartitions(9, 7, 4, HELD[::-1])) == (slot, ["answer 0"])
-    assert feed(slot, AddOffsets(9, 7, 4, HELD[0])) == (slot, ["answer 0"])
+    assert feed(slot, AddPartitions(9, 7, 4, HELD[::-1])) == (slot, ["response 0"])
+    assert feed(slot, AddOffsets(9, 7, 4, HELD[0])) == (slot, ["response 0"])
     after, _ = feed(slot, AddPartitions(9, 7, 4, (("u", 0), HELD[0], ("u", 0)), 2))
     assert after.writing is not None
     assert after.writing.written == transaction(
@@ -240,7 +240,7 @@ def test_a_transaction_starts_with_its_first_partition(state: TransactionState) 
 
 @each("state", STATES)
 @each("phase", [Phase.WRITING, Phase.MARKING, Phase.MARKED])
-def test_a_change_under_way_is_not_disturbed(state: TransactionState, phase: Phase) -> None:
+def test_requests_during_a_pending_change_are_refused(state: TransactionState, phase: Phase) -> None:
     if phase is not Phase.WRITING and state not in (P_COMMIT, P_ABORT):
         return
     writing = WRITES[state] if phase is Phase.WRITING else None
@@ -256,20 +256,20 @@ def test_a_change_under_way_is_not_disturbed(state: TransactionState, phase: Pha
             *(AddOffsets(9, 6, epoch, ("t", 2), version) for epoch in (3, 4, 5) for version in (0, 2)),
             *(EndTxn(9, 7, epoch, committed, 2) for epoch in (3, 4, 5) for committed in (COMMIT, ABORT)),
         ):
-            assert feed(slot, event) == (slot, ["answer 51"]), event
-        assert feed(slot, EndTxn(9, 6, 4, COMMIT))[1] == ["answer 49"]
+            assert feed(slot, event) == (slot, ["response 51"]), event
+        assert feed(slot, EndTxn(9, 6, 4, COMMIT))[1] == ["response 49"]
         # Before 4.0 it showed at once.
-        assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)), OLD_SERVER)[1] == ["answer 90"]
-        assert feed(slot, AddOffsets(9, 6, 4, ("t", 2)), OLD_SERVER)[1] == ["answer 49"]
-        assert feed(slot, AddOffsets(9, 7, 4, ("t", 2)), OLD_SERVER)[1] == ["answer 51"]
-    assert feed(slot, InitProducerId(9, 60_000, 6, 1)) == (slot, ["answer 51"])
+        assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)), OLD_SERVER)[1] == ["response 90"]
+        assert feed(slot, AddOffsets(9, 6, 4, ("t", 2)), OLD_SERVER)[1] == ["response 49"]
+        assert feed(slot, AddOffsets(9, 7, 4, ("t", 2)), OLD_SERVER)[1] == ["response 51"]
+    assert feed(slot, InitProducerId(9, 60_000, 6, 1)) == (slot, ["response 51"])
     for event in (Expire(), Loaded()):
         assert feed(slot, event) == (slot, [])
     if phase is not Phase.MARKED:
         assert feed(slot, TimeOut()) == (slot, [])
 
 
-def test_outcomes_of_another_life_mean_nothing() -> None:
+def test_outcome_of_another_write_is_ignored() -> None:
     other = Append("tx", transaction(EMPTY), 3, Response(ErrorCode.NONE))
     for state in STATES:
         slot = replace(slot_in(state, Phase.WRITING), writing=WRITES[state])
@@ -282,7 +282,7 @@ def test_outcomes_of_another_life_mean_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", [P_COMMIT, P_ABORT])
-def test_a_completion_that_was_not_written_is_tried_again(state: TransactionState) -> None:
+def test_failed_completion_write_is_retried(state: TransactionState) -> None:
     slot = replace(slot_in(state, Phase.WRITING), writing=WRITES[state])
     slot, _ = feed(slot, AppendFailed(WRITES[state], ErrorCode.COORDINATOR_NOT_AVAILABLE))
     assert (slot.phase, slot.writing) == (Phase.MARKED, None)
@@ -291,12 +291,12 @@ def test_a_completion_that_was_not_written_is_tried_again(state: TransactionStat
 
 
 @pytest.mark.parametrize("settings", [OLD_SERVER, SETTINGS])
-def test_a_fence_that_was_not_written_still_fences(settings: TransactionSettings) -> None:
+def test_failed_fence_write_still_fences(settings: TransactionSettings) -> None:
     slot, _ = feed(slot_in(ONGOING), InitProducerId(9, 60_000), settings)
     assert slot.writing is not None
     slot, done = feed(slot, AppendFailed(slot.writing, ErrorCode.NOT_COORDINATOR), settings)
-    assert (slot.state, slot.pending, slot.fence_failed, done) == (ONGOING, False, True, ["answer 16"])
-    assert feed(slot, EndTxn(9, 7, 4, COMMIT), settings)[1] == ["answer 90"]
+    assert (slot.state, slot.pending, slot.fence_failed, done) == (ONGOING, False, True, ["response 16"])
+    assert feed(slot, EndTxn(9, 7, 4, COMMIT), settings)[1] == ["response 90"]
     slot, done = feed(slot, TimeOut(), settings)
     assert done == ["write PrepareAbort 7/5"], "the epoch is raised once"
     assert slot.writing is not None and slot.writing.written is not None
@@ -305,7 +305,7 @@ def test_a_fence_that_was_not_written_still_fences(settings: TransactionSettings
     assert not slot.fence_failed
 
 
-def test_epochs_used_up_by_end_lead_to_the_next_producer_id() -> None:
+def test_end_txn_with_exhausted_epochs_uses_the_next_producer_id() -> None:
     for committed, prepared, completed in ((COMMIT, P_COMMIT, C_COMMIT), (ABORT, P_ABORT, C_ABORT)):
         slot = slot_in(ONGOING, producer_epoch=32766)
         assert feed(slot, EndTxn(9, 7, 32766, committed, 2)) == (slot, ["allocate"])
@@ -314,7 +314,7 @@ def test_epochs_used_up_by_end_lead_to_the_next_producer_id() -> None:
         assert slot.writing is not None and slot.writing.written is not None
         assert slot.writing.written.next_producer_id == 8
         slot, done = feed(slot, Appended(slot.writing))
-        assert done[0] == "answer 0 8/0"
+        assert done[0] == "response 0 8/0"
         slot, done = feed(slot, MarkersWritten(WriteMarkers("tx", 7, 32767, committed, HELD)))
         assert done == [f"write {completed.value} 8/0"]
         assert slot.writing is not None
@@ -328,7 +328,7 @@ def test_epochs_used_up_by_end_lead_to_the_next_producer_id() -> None:
 # --- sweeps ----------------------------------------------------------------------------------------------------------
 
 
-def test_transactions_time_out_after_their_own_time() -> None:
+def test_transaction_times_out_after_its_own_timeout() -> None:
     for start_ms, timeout_ms, due in (
         (NOW - 1000, 1000, False),
         (NOW - 1001, 1000, True),
@@ -343,7 +343,7 @@ def test_transactions_time_out_after_their_own_time() -> None:
 
 
 @pytest.mark.parametrize("state", IDLE)
-def test_ids_expire_when_they_were_not_used_for_long(state: TransactionState) -> None:
+def test_unused_id_expires(state: TransactionState) -> None:
     assert feed(slot_in(state, last_update_ms=NOW - 49_999), Expire())[1] == []
     slot, done = feed(slot_in(state, last_update_ms=NOW - 50_000), Expire())
     assert done == ["write tombstone"]
@@ -353,5 +353,5 @@ def test_ids_expire_when_they_were_not_used_for_long(state: TransactionState) ->
     assert feed(slot, Appended(slot.writing)) == (Slot("tx"), ["forget"])
 
 
-def test_the_server_s_version_says_in_which_records_are_written() -> None:
+def test_record_version_follows_the_transaction_version() -> None:
     assert [TransactionSettings(server_version=version).record_version for version in (0, 1, 2)] == [0, 1, 1]

@@ -101,7 +101,7 @@ def stored(broker: Broker, partition: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize(("release", "version"), NEITHER)
-async def test_up_to_3_5_nobody_is_asked(release: str, version: int, tmp_path: Path) -> None:
+async def test_produce_up_to_3_5_is_not_verified(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
         assert (await producer.send(producer.batch())).error_code == 0
@@ -110,7 +110,7 @@ async def test_up_to_3_5_nobody_is_asked(release: str, version: int, tmp_path: P
 
 
 @pytest.mark.parametrize(("release", "version"), CHECKS)
-async def test_from_3_6_on_the_partition_must_have_been_added(release: str, version: int, tmp_path: Path) -> None:
+async def test_produce_from_3_6_on_requires_an_added_partition(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
         answer = await producer.send(producer.batch(sequence=0))
@@ -126,7 +126,7 @@ async def test_from_3_6_on_the_partition_must_have_been_added(release: str, vers
 
 
 @pytest.mark.parametrize(("release", "version"), ADDS)
-async def test_from_produce_12_on_the_broker_adds_the_partition(release: str, version: int, tmp_path: Path) -> None:
+async def test_produce_v12_adds_the_partition(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
         assert (await producer.send(producer.batch(b"a"))).error_code == 0
@@ -142,7 +142,7 @@ async def test_from_produce_12_on_the_broker_adds_the_partition(release: str, ve
         assert stored(broker) == ["a", "b", "commit", "d"] and stored(broker, 1) == ["c", "abort"]
 
 
-async def test_versions_before_12_add_nothing_and_may_go_unchecked(tmp_path: Path) -> None:
+async def test_produce_before_v12_adds_no_partition(tmp_path: Path) -> None:
     """The config turns the check off, not what transaction.version 2 adds."""
     overrides = {"transaction.partition.verification.enable": "false"}
     async with running(tmp_path / "data", overrides=overrides, release="4.3") as broker:
@@ -156,7 +156,7 @@ async def test_versions_before_12_add_nothing_and_may_go_unchecked(tmp_path: Pat
         assert transaction is not None and transaction.partitions == (("t", 0),)
 
 
-async def test_a_transaction_that_is_open_here_is_not_asked_for(
+async def test_transaction_open_in_the_partition_is_not_verified_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path / "data") as broker:
@@ -189,7 +189,7 @@ def to_both(producer: Producer, first: Any, second: Any, **more: Any) -> Produce
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3", "ottla"])
-async def test_without_a_transactional_id_nothing_is_written(release: str, tmp_path: Path) -> None:
+async def test_transactional_batch_without_transactional_id_is_refused(release: str, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, 8)
         request = to_both(producer, records(b"plain"), producer.batch(), transactional_id=None)
@@ -201,7 +201,7 @@ async def test_without_a_transactional_id_nothing_is_written(release: str, tmp_p
         assert await producer.client.is_closed()
 
 
-async def test_two_producers_in_one_request_are_no_transaction(tmp_path: Path) -> None:
+async def test_two_producers_in_one_request_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         producer.add(("t", 0), ("t", 1))
@@ -248,7 +248,7 @@ async def test_a_control_batch_without_a_transactional_id_is_refused_as_kafka_do
         assert len(stored(broker)) == 1 and stored(broker, 1) == []
 
 
-async def test_one_partition_that_is_missing_does_not_refuse_the_other(tmp_path: Path) -> None:
+async def test_missing_partition_does_not_affect_other_partitions(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         producer.add(("t", 1))
@@ -277,7 +277,7 @@ async def test_one_partition_that_is_missing_does_not_refuse_the_other(tmp_path:
         (ErrorCode.TRANSACTION_ABORTABLE, 48, 120),
     ],
 )
-async def test_each_refusal_has_its_code(
+async def test_verification_error_codes(
     error: ErrorCode, to_old: int, to_new: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path / "data") as broker:
@@ -291,7 +291,9 @@ async def test_each_refusal_has_its_code(
         assert stored(broker) == []
 
 
-async def test_only_who_may_come_again_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_verification_guard_is_kept_for_retriable_errors_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Strangers cannot fill the memory with producer ids."""
     async with running(tmp_path / "data", release="4.3") as broker:
         producer = await producing(broker)
@@ -314,7 +316,7 @@ async def test_only_who_may_come_again_is_remembered(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS])
-async def test_a_fenced_producer_is_told_so(release: str, version: int, tmp_path: Path) -> None:
+async def test_fenced_producer_gets_its_error(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         zombie = await producing(broker, version)
         zombie.add()
@@ -330,7 +332,7 @@ async def test_a_fenced_producer_is_told_so(release: str, version: int, tmp_path
 
 
 @pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS, *ADDS])
-async def test_a_plain_batch_has_no_place_in_a_transaction(release: str, version: int, tmp_path: Path) -> None:
+async def test_plain_batch_in_a_transaction_is_refused(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
         if not producer.bumps:
@@ -341,7 +343,7 @@ async def test_a_plain_batch_has_no_place_in_a_transaction(release: str, version
 
 
 @pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS, *ADDS])
-async def test_a_copy_is_answered_as_the_original(release: str, version: int, tmp_path: Path) -> None:
+async def test_duplicate_batch_gets_the_original_response(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
         if not producer.bumps:
@@ -364,7 +366,7 @@ async def test_a_copy_is_answered_as_the_original(release: str, version: int, tm
 
 
 @pytest.mark.parametrize(("release", "version"), [("4.0", 12), ("4.1", 12), ("4.3", 13)])
-async def test_each_transaction_of_version_2_begins_with_sequence_0(release: str, version: int, tmp_path: Path) -> None:
+async def test_transaction_of_version_2_begins_with_sequence_0(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
         stranger = await producing(broker, version, "z")  # of whom nothing is known here
@@ -394,7 +396,7 @@ async def begun(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("was_open", [False, True])
-async def test_a_long_append_that_an_abort_overtakes_is_refused(was_open: bool, tmp_path: Path) -> None:
+async def test_slow_append_overtaken_by_an_abort_is_refused(was_open: bool, tmp_path: Path) -> None:
     """Else it would lie open behind the marker, and hold back all readers for good."""
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
@@ -411,7 +413,7 @@ async def test_a_long_append_that_an_abort_overtakes_is_refused(was_open: bool, 
         assert broker.log("t").open_transactions() == {}
 
 
-async def test_a_long_append_is_let_in_by_its_own_guard_alone(tmp_path: Path) -> None:
+async def test_slow_append_needs_its_own_verification_guard(tmp_path: Path) -> None:
     """The transaction that it was verified for is over; that the next one holds the partition, too, changes nothing."""
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
@@ -438,7 +440,7 @@ async def test_pipelined_requests_keep_their_order(version: int, tmp_path: Path)
         assert [answer.base_offset for answer in answers] == [0, 20_000, 20_001, 20_002, 20_003]
 
 
-async def test_an_append_waits_until_its_partition_is_durably_in_the_transaction(tmp_path: Path) -> None:
+async def test_append_waits_for_the_durable_addition_of_its_partition(tmp_path: Path) -> None:
     """With flush.messages that takes a sync; other appends to the partition, and the next request of the connection,
     wait as well."""
     async with holding(tmp_path / "data") as (broker, syncs):
@@ -476,7 +478,7 @@ async def settled_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyn
         (lambda answer: answer.cancel(), 19),
     ],
 )
-async def test_a_late_answer_counts_as_one_at_once(
+async def test_late_verification_counts_like_an_immediate_one(
     end: Callable[[asyncio.Future[Any]], Any], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path / "data") as broker:
@@ -491,7 +493,7 @@ async def test_a_late_answer_counts_as_one_at_once(
         assert len(broker.log("t")._guards) == (code in (0, 19))
 
 
-async def test_a_marker_overtakes_what_waits_for_the_coordinator(
+async def test_marker_overtakes_an_append_that_waits_for_the_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its word is of a transaction that is over."""
@@ -510,7 +512,7 @@ async def test_a_marker_overtakes_what_waits_for_the_coordinator(
 # -- markers, and what they show
 
 
-async def test_a_marker_wakes_who_waits_for_committed_records(tmp_path: Path) -> None:
+async def test_marker_completes_delayed_read_committed_fetches(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker, 12)
         assert (await producer.send(producer.batch(b"a"))).error_code == 0
@@ -522,7 +524,7 @@ async def test_a_marker_wakes_who_waits_for_committed_records(tmp_path: Path) ->
         assert found.last_stable_offset == 2 and found.records
 
 
-async def test_what_a_marker_ends_is_shown_once_the_marker_is_durable(tmp_path: Path) -> None:
+async def test_transaction_is_visible_once_its_marker_is_durable(tmp_path: Path) -> None:
     async with holding(tmp_path / "data") as (broker, syncs):
         syncs.prefix = "none"
         producer = await producing(broker, 12)
@@ -541,7 +543,7 @@ async def test_what_a_marker_ends_is_shown_once_the_marker_is_durable(tmp_path: 
 
 
 @pytest.mark.parametrize("version", [9, 12])
-async def test_a_transaction_goes_on_over_a_restart(version: int, tmp_path: Path) -> None:
+async def test_transaction_continues_after_a_restart(version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker, version)
         if not producer.bumps:
@@ -558,7 +560,7 @@ async def test_a_transaction_goes_on_over_a_restart(version: int, tmp_path: Path
         assert stored(broker) == ["a", "b", "abort"] and broker.log("t").last_stable_offset == 3
 
 
-async def test_records_are_deleted_in_the_midst_of_a_transaction(tmp_path: Path) -> None:
+async def test_delete_records_during_a_transaction(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         producer.add()

@@ -16,7 +16,7 @@ T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-async def test_a_transaction_that_hangs_is_ended_in_one_partition(is_committed: bool, tmp_path: Path) -> None:
+async def test_hanging_transaction_is_ended_in_one_partition(is_committed: bool, tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         client = await broker.client()
@@ -37,7 +37,7 @@ async def test_a_transaction_that_hangs_is_ended_in_one_partition(is_committed: 
         assert await read_committed(client, "t", 1) == [b"b"]
 
 
-async def test_the_offsets_that_it_holds_count_or_never_will(tmp_path: Path) -> None:
+async def test_transactional_offsets_are_applied_or_dropped(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"offsets.topic.num.partitions": "1"}) as broker:
         await broker.topic("t", 1)
         client = await broker.client()
@@ -51,7 +51,7 @@ async def test_the_offsets_that_it_holds_count_or_never_will(tmp_path: Path) -> 
             assert await committed(client) == (0, 5 if is_committed else -1)
 
 
-async def test_what_is_refused_is_told_for_each_partition(tmp_path: Path) -> None:
+async def test_errors_are_reported_for_each_partition(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         client = await broker.client()
@@ -81,7 +81,7 @@ async def test_what_is_refused_is_told_for_each_partition(tmp_path: Path) -> Non
         assert older == {owner.id: {T0: ErrorCode.TRANSACTION_COORDINATOR_FENCED}}
 
 
-async def test_several_markers_are_answered_by_producer(tmp_path: Path) -> None:
+async def test_results_are_grouped_by_producer(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         client = await broker.client()
@@ -97,7 +97,7 @@ async def test_several_markers_are_answered_by_producer(tmp_path: Path) -> None:
         assert known == [(7, 0), (8, 0)]
 
 
-async def test_they_outlive_a_restart(tmp_path: Path) -> None:
+async def test_markers_survive_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t", 1)
         client = await broker.client()
@@ -110,7 +110,7 @@ async def test_they_outlive_a_restart(tmp_path: Path) -> None:
         assert await read_committed(await broker.client(), "t", 0) == []
 
 
-async def test_a_topic_of_an_old_format_has_no_transactions(tmp_path: Path) -> None:
+async def test_topic_with_an_old_format_refuses_markers(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("old", 1, {"message.format.version": "0.10.0"})
         answer = await (await broker.client()).call(marking(7, 0, ("old", 0)), 1)
