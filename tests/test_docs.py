@@ -12,6 +12,7 @@ import pytest
 from ottla.broker.config.definitions import BEHAVIOUR_PREFIX, facts
 from ottla.broker.config.values import ACTED_ON
 from ottla_testing import ROOT
+from ottla_testing.snippets import SNIPPETS
 
 BROKER = ROOT / "broker"
 HERE = (
@@ -20,6 +21,9 @@ HERE = (
 )
 
 PAGES = ("cli", "configs", "http-api", "metrics", "apis", "releases", "behaviours")  # those that the script writes
+PROGRAMS = ("python", "java", "go", "javascript")
+INCLUDE = re.compile(r'--8<-- "(docs/snippets/[^":]+)(?::\w+)?"')
+NOT_SHOWN: set[str] = set()  # files that programs on pages need
 OLD = "2.8"  # which has configs that were taken away later
 # Handed to a partition's log, which does not use them yet; each with the field that would be read if it did.
 CARRIED = {"retention.ms": "retention_ms", "retention.bytes": "retention_bytes"}
@@ -41,6 +45,38 @@ def test_a_reference_page_is_what_the_code_makes(page: str) -> None:
 
 def test_every_reference_page_is_compared() -> None:
     assert sorted(PAGES) == sorted(generator().PAGES)
+
+
+def pages() -> dict[str, str]:
+    """Path -> text of every page that is written by hand."""
+    found = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "docs").rglob("*.md")}
+    return {path: text for path, text in found.items() if not path.endswith(tuple(f"/{name}.md" for name in PAGES))}
+
+
+def test_programs_on_pages_are_files_that_tests_run() -> None:
+    """A program on a page is an include of a file in `docs/snippets`, and each of these files is on a page."""
+    blocks = [
+        (path, block)
+        for path, text in pages().items()
+        for block in re.findall(rf"^ *```(?:{'|'.join(PROGRAMS)})\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    ]
+    assert [
+        (path, line)
+        for path, block in blocks
+        for line in block.splitlines()
+        if line.strip() and not INCLUDE.fullmatch(line.strip())
+    ] == []
+    included = {path for text in pages().values() for path in INCLUDE.findall(text)}
+    files = {path.relative_to(ROOT).as_posix() for path in SNIPPETS.rglob("*") if path.is_file()}
+    assert sorted(files - included - NOT_SHOWN) == [], "on no page"
+
+
+def test_programs_of_the_readme_are_files_that_tests_run() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 180 and "](docs/assets" not in readme  # PyPI shows no relative images
+    files = {path.read_text() for path in SNIPPETS.rglob("*.py")}
+    blocks = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2 and set(blocks) <= files
 
 
 def names_in_code() -> set[str]:

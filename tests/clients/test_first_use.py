@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla_testing.patience import PATIENCE_S
-from ottla_testing.snippets import ADDRESS, SNIPPETS
+from ottla_testing.snippets import ADDRESS, SNIPPETS, snippet
 
 EXAMPLES = {path.stem: path.read_text() for path in sorted((SNIPPETS / "clients").glob("hello_*"))}
 # kcat is a program of the system; `make test` installs it where it can and reports where it cannot.
@@ -31,3 +31,13 @@ def test_the_first_use_works_as_written(example: str, example_broker: str, tmp_p
     outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert "hello" in outcome.stdout
+
+
+@pytest.mark.slow
+def test_the_idempotent_producer_works_as_written(example_broker: str, tmp_path: Path) -> None:
+    program = snippet("clients/idempotent_ottla.py").replace(ADDRESS, example_broker)
+    outcome = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert sorted(outcome.stdout.split()) == ["0", "0", "0", "1"]

@@ -29,6 +29,12 @@ def test_it_works_with_pytest(tmp_path: Path) -> None:
     assert f"{len(tests) + 1} passed" in outcome.stdout, outcome.stdout  # one of them has two cases
 
 
+@pytest.mark.parametrize(("name", "tests"), [("test_first", 2), ("test_faults", 4), ("test_requests", 3)])
+def test_a_page_s_tests_pass_with_pytest(name: str, tests: int, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text(snippet(f"testing/{name}.py"))
+    assert f"{tests} passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{name}.py").stdout
+
+
 def test_it_works_with_pytest_asyncio(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(snippet("testing/test_orders_asyncio.py"))
     assert "2 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py").stdout

@@ -13,4 +13,4 @@ query = (
     .start("orders.parquet", format="parquet")
 )
 query.awaitTermination()
-print(lag(query.lastProgress).total, "offsets behind")
+print("lag:", lag(query.lastProgress).total, "offsets")

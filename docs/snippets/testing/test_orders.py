@@ -24,7 +24,7 @@ def test_large_orders_are_refused(ottla_broker, ottla_topic):
 
 
 @pytest.mark.parametrize(("idempotent", "copies"), [(True, 1), (False, 2)])
-def test_a_lost_answer(ottla_broker, ottla_topic, idempotent, copies):
+def test_a_lost_response(ottla_broker, ottla_topic, idempotent, copies):
     with ottla_broker.faults.disconnect("Produce", "after", topic=ottla_topic, times=1) as lost:
         publish(ottla_broker.bootstrap, ottla_topic, b"bread", enable_idempotence=idempotent)
     assert lost.fired == 1

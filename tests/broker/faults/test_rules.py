@@ -1,4 +1,4 @@
-"""Rules of faults: what they refuse to be, their JSON form, what they match and how often they fire."""
+"""Rules of faults: their validation, their JSON form, their matches and how often they fire."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ GOOD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("data", GOOD, ids=lambda data: data["action"])
-def test_a_rule_is_its_json(data: dict[str, Any]) -> None:
+def test_rule_survives_its_json_form(data: dict[str, Any]) -> None:
     rule = Rule.from_json(json.loads(json.dumps(data)))
     assert rule.to_json() == data
     assert Rule.from_json(rule.to_json()) == rule
 
 
-def test_each_action_has_a_json_form_above() -> None:
+def test_every_action_has_a_json_form_in_this_file() -> None:
     assert {data["action"] for data in GOOD} == set(ACTIONS)
 
 
 @each(
     ("data", "message"),
     [
-        ([], "a fault is an object with an action"),
+        ([], "a fault must be an object with an action"),
         ({}, "action must be one of error, delay"),
         ({"action": "explode"}, "not 'explode'"),
         ({"action": "error"}, "error needs code"),
@@ -73,14 +73,14 @@ def test_each_action_has_a_json_form_above() -> None:
         ({"action": "delay", "ms": 1, "when": []}, "when must be before or after"),
         ({"action": "truncate", "bytes": -1}, "bytes must be 0 to"),
         ({"action": "wrong_crc", "api": "Produce"}, "wrong_crc is for Fetch only"),
-        ({"action": "refuse", "topic": "t"}, "refuse does not go by topic"),
-        ({"action": "refuse", "times": 1}, "refuse does not go by times"),
-        ({"action": "disk_full", "api": "Produce"}, "disk_full does not go by api"),
+        ({"action": "refuse", "topic": "t"}, "refuse has no condition 'topic'"),
+        ({"action": "refuse", "times": 1}, "refuse has no condition 'times'"),
+        ({"action": "disk_full", "api": "Produce"}, "disk_full has no condition 'api'"),
         ({"action": "disk_error", "on": "sometimes"}, "on must be read or write or both"),
         ({"action": "disk_error", "path": 3}, "path must be a text"),
     ],
 )
-def test_a_bad_rule_is_one_line(data: Any, message: str) -> None:
+def test_invalid_rule_raises_a_one_line_error(data: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         Rule.from_json(data)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -89,7 +89,7 @@ def test_a_bad_rule_is_one_line(data: Any, message: str) -> None:
 @given(
     st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=3), st.data()
 )
-def test_nothing_but_value_errors_leaves(value: Any, data: st.DataObject) -> None:
+def test_random_json_raises_value_errors_only(value: Any, data: st.DataObject) -> None:
     good = data.draw(st.sampled_from(GOOD))
     key = data.draw(st.sampled_from([*good, "api", "seed", "colour"]))
     try:
@@ -101,14 +101,14 @@ def test_nothing_but_value_errors_leaves(value: Any, data: st.DataObject) -> Non
 
 
 def fires(count: int, **conditions: Any) -> list[int]:
-    """The matches, from 1, at which a rule fires."""
+    """The matches, counted from 1, at which a rule fires."""
     standing = StandingRule(1, Rule(action=actions.stall(), **conditions))
     found = [number for number in range(1, count + 1) if standing.take()]
     assert (standing.matched, standing.fired) == (count, len(found))
     return found
 
 
-def test_which_matches_fire() -> None:
+def test_counters_decide_which_matches_fire() -> None:
     assert fires(3) == [1, 2, 3]
     assert fires(5, nth=2) == [2]
     assert fires(5, times=2) == [1, 2]
@@ -121,7 +121,7 @@ def test_which_matches_fire() -> None:
     assert fires(1000, probability=0.3, seed=1, times=2) == some[:2]
 
 
-def test_what_a_request_has_to_be() -> None:
+def test_request_matches_its_conditions() -> None:
     def matches(**conditions: Any) -> bool:
         rule = Rule(action=actions.stall(), **conditions)
         return StandingRule(1, rule).matches_request(0, "app-1", "PLAINTEXT", 2)
@@ -134,18 +134,22 @@ def test_what_a_request_has_to_be() -> None:
     assert not StandingRule(1, Rule(action=actions.wrong_crc())).matches_request(0, "", "PLAINTEXT", 1)
 
 
-def test_what_a_partition_has_to_be() -> None:
-    def asks(place: Place, **conditions: Any) -> bool:
+def test_partition_matches_its_conditions() -> None:
+    def requires(place: Place, **conditions: Any) -> bool:
         return Rule(action=actions.stall(), **conditions).matches_place(place)
 
-    assert asks(Place("t", 0)) and asks(Place(None, None))
-    assert asks(Place("t", 0), topic="t") and asks(Place("t", 0), topic="?") and not asks(Place("t.x", 0), topic="t")
-    assert asks(Place("t", 1), partition=1) and not asks(Place("t", 0), partition=1)
-    assert not asks(Place("t", None), topic="t", partition=1) and not asks(Place(None, 1), topic="t")
+    assert requires(Place("t", 0)) and requires(Place(None, None))
+    assert (
+        requires(Place("t", 0), topic="t")
+        and requires(Place("t", 0), topic="?")
+        and not requires(Place("t.x", 0), topic="t")
+    )
+    assert requires(Place("t", 1), partition=1) and not requires(Place("t", 0), partition=1)
+    assert not requires(Place("t", None), topic="t", partition=1) and not requires(Place(None, 1), topic="t")
 
 
 class Sockets:
-    """Which (node, listener) refuse."""
+    """The (node, listener) pairs that refuse."""
 
     def __init__(self) -> None:
         self.refusing: set[tuple[int, str]] = set()
@@ -155,8 +159,8 @@ class Sockets:
             raise ValueError("not here")
 
     def found(self, node_id: int | None, listener: str | None) -> set[tuple[int, str]]:
-        doors = {(node, name) for node in (1, 2) for name in ("A", "B")}
-        return {(node, name) for node, name in doors if node_id in (None, node) and listener in (None, name)}
+        sockets = {(node, name) for node in (1, 2) for name in ("A", "B")}
+        return {(node, name) for node, name in sockets if node_id in (None, node) and listener in (None, name)}
 
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
         self.refusing |= self.found(node_id, listener)
@@ -165,7 +169,7 @@ class Sockets:
         self.refusing -= self.found(node_id, listener)
 
 
-def test_listeners_refuse_for_as_long_as_any_rule_says_so() -> None:
+def test_listener_refuses_while_any_rule_is_in_force() -> None:
     faults, sockets = Faults(), Sockets()
     view = FaultsView(faults)
     with view.refuse(node=1):
@@ -177,10 +181,10 @@ def test_listeners_refuse_for_as_long_as_any_rule_says_so() -> None:
     assert not sockets.refusing
 
 
-def test_what_names_a_listener_or_a_node_that_is_not_here_is_refused() -> None:
+def test_rule_for_an_unknown_listener_or_node_is_refused() -> None:
     faults = Faults()
     view = FaultsView(faults)
-    view.refuse("NONE")  # nobody can tell before there is a broker
+    view.refuse("NONE")  # unknown before there is a broker
     faults.attach(Sockets())
     for put in (
         lambda: view.refuse("NONE"),
@@ -193,7 +197,7 @@ def test_what_names_a_listener_or_a_node_that_is_not_here_is_refused() -> None:
     assert len(faults.list()) == 1
 
 
-def test_a_listener_that_cannot_refuse_leaves_no_rule() -> None:
+def test_failed_refusal_of_a_listener_leaves_no_rule() -> None:
     class Broken(Sockets):
         def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
             raise OSError("no")
@@ -205,7 +209,7 @@ def test_a_listener_that_cannot_refuse_leaves_no_rule() -> None:
     assert not faults.list()
 
 
-def test_the_set_of_rules() -> None:
+def test_rules_are_added_listed_and_removed() -> None:
     faults = Faults()
     view = FaultsView(faults)
     first = view.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic="t", nth=2)
@@ -219,19 +223,19 @@ def test_the_set_of_rules() -> None:
         pass
     assert gone == [1] and faults.requests == ()
     first.remove()
-    with pytest.raises(UnknownFault, match="no fault 1"):
+    with pytest.raises(UnknownFault, match="no fault with id 1 is in force"):
         faults.remove(first.id)
     view.clear()
     assert not view.list() and faults.disk == ()
     assert view.stall("Fetch").id == 3
 
 
-def test_conditions_that_do_not_exist_are_one_line() -> None:
+def test_unknown_condition_raises_a_one_line_error() -> None:
     with pytest.raises(ValueError, match=r"^got an unexpected keyword argument 'colour'$"):
         FaultsView(Faults()).stall("Fetch", colour="red")
 
 
-def test_a_thread_can_wait_for_a_rule_to_fire() -> None:
+def test_thread_waits_for_a_rule_to_fire() -> None:
     faults = Faults()
     handle = FaultsView(faults).stall("Fetch", after=1)
     standing = faults.get(handle.id)
@@ -244,14 +248,14 @@ def test_a_thread_can_wait_for_a_rule_to_fire() -> None:
         handle.wait_fired(3, 0)
 
 
-def test_the_readme_has_each_kind_with_its_parameters() -> None:
-    readme = (ROOT / "README.md").read_text()
-    table = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", readme.split("### Faults\n")[1].split("\n### ")[0], re.M))
+def test_the_guide_has_each_kind_with_its_parameters() -> None:
+    guide = (ROOT / "docs" / "guides" / "faults.md").read_text()
+    table = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", guide, re.M))
     assert set(table) == set(ACTIONS)
-    for name, told in table.items():
+    for name, reported in table.items():
         parameters = inspect.signature(getattr(FaultsView, name)).parameters.values()
-        asked = [one for one in parameters if one.name not in ("self", "where")]
+        requested = [one for one in parameters if one.name not in ("self", "where")]
         if name == "wrong_crc":
-            asked = []  # there is but one API for it
-        shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in asked]
-        assert told.replace('"', "'") == ", ".join(shown), name
+            requested = []  # its only API
+        shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in requested]
+        assert reported.replace('"', "'") == ", ".join(shown), name

@@ -1,4 +1,4 @@
-"""`ottla pipeline` without Spark: mistakes in one line before it starts, what is printed and written, exit codes."""
+"""`ottla pipeline` without Spark: one-line errors before it starts, output, files, exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ottla_testing import ROOT
 from ottla_testing.pipeline.census_samples import a_log, written
 
 EXTRAS = set.union(*map(set, extras.EXTRAS.values()))
-SESSION = import_module("ottla.pipeline.session")  # the package has the function by that name
+SESSION = import_module("ottla.pipeline.session")  # the package has the function of that name
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def logs(tmp_path: Path) -> str:
 
 
 class Jobs:
-    """Stands in for Spark and both jobs; remembers how they were called."""
+    """A stand-in for Spark and both jobs, which records their calls."""
 
     def __init__(self) -> None:
         self.sessions: list[tuple[str | None, dict[str, str]]] = []
@@ -68,11 +68,11 @@ class Jobs:
         self.calls.append({"paths": paths, **options})
         if self.problem is not None:
             raise self.problem
-        if options["say"] is not None:
-            options["say"](Progress(1, 1, 10**6, 10**6, 0.5, True))
+        if options["on_progress"] is not None:
+            options["on_progress"](Progress(1, 1, 10**6, 10**6, 0.5, True))
 
-    def census(self, spark: object, paths: Sequence[str], *, tell: Any, **options: Any) -> object:
-        tell("the plan")
+    def census(self, spark: object, paths: Sequence[str], *, on_plan: Any, **options: Any) -> object:
+        on_plan("the plan")
         self._called(paths, options)
         made = plan(paths, topics=options["topics"])
         return report(made, [(piece, count(piece)) for piece in made.pieces])
@@ -94,7 +94,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
-    """The one line on stderr of a command that does nothing."""
+    """Returns the single line on stderr of a refused command."""
     try:
         found = pipeline(arguments)
     except SystemExit as stopped:
@@ -104,7 +104,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
     return err.removesuffix("\n")
 
 
-# --- mistakes
+# --- usage errors
 
 
 def test_the_command_is_installed() -> None:
@@ -112,7 +112,7 @@ def test_the_command_is_installed() -> None:
     assert found.load() is pipeline
 
 
-def test_mistakes_in_the_arguments(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
+def test_invalid_arguments_refused(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
     for arguments, problem in (
         ([], "ottla pipeline: the following arguments are required: census|audit"),
         (["count"], "ottla pipeline: unknown command count; one of: census, audit"),
@@ -132,7 +132,7 @@ def test_mistakes_in_the_arguments(capsys: pytest.CaptureFixture[str], logs: str
     assert not jobs.sessions
 
 
-def test_paths_and_topics_are_looked_for_before_spark_starts(
+def test_missing_paths_and_topics_refused_before_spark_starts(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs
 ) -> None:
     for job in ("census", "audit"):
@@ -140,18 +140,18 @@ def test_paths_and_topics_are_looked_for_before_spark_starts(
             f"ottla pipeline {job}: cannot read {logs}/no"
         )
         assert "is no data directory" in refused(capsys, job, str(tmp_path))
-        assert "there is no topic nobody in" in refused(capsys, job, logs, "--topic", "orders", "--topic", "nobody")
+        assert "there is no topic missing in" in refused(capsys, job, logs, "--topic", "orders", "--topic", "missing")
         assert "no partition to be looked at" in refused(capsys, job, logs, "--topics", "order")
     assert not jobs.sessions
 
 
-def test_files_are_looked_at_before_spark_starts(
+def test_output_files_checked_before_spark_starts(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for flag in ("--report", "--plot"):
-        assert "there is no such folder" in refused(capsys, "census", logs, flag, f"{tmp_path}/no/x.png")
+        assert "its folder does not exist" in refused(capsys, "census", logs, flag, f"{tmp_path}/no/x.png")
         assert "a folder" in refused(capsys, "census", logs, flag, str(tmp_path))
-    assert "a file whose name ends in .png or .html" in refused(capsys, "audit", logs, "--plot", f"{tmp_path}/x.pdf")
+    assert "the file name must end in .png or .html" in refused(capsys, "audit", logs, "--plot", f"{tmp_path}/x.pdf")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused(capsys, "audit", logs, "--report", f"{tmp_path}/x.json").endswith("x.json: Permission denied")
     assert not jobs.sessions
@@ -175,7 +175,7 @@ def test_missing_extras_are_named(
     assert not jobs.sessions
 
 
-def test_nothing_of_the_extras_is_imported_to_say_what_is_wrong() -> None:
+def test_usage_errors_import_no_extras() -> None:
     program = (
         "import sys\nfrom ottla.pipeline.cli import pipeline\n"
         "try: pipeline(['census', '--help'])\nexcept SystemExit: pass\n"
@@ -191,7 +191,7 @@ def test_nothing_of_the_extras_is_imported_to_say_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("module", cli.MODULES)
-def test_each_job_is_found_by_its_name(capsys: pytest.CaptureFixture[str], module: str) -> None:
+def test_each_job_has_a_command(capsys: pytest.CaptureFixture[str], module: str) -> None:
     name = module.rstrip("_")
     assert import_module(f"ottla.pipeline.jobs.{module}.cli").JOB.name == name
     with pytest.raises(SystemExit) as stopped:
@@ -205,7 +205,7 @@ def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         pipeline(["--script"])
     script = capsys.readouterr().out.strip()
-    # From elsewhere and by its path, as spark-submit runs it.
+    # From another folder and by its path, as spark-submit runs it.
     done = subprocess.run([sys.executable, script, "census"], capture_output=True, text=True, cwd="/")
     assert (done.returncode, done.stderr) == (2, "ottla pipeline census: the following arguments are required: PATH\n")
 
@@ -213,7 +213,7 @@ def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None
 # --- runs
 
 
-def test_a_census_is_printed_and_written(
+def test_census_report_printed_and_written(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs
 ) -> None:
     place, picture = tmp_path / "out.json", tmp_path / "out.png"
@@ -231,7 +231,7 @@ def test_a_census_is_printed_and_written(
     assert (jobs.calls[0]["paths"], jobs.calls[0]["topics"], jobs.stopped) == ([logs], ["users"], 1)
 
 
-def test_an_audit_exits_with_1_if_anything_is_wrong(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
+def test_audit_exit_code_1_with_findings(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
     assert pipeline(["audit", logs, "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert (out.splitlines()[-1], err) == ("nothing is wrong", "")
@@ -239,17 +239,17 @@ def test_an_audit_exits_with_1_if_anything_is_wrong(capsys: pytest.CaptureFixtur
     assert pipeline(["audit", logs, "--topics", "o.*", "--no-records"]) == 1
     assert "! orders-0/x.log at byte 5, offset 7: a batch is missing" in capsys.readouterr().out
     first, second = jobs.calls
-    assert (first["topics"], first["records"], first["say"]) == (None, True, None)
+    assert (first["topics"], first["records"], first["on_progress"]) == (None, True, None)
     assert (second["topics"], second["records"]) == (["orders"], False)
 
 
-def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs) -> None:
+def test_dry_run_prints_plan(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs) -> None:
     place = tmp_path / "plan.json"
     for job in ("census", "audit"):
         assert pipeline([job, logs, "--dry-run", "--report", str(place)]) == 0
         assert capsys.readouterr() == ("the plan\n", "")
         assert json.loads(place.read_text()) == {"plan": ["the plan"]}
-        assert "a dry run" in refused(capsys, job, logs, "--dry-run", "--plot", str(tmp_path / "x.png"))
+        assert "--dry-run" in refused(capsys, job, logs, "--dry-run", "--plot", str(tmp_path / "x.png"))
     assert (jobs.calls, jobs.stopped) == ([], 2)
 
 
@@ -264,20 +264,22 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], logs: str
         SinkError("x.log: it failed"),
     ],
 )
-def test_a_job_that_fails(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs, problem: Exception) -> None:
+def test_failing_job_prints_one_line(
+    capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs, problem: Exception
+) -> None:
     jobs.problem = problem
     assert refused(capsys, "audit", logs, "--quiet", code=1) == "ottla pipeline audit: x.log: it failed"
     assert jobs.stopped == 1
 
 
-def test_a_mistake_of_ours_is_not_a_sentence(logs: str, jobs: Jobs) -> None:
+def test_unexpected_error_keeps_its_traceback(logs: str, jobs: Jobs) -> None:
     jobs.problem = KeyError("x")
     with pytest.raises(KeyError):
         pipeline(["audit", logs, "--quiet"])
     assert jobs.stopped == 1
 
 
-def test_spark_that_does_not_start(
+def test_spark_start_failure_in_one_line(
     capfd: pytest.CaptureFixture[str], logs: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_java(master: str | None = None, **conf: str) -> None:
@@ -292,7 +294,7 @@ def test_spark_that_does_not_start(
         assert refused(capfd, "census", logs).endswith(problem)
 
 
-def test_what_cannot_be_written_after_all(
+def test_report_write_failure_in_one_line(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: Any, **options: Any) -> int:
@@ -303,23 +305,21 @@ def test_what_cannot_be_written_after_all(
     assert refused(capsys, *arguments, code=1).endswith(f"cannot write {tmp_path}/out.json: No space left on device")
 
 
-def test_the_readme_has_the_jobs_and_their_flags() -> None:
-    readme = (ROOT / "README.md").read_text()
-    section = readme.partition("\n## Jobs on Spark\n")[2].partition("\n## ")[0]
-    usage = readme.partition("\n    ottla pipeline census|audit ")[2].partition("\n\n")[0]
+def test_guide_lists_jobs_and_flags() -> None:
+    guide = (ROOT / "docs" / "spark" / "jobs.md").read_text()
     known: set[str] = set()
     for module in cli.MODULES:
-        assert f"    ottla pipeline {module.rstrip('_')} " in section
+        assert f"    ottla pipeline {module.rstrip('_')} " in guide
         parser = argparse.ArgumentParser(add_help=False)
         cli.add_arguments(parser, import_module(f"ottla.pipeline.jobs.{module}.cli").JOB)
         known |= {flag for action in parser._actions for flag in action.option_strings}
-    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section + usage))
-    assert told - {"--records", "--script"} == known - {"--bootstrap"}  # these are of `ottla verify`, and of no job
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", guide))
+    assert named - {"--records", "--script"} == known - {"--bootstrap"}  # these are of `ottla verify`, not of a job
 
 
-def test_each_job_is_a_function_of_the_package() -> None:
+def test_each_job_is_exported_by_package() -> None:
     for module in cli.MODULES:
         name = "import_records" if module == "import_" else module
         function = getattr(package, name)
-        assert name in package.__all__ and {"spark", "say"} <= set(signature(function).parameters)
+        assert name in package.__all__ and {"spark", "on_progress"} <= set(signature(function).parameters)
     assert all(callable(getattr(package, name)) for name in package.__all__)

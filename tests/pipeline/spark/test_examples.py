@@ -1,4 +1,4 @@
-"""The documentation's programs that read and write with Spark, run as written."""
+"""The documentation's Spark programs, run as written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = 6
 PRINTS = {
     "read_files": ["record 0", "record 5", "gzip"],
     "read_broker": [f"{RECORDS}\n"],
-    "read_stream": ["0 offsets behind"],
+    "read_stream": ["lag: 0 offsets"],
     "write_each_row_once": [f"{RECORDS} records"],
 }
 
@@ -30,11 +30,12 @@ def test_they_work_as_written(spark: SparkSession, tmp_path: Path, capfd: pytest
         broker.create_topic("orders", partitions=2)
         for number in range(RECORDS):
             broker.send("orders", f"record {number}", partition=int(number == 3))
-    with Embedded(data_dir=data) as broker:  # again: in use, and its high watermarks are written down
+    with Embedded(data_dir=data) as broker:  # again: in use, with high watermarks in the checkpoint
         broker.create_topic("copies", partitions=2)
         for name, expected in PRINTS.items():
             program = snippet(f"spark/{name}.py").replace(ADDRESS, broker.bootstrap)
-            for path in ("data", "checkpoint", "orders.parquet", "copying"):  # the JVM looks where it was started
+            # The JVM resolves paths against its start folder.
+            for path in ("data", "checkpoint", "orders.parquet", "copying"):
                 program = program.replace(f'"{path}"', repr(str(tmp_path / path)))
             capfd.readouterr()
             exec(program, {"__name__": name})
