@@ -1,4 +1,4 @@
-# PySpark, beside a broker: reads its topics over the wire and its files, see "Reading logs with Spark" in README.md.
+# PySpark, beside a broker: reads its topics over the wire and its files, see docs/spark/reading.md.
 #   docker build -f docker/spark.Dockerfile -t ottla-spark:dev .
 FROM python:3.11-slim AS build
 COPY . /src
