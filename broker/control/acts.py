@@ -1,4 +1,4 @@
-"""What the control plane does for topics, records, groups and producers, and how their views stand in JSON."""
+"""The control plane's routes for topics, records, groups and producers, and the JSON form of their results."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .plane import Plane
 from .refusal import Refusal
 from .route import Call
 
-MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of keys and values in one answer, and one record more
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024  # of keys and values in one response, plus one record
 
 
 async def create_topic(plane: Plane, call: Call) -> Any:
-    """Makes a topic; answers with it."""
+    """Creates a topic and returns it."""
     body: models.NewTopic = call.body
     name = await plane.operations.create_topic(or_none(body.name), body.partitions, or_none(body.configs) or {})
     return await plane.operations.topic(name)
 
 
 async def list_topics(plane: Plane, call: Call) -> Any:
-    """All topics."""
+    """Returns all topics."""
     return {"topics": await plane.operations.topics()}
 
 
 async def get_topic(plane: Plane, call: Call) -> Any:
-    """One topic."""
+    """Returns one topic."""
     return await plane.operations.topic(call.path["topic"])
 
 
@@ -44,20 +44,20 @@ async def delete_topic(plane: Plane, call: Call) -> Any:
 
 
 async def send_records(plane: Plane, call: Call) -> Any:
-    """Appends records."""
+    """Appends records and returns their offsets."""
     body: models.NewRecords = call.body
     records = [_new_record(given, f"the body.records[{index}]") for index, given in enumerate(body.records)]
     return {"offsets": await plane.operations.send_many(call.path["topic"], records)}
 
 
 async def list_records(plane: Plane, call: Call) -> Any:
-    """Committed records, those from an offset on in each partition: at most so many, and of so many bytes."""
+    """Returns committed records, in each partition from an offset on, up to a limit of records and of bytes."""
     query: models.RecordsQuery = call.query
     found: list[dict[str, Any]] = []
     size = 0
     async for some in plane.operations.slices(call.path["topic"], or_none(query.partition), query.offset):
         for record in some:
-            if len(found) == query.limit or size > MAX_ANSWER_BYTES:
+            if len(found) == query.limit or size > MAX_RESPONSE_BYTES:
                 return {"records": found, "more": True}
             found.append(_record(record))
             size += len(record.key or b"") + len(record.value or b"") + sum(len(h[1] or b"") for h in record.headers)
@@ -65,12 +65,12 @@ async def list_records(plane: Plane, call: Call) -> Any:
 
 
 async def list_groups(plane: Plane, call: Call) -> Any:
-    """All groups."""
+    """Returns all groups."""
     return {"groups": [_group(group) for group in await plane.operations.groups()]}
 
 
 async def get_group(plane: Plane, call: Call) -> Any:
-    """One group."""
+    """Returns one group."""
     group = await plane.operations.group(call.path["group"])
     if group.state == "Dead":
         raise Refusal(404, f"there is no group {group.id}")
@@ -78,13 +78,13 @@ async def get_group(plane: Plane, call: Call) -> Any:
 
 
 async def list_producers(plane: Plane, call: Call) -> Any:
-    """What partitions know of producers."""
+    """Returns the producer state entries of partitions."""
     query: models.ProducersQuery = call.query
     return {"producers": await plane.operations.producers(or_none(query.topic))}
 
 
 async def get_overview(plane: Plane, call: Call) -> Any:
-    """What is going on."""
+    """Returns the broker's activity and its most active objects."""
     query: OverviewQuery = call.query
     return await plane.overviews.taken(Selection(query.limit, query.contains))
 
@@ -103,7 +103,7 @@ def _new_record(given: models.NewRecord, where: str) -> NewRecord:
 
 
 def _bytes(given: str | Base64 | None, where: str) -> bytes | None:
-    """Raises Refusal (400) for malformed base64."""
+    """Returns the bytes of a key or value. Raises Refusal (400) for malformed base64."""
     try:
         return from_json({"base64": given.base64} if isinstance(given, Base64) else given, where)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What an administrator does over HTTP: resets a group's offsets, changes configs, keeps access control lists."""
+"""The control plane's routes for administration: resets of committed offsets, configs, access control lists."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .refusal import Refusal
 from .route import Call, Route
 
 NUMBERS = {OFFSET: "offset", SHIFT: "shift_by", TIME: "time_ms"}
-"""The field of a reset's body that each scenario needs."""
+"""The field of a reset's body that a scenario needs."""
 
 
 async def reset_offsets(plane: Plane, call: Call) -> Any:
-    """Sets the committed offsets of a group."""
+    """Sets the committed offsets of a group, or previews the change."""
     body: models.Reset = call.body
     of = None
     if body.of is not UNSET:
@@ -31,8 +31,8 @@ async def reset_offsets(plane: Plane, call: Call) -> Any:
 
 
 def _number(body: models.Reset) -> int:
-    """The number of a body's scenario, 0 where it needs none. Raises Refusal where it is missing, or is another
-    scenario's."""
+    """Returns the number of a body's scenario, 0 if it needs none. Raises Refusal if the number is missing, or belongs
+    to another scenario."""
     needed = NUMBERS.get(body.to)
     given = {name: number for name in NUMBERS.values() if (number := getattr(body, name)) is not UNSET}
     for name in given:
@@ -46,33 +46,33 @@ def _number(body: models.Reset) -> int:
 
 
 async def delete_group(plane: Plane, call: Call) -> Any:
-    """Deletes a group."""
+    """Deletes a group with its committed offsets."""
     await plane.operations.delete_group(call.path["group"])
     return {"removed": 1}
 
 
 async def get_topic_configs(plane: Plane, call: Call) -> Any:
-    """All configs of a topic."""
+    """Returns all configs of a topic."""
     return _configs(await plane.operations.topic_configs(call.path["topic"]))
 
 
 async def change_topic_configs(plane: Plane, call: Call) -> Any:
-    """Changes configs of a topic; returns all as they are then."""
+    """Changes configs of a topic; returns all configs after the change."""
     name = call.path["topic"]
     body: models.ConfigChanges = call.body
     if body.for_all is not UNSET:
-        raise Refusal(400, "for_all is about the broker's configs")
+        raise Refusal(400, "for_all applies only to configs of the broker")
     await plane.operations.change_topic_configs(name, **_changes(body), validate_only=body.dry_run)
     return _configs(await plane.operations.topic_configs(name))
 
 
 async def get_broker_configs(plane: Plane, call: Call) -> Any:
-    """All configs of the broker."""
+    """Returns all configs of the broker."""
     return _configs(await plane.operations.broker_configs())
 
 
 async def change_broker_configs(plane: Plane, call: Call) -> Any:
-    """Changes dynamic configs of the broker; returns all as they are then."""
+    """Changes dynamic configs of the broker; returns all configs after the change."""
     body: models.ConfigChanges = call.body
     await plane.operations.change_broker_configs(
         **_changes(body), for_all=body.for_all is True, validate_only=body.dry_run
@@ -96,7 +96,7 @@ def _configs(found: list[ConfigInfo]) -> Any:
 
 
 async def list_acls(plane: Plane, call: Call) -> Any:
-    """The access control entries that match a filter."""
+    """Returns the access control entries that match a filter."""
     return {"acls": await plane.operations.acls(AclEntry(**msgspec.to_builtins(call.query)))}
 
 
@@ -145,7 +145,7 @@ ROUTES = (
         body=models.NewAcls, needs_body=True,
     ),
     Route(
-        "DELETE", "/acls", "removeAcls", "Remove the access control entries that match; without a filter all",
+        "DELETE", "/acls", "removeAcls", "Remove the access control entries that match; without a filter, all",
         Removed, remove_acls, query=models.AclFilter,
     ),
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """The control plane over HTTP: an aiohttp application on the broker's own loop.
 
-Owns the server: sockets, bounds, the reading of requests, the writing of answers. What a request does is in the table
-of `routes.py`. Nothing that a request holds can end the broker: a body is bounded and checked before it is acted on, a
-refusal is one line of JSON, and a defect is answered with 500 and logged. There is no authentication. Pages of other
-sites that a browser on this machine shows are kept out, see `browsers.py`. Its own page is `page/`'s.
+The server, its bounds, and the conversion of requests and responses; the routes are in `routes.py`. No request can end
+the broker: a body is bounded and checked before it is used, a refusal is one line of JSON, and an unexpected error is
+logged and returned with status 500. There is no authentication. Requests from pages of other sites, in a browser on
+this machine, are refused, see `browsers.py`. The web pages are in `web/`.
 
 Needs the extra `http`: importing this module without aiohttp raises ImportError.
 """
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from ..record_schemas.schemas import Schemas
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-STOP_SECONDS = 1.0  # for answers in flight when the broker stops
+STOP_SECONDS = 1.0  # for requests that are running when the broker stops
 BACKLOG = 128
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLANE = web.AppKey("plane", Plane)
-_ANY = re.compile(r"\{([a-z_]+)\}")  # else aiohttp takes no braces for a part of a path, which a group's id may have
+_ANY = re.compile(r"\{([a-z_]+)\}")  # aiohttp's own pattern excludes braces, which a group id may have
 
 
 class ControlServer:
-    """A control plane that accepts requests at `url` and does them with `operations`."""
+    """A control plane that accepts requests at `url` and runs them with `operations`."""
 
     def __init__(self, url: str, runner: web.AppRunner, plane: Plane) -> None:
         self.url = url
@@ -59,8 +59,8 @@ class ControlServer:
         self._plane = plane
 
     async def stop(self) -> None:
-        """Stops accepting; what is under way has STOP_SECONDS to end. A restore goes on behind it: `operations.stop`,
-        which stops the broker, waits for that. The snapshots it holds are let go."""
+        """Stops accepting requests; running ones have STOP_SECONDS to end. A restore continues: `operations.stop`,
+        which stops the broker, waits for it. Drops the snapshots."""
         await self._runner.cleanup()
         self._plane.close()
 
@@ -73,10 +73,10 @@ async def start_control(
     may_write: bool = False,
     schemas: Schemas | None = None,
 ) -> ControlServer:
-    """Serves what `operations` can do at `host` and `port` (0: a free one), or on `sock`, bound and ready. With
-    `may_write` its page may change something; with `schemas` it decodes keys and values.
+    """Serves `operations` at `host` and `port` (0: a free port), or on `sock`, a bound socket. With `may_write` the web
+    pages may change the broker; with `schemas` they decode keys and values.
 
-    Call it on the broker's loop. Raises StartupError, one line, when it cannot listen there.
+    Runs on the broker's loop. Raises StartupError, one line, if it cannot listen at the address.
     """
     if sock is None:
         sock = bind(Listener("CONTROL", host, port), SocketSettings())
@@ -92,13 +92,13 @@ async def start_control(
 
 
 def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Application:
-    """The application that serves `routes` and their document."""
+    """Returns the application that serves `routes` and their OpenAPI document."""
     routes = tuple(routes)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard])
     app[_PLANE] = plane
 
     @cache
-    def described() -> bytes:  # made when it is first asked for: a start has no need of it
+    def described() -> bytes:  # made at the first request, not at the start
         return msgspec.json.encode(document(routes))
 
     async def openapi(request: web.Request) -> web.Response:
@@ -114,46 +114,46 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
 
 
 class _Quiet:
-    """aiohttp's own log: what it says of broken requests is no news for whoever runs a broker."""
+    """A logger for aiohttp that drops everything: malformed requests are no errors of the broker."""
 
     def _nothing(self, *arguments: object, **more: object) -> None: ...
 
     debug = info = warning = error = exception = critical = log = _nothing
 
     def isEnabledFor(self, level: int) -> bool:
-        """Whether anything of that level is written: nothing is."""
+        """Returns False: nothing is logged."""
         return False
 
 
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answers whatever went wrong: as JSON, in one line; who reads pages gets one."""
+    """Turns every error of a handler into a response: one line of JSON, or a page for a browser."""
     plane = request.app[_PLANE]
     why = browsers.refusal(request.method, request.headers, plane.host, may_write=plane.may_write)
-    if why is not None:  # by no page, which says more of the broker
-        return _answer({"error": visible(why)}, 403)
+    if why is not None:  # as JSON: a page shows more of the broker
+        return _respond({"error": visible(why)}, 403)
     try:
         return await handler(request)
     except web.HTTPException as error:
         headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-        return _error(request, error.status, _told(error, request), headers)
+        return _error(request, error.status, _reason(error, request), headers)
     except Refusal as refusal:
         return _error(request, refusal.status, refusal)
     except OperationError as error:
         return _error(request, status_of(error), error)
     except Exception as error:
         if error is request.content.exception():  # raised by a read of the body
-            get_logger().info("upload broken off by the client", method=request.method, path=request.path)
-            return _answer({"error": "the connection ended before the body"}, 400)
-        get_logger().exception("a request to the control plane failed", method=request.method, path=request.path)
+            get_logger().info("upload aborted by the client", method=request.method, path=request.path)
+            return _respond({"error": "the connection ended before the body"}, 400)
+        get_logger().exception("control plane request failed", method=request.method, path=request.path)
         return _error(request, 500, f"{type(error).__name__}: {error}")
 
 
-def _told(error: web.HTTPException, request: web.Request) -> str:
+def _reason(error: web.HTTPException, request: web.Request) -> str:
     if error.status == 404:
-        return f"there is no {request.path}; {BASE}/openapi.json lists what there is"
+        return f"there is no {request.path}; {BASE}/openapi.json lists the routes"
     if error.status == 405:
-        return f"{request.path} does not take {request.method}"
+        return f"{request.path} does not allow {request.method}"
     if error.status == 413:
         return f"the body is larger than {MAX_BODY_BYTES} bytes"
     return error.reason
@@ -161,17 +161,17 @@ def _told(error: web.HTTPException, request: web.Request) -> str:
 
 def _error(request: web.Request, status: int, message: object, headers: dict[str, str] | None = None) -> web.Response:
     if site.is_wanted(request):
-        with contextlib.suppress(Refusal):  # without what makes pages
+        with contextlib.suppress(Refusal):  # raised without Jinja2
             return site.refused(request.app[_PLANE], status, visible(message), headers)
-    return _answer({"error": visible(message)}, status, headers)
+    return _respond({"error": visible(message)}, status, headers)
 
 
-def _answer(value: Any, status: int, headers: dict[str, str] | None = None) -> web.Response:
+def _respond(value: Any, status: int, headers: dict[str, str] | None = None) -> web.Response:
     return web.Response(body=encoded(value), status=status, content_type="application/json", headers=headers)
 
 
 def encoded(value: Any) -> bytes:
-    """Returns a line of JSON. Surrogates, for which UTF-8 has no bytes, become JSON's own escapes."""
+    """Returns a line of JSON. Surrogates, which UTF-8 cannot encode, become JSON escapes."""
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=0) + b"\n"
     except UnicodeEncodeError:
@@ -185,14 +185,14 @@ async def _serve(plane: Plane, route: Route, request: web.Request) -> web.Respon
         if name in route.parameters
     }
     call = Call(path, _query(route, request), await _body(route, request))
-    return _answer(await route.act(plane, call), route.status)
+    return _respond(await route.act(plane, call), route.status)
 
 
 def _query(route: Route, request: web.Request) -> Any:
     given = request.query
     for name in given:
         if len(given.getall(name)) > 1:
-            raise Refusal(400, f"the parameter {name} came twice")
+            raise Refusal(400, f"the parameter {name} is given twice")
     if route.query is not None:
         return convert(dict(given), route.query, "the query")
     if given:

@@ -1,10 +1,9 @@
-"""Which requests of browsers the control plane serves: those of its own page, and of nobody else's.
+"""Decides which requests of browsers the control plane serves: those of its own pages only. Pure.
 
-Owns the judgement; pure. The control plane asks nobody who they are, so a page of another site that is open in a
-browser on this machine must not reach it. It could try in two ways: by asking across origins, which a browser tells in
-`Origin` and `Sec-Fetch-Site`; or under a name of its own that it has resolve to this machine (DNS rebinding), where
-`Host` is that name. Programs that are no browsers (curl, Java, Node.js, `ottla ctl`) are let through: they could say
-anything.
+The control plane has no authentication, so a page of another site, open in a browser on this machine, must not reach
+it. Such a page has two ways. It can send a request across origins, which the browser reports in `Origin` and
+`Sec-Fetch-Site`. Or it can let a name of its own resolve to this machine (DNS rebinding); then `Host` is that name.
+Other programs (curl, Java, Node.js, `ottla ctl`) are served: they can send any header.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 READING = ("GET", "HEAD")
-LOCAL_SUFFIXES = (".local", ".internal", ".localhost", ".test")  # of no public name: nobody can have them resolve
+LOCAL_SUFFIXES = (".local", ".internal", ".localhost", ".test")  # reserved: no public DNS server resolves them
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def is_browser(headers: Mapping[str, str]) -> bool:
-    """Whether a page's script or a person with a browser may have sent these headers.
+    """Returns whether a page's script or a person with a browser may have sent these headers.
 
-    A script may choose its User-Agent in some browsers, but cannot take Accept-Language away, nor add the Sec-Fetch
-    headers; Node.js sends the first and one of the others, never Sec-Fetch-Site.
+    In some browsers a script may set its User-Agent, but no script can remove Accept-Language or set the Sec-Fetch
+    headers. Node.js sends Accept-Language and Sec-Fetch-Mode, never Sec-Fetch-Site.
     """
     if headers.get("User-Agent", "").startswith("Mozilla/"):
         return True
@@ -32,41 +31,41 @@ def is_browser(headers: Mapping[str, str]) -> bool:
 
 
 def refusal(method: str, headers: Mapping[str, str], bound_host: str, *, may_write: bool) -> str | None:
-    """Why a request is not served; None if it is. `bound_host` is where the control plane listens; `may_write` whether
-    browsers may change something."""
+    """Returns why a request is refused; None if it is served. `bound_host` is the address of the control plane;
+    `may_write` whether browsers may change the broker."""
     origin = headers.get("Origin")
     host = headers.get("Host", "")
     if origin is not None and not _is_own(origin, host):
-        return "pages of other sites are not served"
+        return "requests from pages of other sites are refused"
     if not is_browser(headers):
         return None
     if not is_known_host(host, bound_host):
-        return f"{host} is no name that this control plane is known by; ask for its address"
+        return f"{host} is not a name of this control plane; use its IP address"
     if method in READING:
         return None
     if headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        return "pages of other sites are not served"
+        return "requests from pages of other sites are refused"
     if not may_write:
-        return "browsers may only read here: `--control-write` lets the page change something"
+        return "browsers may only read: start the broker with `--control-write` to allow changes"
     if origin is None:
-        return "a browser that changes something has to say whose page it shows (Origin)"
+        return "a change from a browser needs the header Origin"
     return None
 
 
 def _is_own(origin: str, host: str) -> bool:
-    """Whether an Origin is that of the page which this Host serves, also behind a proxy that speaks TLS."""
+    """Returns whether an Origin is that of the page at this Host, also through a proxy that terminates TLS."""
     try:
         parts = urlsplit(origin)
         default = _DEFAULT_PORTS[parts.scheme]
         theirs = (parts.hostname, parts.port or default)
         own = urlsplit(f"//{host}")
         return bool(own.hostname) and theirs == (own.hostname, own.port or default)
-    except (ValueError, KeyError):  # "null", or no URL at all
+    except (ValueError, KeyError):  # "null", or not a URL
         return False
 
 
 def is_known_host(host: str, bound_host: str) -> bool:
-    """Whether a Host is an address, or a name that no stranger can have resolve to this machine."""
+    """Returns whether a Host is an address, or a name that no outsider can make resolve to this machine."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""Decodes what a request holds into models, and explains in one line what does not fit."""
+"""Decodes requests into models, and describes in one line what does not match."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from ...protocol.narrowing import is_dict, is_list
 from .refusal import Refusal, shown
 
 T = TypeVar("T")
@@ -43,15 +44,15 @@ def _value(raw: bytes) -> Any:
 
 
 def _misfit(error: msgspec.ValidationError, value: Any, kind: Any, where: str) -> str:
-    """The place, the value there, what is wrong with it, and the names or words that would be accepted."""
+    """Returns the place, the value there, the problem, and the names or words that would be accepted."""
     problem, _, path = str(error).partition(" - at `$")
     path = path.rstrip("`")
     kinds = [inspect.type_info(kind)]
     for name, index in _STEP.findall(path):
         kinds = [part for one in kinds for part in _parts(one, name)]
-        if isinstance(value, dict) and name in value:
+        if is_dict(value) and name in value:
             value = value[name]
-        elif isinstance(value, list) and index.isdecimal() and int(index) < len(value):
+        elif is_list(value) and index.isdecimal() and int(index) < len(value):
             value = value[int(index)]
         else:
             value = None

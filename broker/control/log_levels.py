@@ -1,4 +1,4 @@
-"""What is logged, over the control plane: the level of each logger, changed while the broker runs (as by KIP-412)."""
+"""The levels of loggers, read and changed over HTTP while the broker runs (as by KIP-412)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .route import Call
 
 
 async def get_log_levels(plane: Plane, call: Call) -> Any:
-    """Every logger's."""
+    """Returns the level of every logger."""
     return {"levels": levels().all()}
 
 
 async def set_log_level(plane: Plane, call: Call) -> Any:
-    """Gives a logger another one, or with null the root's."""
+    """Sets the level of a logger; null removes it, so that the root's level applies."""
     body: LogLevel = call.body
     try:
         logger = logger_named(body.logger)
     except ValueError as error:
         raise Refusal(404, error) from error
     if body.level is None and logger == Levels.ROOT:
-        raise Refusal(400, "the root logger has a level of its own, always")
+        raise Refusal(400, "the root logger always has a level: give one instead of null")
     levels().set(logger, body.level)
     return await get_log_levels(plane, call)

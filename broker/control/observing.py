@@ -1,7 +1,7 @@
-"""What machines ask a control plane at its root: `/metrics` for Prometheus, `/health` and `/ready` for whoever starts
-and watches processes. GET and HEAD.
+"""Endpoints for machines at the root of the control plane: `/metrics` for Prometheus, `/health` and `/ready` for
+process supervisors. GET and HEAD.
 
-Owns that the broker counts for as long as its control plane is served. What is counted is `broker/metrics`'s.
+Metrics are counted while the control plane is served. The counters are in `broker/metrics/`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ..admin_api.overview import about
 from ..metrics.counters import RequestMetrics
 from ..metrics.loop_lag import LoopLag
-from .routes import health
 
 if TYPE_CHECKING:
     from .plane import Plane
@@ -23,7 +23,7 @@ METRICS, HEALTH, READY = "/metrics", "/health", "/ready"
 
 
 def add_to(app: web.Application, plane: Plane) -> None:
-    """Adds these to a control plane."""
+    """Adds the endpoints to a control plane."""
     observing = _Observing(plane)
     app.cleanup_ctx.append(observing.living)
     for path, handler in ((METRICS, observing.metrics), (HEALTH, observing.health), (READY, observing.ready)):
@@ -46,28 +46,28 @@ class _Observing:
         lag.end()
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """All that there is to tell Prometheus."""
+        """Returns all metrics in the format of Prometheus."""
         try:
             from ..admin_api.scrape import scrape
         except ImportError:
-            return _answer(501, {"error": "metrics need prometheus-client: pip install 'ottla[http]'"})
+            return _respond(501, {"error": "metrics need prometheus-client: pip install 'ottla[http]'"})
         running = self._plane.operations.running
         metrics, lag = running.connections.metrics, self._lag
         assert metrics is not None and lag is not None
         headers = request.headers
-        told = await scrape(running, metrics, lag, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
-        return web.Response(body=told.body, headers=told.headers)
+        scraped = await scrape(running, metrics, lag, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
+        return web.Response(body=scraped.body, headers=scraped.headers)
 
     async def health(self, request: web.Request) -> web.Response:
-        """Whether the broker lives: 503 when its disk has failed, until it is reset or restored."""
-        told = await health(self._plane, None)  # type: ignore[arg-type]
-        return _answer(200 if told["status"] == "serving" else 503, told)
+        """Returns whether the broker serves: 503 after its disk has failed, until a reset or restore."""
+        found = about(self._plane.operations.running)
+        return _respond(200 if found["status"] == "serving" else 503, found)
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Whether clients can connect and are answered."""
+        """Returns whether clients can connect and get responses."""
         reason = self._plane.operations.running.unready
-        return _answer(200 if reason is None else 503, {"ready": reason is None, "reason": reason})
+        return _respond(200 if reason is None else 503, {"ready": reason is None, "reason": reason})
 
 
-def _answer(status: int, value: dict[str, Any]) -> web.Response:
+def _respond(status: int, value: dict[str, Any]) -> web.Response:
     return web.json_response(value, status=status, headers={"Cache-Control": "no-store"})

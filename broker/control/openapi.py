@@ -19,10 +19,10 @@ DESCRIPTION = (
     "At the root of the same address are `/metrics`, `/health`, `/ready` and a page for browsers. "
     'Bytes (keys, values and headers of records) are a string where they are UTF-8 and `{"base64": "..."}` where they '
     "are not; requests may have either. Times are milliseconds since 1970, durations milliseconds. "
-    'A request that fails is answered with `{"error": "one line"}`.'
+    'The response to a request that fails is `{"error": "one line"}`.'
 )
 REASONS = {
-    400: "The request is malformed; the error says where.",
+    400: "The request is malformed; the error names the place.",
     403: "The request comes from a page of another site, or a browser that may only read would change something.",
     404: "The object does not exist.",
     409: "The state of the broker does not allow it.",
@@ -35,7 +35,7 @@ _REF = "#/components/schemas/{name}"
 def document(routes: Iterable[Route]) -> dict[str, Any]:
     """Returns an OpenAPI 3.1 document: every route with its parameters, its body and its responses."""
     routes = tuple(routes)
-    kinds = {*(route.answer for route in routes), *(route.body for route in routes if route.body is not None), Error}
+    kinds = {*(route.response for route in routes), *(route.body for route in routes if route.body is not None), Error}
     listed = sorted(kinds, key=str)
     schemas, components = schema_components(listed, ref_template=_REF)
     by_kind = dict(zip(listed, schemas, strict=True))
@@ -57,7 +57,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     if route.body is not None:
         found["requestBody"] = {"required": route.needs_body, "content": _json(schemas[route.body])}
     statuses = (400, 403, *route.refusals, *((413,) if route.body is not None else ()), 500)
-    found["responses"] = {str(route.status): {"description": "Done.", "content": _json(schemas[route.answer])}} | {
+    found["responses"] = {str(route.status): {"description": "Done.", "content": _json(schemas[route.response])}} | {
         str(status): {"description": REASONS[status], "content": _json(schemas[Error])} for status in sorted(statuses)
     }
     return found

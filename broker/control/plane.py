@@ -1,6 +1,6 @@
-"""What the control plane acts on, and what it keeps itself: the snapshots by their names.
+"""The state of a control plane: the broker's operations, and the snapshots by name.
 
-`Operations` sees to it that what changes everything (reset, snapshot, restore, the clock) is done one at a time.
+`Operations` runs operations on the whole state (reset, snapshot, restore, clock) one at a time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MAX_SNAPSHOTS = 1000
 
 
 class Plane:
-    """The broker's operations, and the snapshots that were taken over HTTP. `host` is where it listens; `may_write`
-    whether its page, and browsers, may change something."""
+    """The broker's operations, and the snapshots that were taken over HTTP. `host` is its address; `may_write` whether
+    web pages, and other requests of browsers, may change the broker."""
 
     def __init__(
         self,
@@ -34,48 +34,48 @@ class Plane:
         self.host = host
         self.may_write = may_write
         self.schemas = schemas or Schemas()
-        """What the page decodes keys and values with."""
+        """The schemas by which the web pages decode keys and values."""
         self.snapshots: dict[str, Snapshot] = {}
         self.naming = asyncio.Lock()
-        """Held from the choice of a snapshot's name until there is one."""
+        """Held from the choice of a snapshot's name until the snapshot is stored."""
         self.ended = asyncio.Event()
-        """Set when the control plane stops: streams end."""
+        """Set when the control plane stops, which ends streams."""
         self.streams = 0
-        """How many streams are sent now."""
+        """The number of open streams."""
         self._overviews: Overviews | None = None
 
     def look(self) -> None:
-        """Sees from now on what clients do."""
+        """Begins to count the activity of clients."""
         self._overviews = Overviews(self.operations.running)
 
     @property
     def overviews(self) -> Overviews:
-        """What goes on. Raises Refusal (409) where nobody looks."""
+        """The overviews of the broker. Raises Refusal (409) before `look` and after `close`."""
         if self._overviews is None:
-            raise Refusal(409, "nobody looks at what goes on")
+            raise Refusal(409, "the activity of clients is not counted")
         return self._overviews
 
     def snapshot_named(self, name: str) -> Snapshot:
-        """Raises Refusal (404)."""
+        """Returns a snapshot. Raises Refusal (404)."""
         try:
             return self.snapshots[name]
         except KeyError:
             raise Refusal(404, f"there is no snapshot {name}") from None
 
     def free_name(self, wanted: str | None) -> str:
-        """The name for a new snapshot: `wanted`, or else one of our own. Raises Refusal (409)."""
+        """Returns the name for a new snapshot: `wanted`, or a generated one. Raises Refusal (409)."""
         if len(self.snapshots) >= MAX_SNAPSHOTS:
-            raise Refusal(409, f"there are {MAX_SNAPSHOTS} snapshots already; delete one")
+            raise Refusal(409, f"there are {MAX_SNAPSHOTS} snapshots, the maximum; delete one")
         if wanted is None:
             number = len(self.snapshots) + 1
             while (wanted := f"snapshot-{number}") in self.snapshots:
                 number += 1
         if wanted in self.snapshots:
-            raise Refusal(409, f"there is a snapshot {wanted} already")
+            raise Refusal(409, f"a snapshot {wanted} exists already; choose another name")
         return wanted
 
     def close(self) -> None:
-        """Lets go of the snapshots and of the broker: aiohttp keeps the handlers of applications that are gone."""
+        """Drops the snapshots and the broker: aiohttp keeps the handlers of closed applications alive."""
         self.snapshots.clear()
         if self._overviews is not None:
             self._overviews.close()

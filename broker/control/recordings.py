@@ -1,4 +1,4 @@
-"""Recordings over the control plane: begun, stopped and looked at while the broker runs."""
+"""Recordings over the control plane: started, stopped and inspected while the broker runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NONE: dict[str, Any] = {
 
 
 async def get_recording(plane: Plane, call: Call) -> Any:
-    """The recording that runs, or the last one."""
+    """Returns the recording that runs, or the last one."""
     recorder = plane.operations.running.recorder
     state = recorder.state
     if state is None:
@@ -51,7 +51,7 @@ async def get_recording(plane: Plane, call: Call) -> Any:
 
 
 async def start_recording(plane: Plane, call: Call) -> Any:
-    """Begins one. Its file is one that the broker can write; nothing but an earlier recording is overwritten."""
+    """Starts a recording. The broker must be able to write its file; only an earlier recording is overwritten."""
     body: NewRecording = call.body
     try:
         options = RecordOptions(os.path.abspath(body.file), body.max_bytes, body.ring, body.contents)
@@ -66,10 +66,10 @@ async def start_recording(plane: Plane, call: Call) -> Any:
 
 
 async def stop_recording(plane: Plane, call: Call) -> Any:
-    """Ends it; the answer comes when all of it is written."""
+    """Ends the recording; the response is sent when all of it is written."""
     recorder = plane.operations.running.recorder
     if not recorder.is_running:
-        raise Refusal(404, "nothing is being recorded")
+        raise Refusal(404, "no recording is running")
     await recorder.stop()
     return await get_recording(plane, call)
 
@@ -77,11 +77,11 @@ async def stop_recording(plane: Plane, call: Call) -> Any:
 ROUTES = (
     Route("GET", "/recording", "getRecording", "The recording that runs, or the last one", Recording, get_recording),
     Route(
-        "POST", "/recording", "startRecording", "Write all requests and answers to a file", Recording,
+        "POST", "/recording", "startRecording", "Write all requests and responses to a file", Recording,
         start_recording, status=201, body=NewRecording, needs_body=True,
     ),
     Route(
-        "DELETE", "/recording", "stopRecording", "End the recording; all of it is written then", Recording,
-        stop_recording, refusals=(404, 409),
+        "DELETE", "/recording", "stopRecording", "End the recording; the response comes when all of it is written",
+        Recording, stop_recording, refusals=(404, 409),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Refusal(Exception):
-    """A request that is not done: an HTTP status of the 400s and one line that says why."""
+    """A request that is not executed: an HTTP status of the 400s and one line with the reason."""
 
     def __init__(self, status: int, message: object) -> None:
         super().__init__(message)
@@ -14,7 +14,7 @@ class Refusal(Exception):
 
 
 def shown(value: Any) -> str:
-    """Returns a JSON value for a message: at most 40 characters of it."""
+    """Returns a JSON value for a message, at most 40 characters of it."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     if value is None or isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""What the control plane tells of requests that clients made, and the holding of them against an expectation.
+"""The control plane's routes for requests that clients made: lists, single requests, and assertions about them.
 
-Owns their form in JSON. Decoding is done in another thread than the broker's, and bounded for each answer.
+Frames are decoded in another thread than the broker's, up to a bound for each response.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .refusal import Refusal
 from .route import Call, Route
 
 SHOWN_RECORDS = 100  # of each request of a list
-WHOLE_RECORDS = 1_000  # of a request that is asked for alone
-DECODED_BYTES = 4 << 20  # of frames whose fields are told in one answer and of their records, and one request more
+WHOLE_RECORDS = 1_000  # of a single request
+DECODED_BYTES = 4 << 20  # of frames and records that are decoded for one response, plus one request
 RECORDS_BYTES = 2 << 20  # of the records of one frame, decompressed
-LOOKED_AT = 100  # requests that come with a verdict
+VERDICT_REQUESTS = 100  # that are returned with a verdict
 
 
 @contextlib.contextmanager
-def _asked() -> Generator[None]:
-    """In it, words that make no sense are refused."""
+def _refusing() -> Generator[None]:
+    """Turns errors of words into Refusal (400), and missing requests into Refusal (409)."""
     try:
         yield
     except requests.NotKept as error:
@@ -43,8 +43,8 @@ def _asked() -> Generator[None]:
         raise Refusal(400, error) from error
 
 
-def _words(said: models.RequestsQuery | models.Expectation) -> dict[str, Any]:
-    given = msgspec.to_builtins(said)
+def _words(model: models.RequestsQuery | models.Expectation) -> dict[str, Any]:
+    given = msgspec.to_builtins(model)
     words = {name: given[name] for name in WORDS if name in given}
     if isinstance(words.get("api"), str):
         words["api"] = [name.strip() for name in words["api"].split(",")]
@@ -52,64 +52,64 @@ def _words(said: models.RequestsQuery | models.Expectation) -> dict[str, Any]:
 
 
 async def list_requests(plane: Plane, call: Call) -> Any:
-    """Requests that fit all that the query says."""
+    """Returns the requests that match the query."""
     query: models.RequestsQuery = call.query
-    with _asked():
+    with _refusing():
         wanted = Expected.filter(**_words(query))
         found = requests.look(plane.operations.running, wanted.which.since)
     seen = found.seen if query.order == "oldest" else found.seen[::-1]
-    told, more = await asyncio.to_thread(_listed, seen, wanted, query.limit, query.show)
+    listed, more = await asyncio.to_thread(_listed, seen, wanted, query.limit, query.show)
     next_number = requests.ring_of(plane.operations.running).next_number
-    return {"requests": told, "more": more, "next": next_number, "forgotten": found.forgotten}
+    return {"requests": listed, "more": more, "next": next_number, "forgotten": found.forgotten}
 
 
 def _listed(seen: Sequence[SeenRequest], wanted: Expected, limit: int, show: str) -> tuple[list[dict[str, Any]], bool]:
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     size = 0
     for one in seen:
         if not wanted.is_met_by(one):
             continue
-        if len(told) == limit or size > DECODED_BYTES:
-            return told, True
-        told.append(summary(one))
+        if len(found) == limit or size > DECODED_BYTES:
+            return found, True
+        found.append(summary(one))
         if show != "summary":
             rooms = Room(SHOWN_RECORDS, RECORDS_BYTES), Room(SHOWN_RECORDS, RECORDS_BYTES)
-            told[-1] |= fields(one, show == "contents", rooms)
+            found[-1] |= fields(one, show == "contents", rooms)
             size += len(one.exchange.request or b"") + len(one.exchange.response or b"")
             size += sum(room.size_bytes for room in rooms)
-    return told, False
+    return found, False
 
 
 async def get_request(plane: Plane, call: Call) -> Any:
-    """One request with its bytes."""
+    """Returns one request with its bytes."""
     number = call.path["request"]
-    with _asked():
+    with _refusing():
         running = plane.operations.running
         found = requests.ring_of(running).find(number)
     if found is None:
-        raise Refusal(404, f"there is no request {number} any more, or not yet")
+        raise Refusal(404, f"request {number} is not among the newest that are kept")
     return await asyncio.to_thread(whole, SeenRequest(found, requests.names_of(running)))
 
 
 async def clear_requests(plane: Plane, call: Call) -> Any:
-    """Forgets all requests."""
-    with _asked():
+    """Removes all requests."""
+    with _refusing():
         return {"removed": requests.ring_of(plane.operations.running).clear()}
 
 
 async def assert_requests(plane: Plane, call: Call) -> Any:
-    """Holds the requests against an expectation; an answer in any case."""
+    """Checks the requests against an expectation, and returns the verdict, passed or not."""
     body: models.Expectation = call.body
-    with _asked():
+    with _refusing():
         expected = Expected.of(**_words(body))
         requests.ring_of(plane.operations.running)
-    told = await requests.judged(plane.operations.running, expected, body.within_ms)
-    first = await asyncio.to_thread(lambda: [summary(one) for one in told.selected[:LOOKED_AT]])
-    return {"passed": told.passed, "text": told.text, "count": len(told.selected), "requests": first}
+    found = await requests.judged(plane.operations.running, expected, body.within_ms)
+    first = await asyncio.to_thread(lambda: [summary(one) for one in found.selected[:VERDICT_REQUESTS]])
+    return {"passed": found.passed, "text": found.text, "count": len(found.selected), "requests": first}
 
 
 def summary(seen: SeenRequest) -> dict[str, Any]:
-    """A request and how it ended, without its fields."""
+    """Returns a request and how it ended, without its fields."""
     exchange, peer = seen.exchange, seen.exchange.peer
     return {
         "number": exchange.number,
@@ -139,13 +139,13 @@ def summary(seen: SeenRequest) -> dict[str, Any]:
 
 
 def _produced(produced: Produced) -> dict[str, Any]:
-    told = asdict(produced)
-    del told["topics"]  # which stand by their names beside it
-    return told
+    found = asdict(produced)
+    del found["topics"]  # the summary has their names
+    return found
 
 
 def fields(seen: SeenRequest, contents: bool, rooms: tuple[Room, Room]) -> dict[str, Any]:
-    """Request and answer field by field; of their records what there is room for."""
+    """Returns the fields of request and response; of their records as many as there is room for."""
     return {
         "request": decoding.request_plain(seen.exchange, contents=contents, room=rooms[0]),
         "response": decoding.response_plain(seen.exchange, contents=contents, room=rooms[1]),
@@ -153,7 +153,7 @@ def fields(seen: SeenRequest, contents: bool, rooms: tuple[Room, Room]) -> dict[
 
 
 def whole(seen: SeenRequest) -> dict[str, Any]:
-    """All that is known of a request."""
+    """Returns everything about a request."""
     exchange = seen.exchange
     return {
         **summary(seen),
@@ -168,13 +168,13 @@ ROUTES = (
         "GET", "/requests", "listRequests", "The newest requests of clients, with how they ended", models.SeenRequests,
         list_requests, query=models.RequestsQuery,
     ),
-    Route("DELETE", "/requests", "clearRequests", "Forget all requests", Removed, clear_requests),
+    Route("DELETE", "/requests", "clearRequests", "Remove all requests from the list", Removed, clear_requests),
     Route(
-        "POST", "/requests/assert", "assertRequests", "Whether the requests are as a test expects them", models.Verdict,
+        "POST", "/requests/assert", "assertRequests", "Check the requests against an expectation", models.Verdict,
         assert_requests, body=models.Expectation, needs_body=True,
     ),
     Route(
-        "GET", "/requests/{request}", "getRequest", "One request and its answer, field by field and with their bytes",
+        "GET", "/requests/{request}", "getRequest", "One request and its response, with all fields and their bytes",
         models.WholeRequest, get_request, refusals=(404, 409),
     ),
 )  # fmt: skip

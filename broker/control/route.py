@@ -1,6 +1,6 @@
-"""What a route of the control plane is: its place, what it takes, what it answers, and the function that does it.
+"""A route of the control plane: its method and path, its models, and the function that runs it.
 
-Owns no route; `routes.py` has the table, `openapi.py` writes it as a document, `app.py` serves it.
+`routes.py` has the table, `openapi.py` writes it as a document, `app.py` serves it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What came with a request: the parameters of the path, and the route's models of the query and the body."""
+    """The parsed parts of a request: the parameters of the path, and the route's models of the query and the body."""
 
     path: Mapping[str, Any]
     query: Any
@@ -34,13 +34,13 @@ class Route:
     path: str  # after BASE; parameters in braces
     name: str  # operationId: one word per route, for generated clients
     summary: str
-    answer: Any  # the model of a success's response, for the document
+    response: Any  # the model of a successful response, for the document
     act: Callable[[Plane, Call], Awaitable[Any]]
     status: int = 200
     body: Any = None  # a model; one without required fields where `needs_body` is False
     needs_body: bool = False
     query: Any = None  # a model of texts and numbers
-    refusals: tuple[int, ...] = (409,)  # beside 400; 409 is also what a broker answers that cannot go on
+    refusals: tuple[int, ...] = (409,)  # beside 400; 409 is also the status after a disk failure
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What the control plane does to the broker as a whole: faults, leaders, the clock, snapshots."""
+"""The control plane's routes for the broker as a whole: faults, leaders, the clock, snapshots."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ MAX_FAULTS = 1000
 
 
 def _faults(plane: Plane) -> Faults:
-    """The faults in force. Raises Refusal (409)."""
+    """Returns the fault rules of the broker. Raises Refusal (409)."""
     faults = plane.operations.running.faults
     if faults is None:
-        raise Refusal(409, "this broker was not started with faults")
+        raise Refusal(409, "this broker was started without fault injection")
     return faults
 
 
 async def list_faults(plane: Plane, call: Call) -> Any:
-    """All faults in force."""
+    """Returns the rules in force."""
     return {"faults": [standing.to_json() for standing in _faults(plane).list()]}
 
 
 async def add_fault(plane: Plane, call: Call) -> Any:
-    """Puts a fault in force."""
+    """Adds a rule and returns it."""
     faults = _faults(plane)
     if len(faults.list()) >= MAX_FAULTS:
-        raise Refusal(409, f"there are {MAX_FAULTS} faults already; remove one")
+        raise Refusal(409, f"there are {MAX_FAULTS} faults, the maximum; remove one")
     try:
         return faults.get(faults.add(Rule.from_json(msgspec.to_builtins(call.body)))).to_json()
     except ValueError as error:
@@ -52,7 +52,7 @@ async def add_fault(plane: Plane, call: Call) -> Any:
 
 
 async def get_fault(plane: Plane, call: Call) -> Any:
-    """One fault in force."""
+    """Returns one rule in force."""
     try:
         return _faults(plane).get(call.path["fault"]).to_json()
     except UnknownFault as error:
@@ -60,7 +60,7 @@ async def get_fault(plane: Plane, call: Call) -> Any:
 
 
 async def remove_fault(plane: Plane, call: Call) -> Any:
-    """Takes one out of force."""
+    """Removes a rule."""
     try:
         _faults(plane).remove(call.path["fault"])
     except UnknownFault as error:
@@ -69,7 +69,7 @@ async def remove_fault(plane: Plane, call: Call) -> Any:
 
 
 async def clear_faults(plane: Plane, call: Call) -> Any:
-    """Takes all out of force."""
+    """Removes all rules."""
     faults = _faults(plane)
     count = len(faults.list())
     faults.clear()
@@ -77,12 +77,12 @@ async def clear_faults(plane: Plane, call: Call) -> Any:
 
 
 async def get_topology(plane: Plane, call: Call) -> Any:
-    """The nodes, and who leads what."""
+    """Returns the nodes and the leaders of partitions."""
     return _topology(plane).describe()
 
 
 async def move_leader(plane: Plane, call: Call) -> Any:
-    """Has another node lead a partition."""
+    """Makes another node the leader of a partition."""
     body: models.Move = call.body
     with _found(plane, topic=body.topic, partition=body.partition, node=body.node) as topology:
         topology.move_leader(body.topic, body.partition, body.node)
@@ -90,7 +90,7 @@ async def move_leader(plane: Plane, call: Call) -> Any:
 
 
 async def set_offline(plane: Plane, call: Call) -> Any:
-    """Takes a partition's leader away, or gives it one again."""
+    """Takes a partition offline, or brings it online again."""
     body: models.Offline = call.body
     with _found(plane, topic=body.topic, partition=body.partition) as topology:
         change = topology.take_offline if body.offline else topology.bring_online
@@ -99,7 +99,7 @@ async def set_offline(plane: Plane, call: Call) -> Any:
 
 
 async def spread_leaders(plane: Plane, call: Call) -> Any:
-    """Has each partition led by its preferred node."""
+    """Makes the preferred node of each partition its leader."""
     with _found(plane) as topology:
         topology.spread_leaders()
         return topology.describe()
@@ -115,7 +115,7 @@ async def change_node(plane: Plane, call: Call) -> Any:
 
 
 def _topology(plane: Plane) -> Topology:
-    """The nodes and leaders as they are now: another object after a restore."""
+    """Returns the present nodes and leaders; another object after a restore."""
     return plane.operations.running.state.topology
 
 
@@ -123,7 +123,8 @@ def _topology(plane: Plane) -> Topology:
 def _found(
     plane: Plane, topic: str | None = None, partition: int | None = None, node: int | None = None
 ) -> Generator[Topology]:
-    """The topology, in which there are these; what it refuses then is a matter of its state. Raises Refusal."""
+    """Yields the topology, after a check that these objects exist. Errors inside become Refusal (409). Raises Refusal
+    (404)."""
     topology = _topology(plane)
     view = topology.describe()
     if topic is not None and not any((one.topic, one.partition) == (topic, partition) for one in view.partitions):
@@ -137,34 +138,34 @@ def _found(
 
 
 async def get_clock(plane: Plane, call: Call) -> Any:
-    """The time, and whether it stands."""
+    """Returns the time, and whether the clock is frozen."""
     return await _clock(plane).state()
 
 
 async def freeze_clock(plane: Plane, call: Call) -> Any:
-    """Has the clock stand still."""
+    """Freezes the clock."""
     return await _moving(plane, lambda clock: clock.freeze())
 
 
 async def run_clock(plane: Plane, call: Call) -> Any:
-    """Has the clock go on by itself."""
+    """Runs the clock from its present time."""
     return await _moving(plane, lambda clock: clock.run())
 
 
 async def set_clock(plane: Plane, call: Call) -> Any:
-    """Sets the clock; forwards, all that becomes due has been done when this answers."""
+    """Sets the clock; if it goes forwards, everything that becomes due is done before the response."""
     body: models.Moment = call.body
     return await _moving(plane, lambda clock: clock.set(body.ms))
 
 
 async def advance_clock(plane: Plane, call: Call) -> Any:
-    """Moves the clock on; all that becomes due has been done when this answers."""
+    """Advances the clock; everything that becomes due is done before the response."""
     body: models.Advance = call.body
     return await _moving(plane, lambda clock: clock.advance(body.ms, body.keep_members))
 
 
 def _clock(plane: Plane) -> ClockControl:
-    """The clock, if it can be moved. Raises Refusal (409)."""
+    """Returns the clock if it can be moved. Raises Refusal (409)."""
     if not isinstance(plane.operations.running.state.clock, VirtualClock):
         raise Refusal(409, "this broker uses the machine's clock, which cannot be changed")
     return plane.operations.clock
@@ -177,7 +178,7 @@ async def _moving(plane: Plane, work: Callable[[ClockControl], Awaitable[ClockSt
 
 @contextlib.contextmanager
 def _in_this_state() -> Generator[None]:
-    """In it whatever the broker refuses is a matter of its state: nothing was asked that makes no sense."""
+    """Turns OperationErrors into Refusal (409): these requests have no parts that could be invalid."""
     try:
         yield
     except OperationError as error:
@@ -185,19 +186,19 @@ def _in_this_state() -> Generator[None]:
 
 
 async def reset(plane: Plane, call: Call) -> Any:
-    """Brings the broker back to how it started; the snapshots stay."""
+    """Resets the broker to its start; the snapshots stay."""
     with _in_this_state():
-        await asyncio.shield(plane.operations.reset())  # never by half, even if the plane is stopped
+        await asyncio.shield(plane.operations.reset())  # completed even if the control plane stops
     return {}
 
 
 async def list_snapshots(plane: Plane, call: Call) -> Any:
-    """The snapshots that were taken over HTTP."""
+    """Returns the snapshots that were taken over HTTP."""
     return {"snapshots": [{"name": name} for name in sorted(plane.snapshots)]}
 
 
 async def take_snapshot(plane: Plane, call: Call) -> Any:
-    """Keeps all that the broker holds now."""
+    """Takes a snapshot of the whole state."""
     body: models.NewSnapshot = call.body
     async with plane.naming:
         name = plane.free_name(or_none(body.name))
@@ -207,7 +208,7 @@ async def take_snapshot(plane: Plane, call: Call) -> Any:
 
 
 async def restore_snapshot(plane: Plane, call: Call) -> Any:
-    """Brings the broker back to a snapshot, which stays."""
+    """Restores a snapshot, which stays available."""
     snapshot = plane.snapshot_named(call.path["snapshot"])
     with _in_this_state():
         await asyncio.shield(plane.operations.restore(snapshot))
@@ -215,7 +216,7 @@ async def restore_snapshot(plane: Plane, call: Call) -> Any:
 
 
 async def delete_snapshot(plane: Plane, call: Call) -> Any:
-    """Lets go of a snapshot."""
+    """Drops a snapshot."""
     plane.snapshot_named(call.path["snapshot"])
     del plane.snapshots[call.path["snapshot"]]
     return {"removed": 1}

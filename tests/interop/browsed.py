@@ -162,7 +162,7 @@ async def by_keys(page: Page, broker: Embedded, url: str) -> str:
     """All by the keyboard alone."""
     await page.goto(url + "/")
     await page.press("Tab")
-    need(await page.value(f"{FOCUS}.textContent") == "Skip to the contents", "the first stop is no skip link")
+    need(await page.value(f"{FOCUS}.textContent") == "Skip to content", "the first stop is no skip link")
     need(await page.value(f"{FOCUS}.getBoundingClientRect().top >= 0"), "the skip link is not to be seen")
     await page.press("Enter")
     need(await page.value(f"{FOCUS}.id") == "main", "the skip link does not skip")
@@ -246,12 +246,12 @@ async def refreshed(page: Page, broker: Embedded, url: str) -> str:
     for number in range(5):
         broker.send("orders", f"more {number}", partition=2)
     await page.press("r")
-    await page.until("document.querySelector('[data-told]').textContent.startsWith('Refreshed at')", "it tells so")
+    await page.until("document.querySelector('[data-status]').textContent.startsWith('Refreshed at')", "it tells so")
     row = "[...document.querySelectorAll('tbody')[0].rows].map((row) => row.cells[5].textContent)"
     need(await page.value(row) == ["14", "1", "6"], f"new records are not shown: {await page.value(row)}")
     need(await page.value("window.kept") == 1, "it loaded the page anew")
     need(await page.value(f"{FOCUS}.getAttribute('href')") == link, "the focus went")
-    need(await page.value("document.querySelector('[data-told]').getAttribute('aria-live')") == "polite", "not told")
+    need(await page.value("document.querySelector('[data-status]').getAttribute('aria-live')") == "polite", "not told")
     await page.goto(url + "/topics")
     await page.value("document.querySelector('[data-every]').click()")
     await fill(page, "q", "typed")
@@ -286,7 +286,7 @@ async def written(page: Page, broker: Embedded, url: str) -> str:
         return await page.value("document.querySelector('[role=status]')?.textContent ?? document.body.textContent")
 
     told = await sent("/topics", "details form", {"name": "made-here", "partitions": "2"})
-    need("Topic made-here is made" in told, told)
+    need("Topic made-here was created" in told, told)
     told = await sent(
         "/messages/made-here", "details form", {"key": "k", "value": HURTFUL.replace("\x00", ""), "headers": "a: 1"}
     )
@@ -294,15 +294,15 @@ async def written(page: Page, broker: Embedded, url: str) -> str:
     (record,) = broker.records("made-here")
     need(record.value == HURTFUL.replace("\x00", "").encode() and record.headers == (("a", b"1"),), f"{record}")
     told = await sent("/faults", "details form", {"action": "error", "code": "UNKNOWN_SERVER_ERROR", "api": "Fetch"})
-    need("Fault 2 is in force" in told, told)
+    need("Fault 2 was added" in told, told)
     told = await sent("/faults", "td form", {})
     need("is removed" in told, told)
     told = await sent("/clock", "section form[class=inline]", {})
-    need("The clock goes on" in told, told)
+    need("The clock runs" in told, told)
     told = await sent("/clock", "section form:not([class])", {"by": "8d"})
     need("moved on by 8d" in told, told)
     told = await sent("/topics/made-here", "details form", {"sure": "on"})
-    need("Topic made-here is deleted" in told, told)
+    need("Topic made-here was deleted" in told, told)
     page.quiet("forms")
     await page.do("Emulation.setScriptExecutionDisabled", value=True)
     await page.goto(url + "/topics?q=pai")
@@ -332,10 +332,10 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
 
     await page.goto(url + "/groups/a%2Fb")
     told = await submit("form[action='/groups/reset']", {"to": "latest"})
-    need("Nothing is changed yet" in told and broker.group("a/b").committed["orders", 0] == 1, told)
+    need("nothing has changed yet" in told and broker.group("a/b").committed["orders", 0] == 1, told)
     await page.screenshot(SHOTS / "reset-400.png", NARROW, 800)
     told = await submit("form[action='/groups/reset']", {})
-    need("The offsets of 1 partition are set" in told, told)
+    need("The offsets of 1 partition were reset" in told, told)
     need(broker.group("a/b").committed["orders", 0] == 14, "the offset is not set")
     await page.goto(url + "/groups/readers")
     told = await submit("form[action='/groups/reset']", {"to": "earliest"})
@@ -350,9 +350,9 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
     page.complaints.clear()
     await page.goto(url + "/acls")
     told = await submit("details form", {"principal": "User:alice", "resource_name": "orders"})
-    need("An entry for User:alice is added" in told and len(broker.acls()) == 2, told)
+    need("An entry for User:alice was added" in told and len(broker.acls()) == 2, told)
     told = await submit("td form", {})
-    need("1 entry removed" in told and len(broker.acls()) == 1, told)
+    need("1 entry was removed" in told and len(broker.acls()) == 1, told)
     page.quiet("administration")
     return "offsets with a preview and Kafka's refusal, a config with a check, an entry, all at 400 pixels"
 
@@ -361,7 +361,7 @@ async def administered(page: Page, broker: Embedded, url: str) -> str:
 async def followed(page: Page, broker: Embedded, url: str) -> str:
     """The live tail shows what comes, can be paused, and goes on where it was."""
     count = "document.querySelectorAll('[data-tail] tbody tr').length"
-    said = "document.querySelector('[data-tail-told]').textContent"
+    said = "document.querySelector('[data-tail-status]').textContent"
     await page.goto(url + "/messages/empty/tail")
     await page.until(f"{said}.startsWith('Live')", "it says that it is live")
     broker.send("empty", HURTFUL.replace("\x00", ""), partition=1)

@@ -313,7 +313,7 @@ def comes_back() -> str:
     with world(NARROW) as (served, terminal):
         terminal.shows("rec/s", "orders")
         served.stop()
-        lines = terminal.shows("no control plane answers at", "orders")
+        lines = terminal.shows("no control plane at", "orders")
         if "q Quit" not in lines[-1]:
             raise Failed("it is not whole while the broker is gone:\n" + "\n".join(lines))
         served.start()

@@ -31,7 +31,7 @@ class Removed(Model):
 
 class Health(Model):
     status: Literal["serving", "failed"]
-    reason: Annotated[str | None, doc("why the broker cannot go on until a reset or a restore")]
+    reason: Annotated[str | None, doc("why the broker has failed; a reset or a restore starts it again")]
     version: str
     release: Annotated[str, doc("the Kafka release whose behaviour the broker has")]
     cluster_id: str

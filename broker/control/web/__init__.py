@@ -1,6 +1,6 @@
-"""The page at the control address: what a broker holds and what happens in it, for people with a browser.
+"""The web pages at the control address: the contents and activity of a broker, for people with a browser.
 
-Made on the server from Jinja2 templates; the one script refreshes what is shown in place and knows some keys, and all
-works without it. Nothing is fetched from elsewhere. It reads; it changes something only where the broker was started
-with `--control-write`.
+Pages are rendered on the server from Jinja2 templates. One script refreshes them in place and adds keyboard shortcuts;
+every page works without it. Nothing is loaded from other sites. Pages only read, unless the broker was started with
+`--control-write`.
 """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
 from ...admin_api.views import AclEntry, OperationError
-from .answer import Ask, Page
+from .answer import Page, PageRequest
 from .query import listing, url
 
 if TYPE_CHECKING:
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 DEFAULT = "DEFAULT_CONFIG"
 SOURCES = {
     DEFAULT: "default",
-    "STATIC_BROKER_CONFIG": "the broker’s start",
-    "DYNAMIC_BROKER_CONFIG": "this broker, while it runs",
-    "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers, while they run",
+    "STATIC_BROKER_CONFIG": "start of the broker",
+    "DYNAMIC_BROKER_CONFIG": "this broker, dynamic",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers, dynamic",
     "DYNAMIC_TOPIC_CONFIG": "this topic",
 }
 KINDS = ("all", "set", "changeable")
@@ -30,37 +31,37 @@ ACL_WORDS: dict[str, list[str]] = {
 }
 
 
-async def topic_configs(ask: Ask) -> Page:
-    """All configs of a topic."""
-    name = ask.path["topic"]
-    found = await ask.plane.operations.topic_configs(name)
+async def topic_configs(request: PageRequest) -> Page:
+    """Shows all configs of a topic."""
+    name = request.path["topic"]
+    found = await request.plane.operations.topic_configs(name)
     more = {"topic": name, "where": url("topics", name, "configs")}
-    return Page("configs.html", f"Configs of {name}", "topics", _configs(ask, found) | more)
+    return Page("configs.html", f"Configs of {name}", "topics", _configs(request, found) | more)
 
 
-async def broker_configs(ask: Ask) -> Page:
-    """All configs of the broker."""
-    found = await ask.plane.operations.broker_configs()
+async def broker_configs(request: PageRequest) -> Page:
+    """Shows all configs of the broker."""
+    found = await request.plane.operations.broker_configs()
     more = {"topic": None, "where": "/broker"}
-    return Page("configs.html", "Broker", "broker", _configs(ask, found) | more)
+    return Page("configs.html", "Broker", "broker", _configs(request, found) | more)
 
 
-def _configs(ask: Ask, found: list[ConfigInfo]) -> dict[str, Any]:
-    wanted, kind = ask.query.text("q"), ask.query.choice("kind", KINDS)
+def _configs(request: PageRequest, found: list[ConfigInfo]) -> dict[str, Any]:
+    wanted, kind = request.query.text("q"), request.query.choice("kind", KINDS)
     rows = [
         one
         for one in found
         if wanted.casefold() in one.name.casefold()
         and (kind == "all" or (one.source != DEFAULT if kind == "set" else not one.is_read_only))
     ]
-    keys = {
+    keys: dict[str, Callable[[ConfigInfo], Any]] = {
         "name": lambda one: one.name,
         "value": lambda one: (one.value or "", one.name),
         "source": lambda one: (one.source, one.name),
     }
-    chosen = ask.query.text("change")
+    chosen = request.query.text("change")
     return {
-        "list": listing(rows, ask.query, keys),
+        "list": listing(rows, request.query, keys),
         "q": wanted,
         "kind": kind,
         "counted": len(found),
@@ -71,25 +72,26 @@ def _configs(ask: Ask, found: list[ConfigInfo]) -> dict[str, Any]:
     }
 
 
-async def acls(ask: Ask) -> Page:
-    """The access control entries that match a filter."""
-    query = ask.query
+async def acls(request: PageRequest) -> Page:
+    """Shows the access control entries that match a filter."""
+    query = request.query
     wanted = {
         name: query.text(name) for name in ("resource_type", "resource_name", "principal", "operation", "permission")
     }
     refused = None
     found: list[AclEntry] = []
-    is_on = ask.plane.operations.running.state.authorizer is not None
+    is_on = request.plane.operations.running.state.authorizer is not None
     if is_on:
         try:
-            found = await ask.plane.operations.acls(AclEntry(**{name: text for name, text in wanted.items() if text}))
+            given = {name: text for name, text in wanted.items() if text}
+            found = await request.plane.operations.acls(AclEntry(**given))
         except OperationError as error:
             refused = str(error)
-    keys = {
+    by: dict[str, Callable[[AclEntry], Any]] = {
         "resource": lambda one: (one.resource_type, one.resource_name, one.principal, one.operation),
         "principal": lambda one: (one.principal, one.resource_type, one.resource_name, one.operation),
         "operation": lambda one: (one.operation, one.principal, one.resource_name),
     }
-    values = {"list": listing(found, query, keys), "wanted": wanted, "words": ACL_WORDS, "is_on": is_on}
+    values = {"list": listing(found, query, by), "wanted": wanted, "words": ACL_WORDS, "is_on": is_on}
     values |= {"refused": refused, "is_filtered": any(wanted.values())}
     return Page("acls.html", "Access control lists", "acls", values)

@@ -1,4 +1,4 @@
-"""What a view of the page is asked, and what it may answer with. Knows no HTTP server and no template."""
+"""The request and the possible responses of a view. Independent of the HTTP server and of templates."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A request: the parts of its path, its query, and what a form sent. `problem` is what the form was refused for,
-    whose view is then shown again with what was `given`."""
+class PageRequest:
+    """A request: the parts of its path, its query, and the fields of a form. `problem` is why the form was refused; its
+    view is then shown again with the fields in `given`."""
 
     plane: Plane
     path: Mapping[str, str]
     query: Query
-    given: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
     problem: str | None = None
     last_event: str = ""
-    """The id of the last event that a page's script has read of a stream, when it connects again."""
+    """The id of the last event that a script received from a stream, when it reconnects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its template, its title, and what the template is given. `part` is the entry of the navigation."""
+    """A page: its template, its title, and the values for the template. `part` is the entry of the navigation."""
 
     template: str
     title: str
     part: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Bytes to be kept in a file, never to be shown."""
+    """Bytes for a file; a browser never displays them."""
 
     data: bytes
     file_name: str
@@ -47,20 +47,20 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Another page, after something was done; `told` says what."""
+    """A redirect to another page after a change; `done` describes the change."""
 
     url: str
-    told: str = ""
+    done: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Bytes that come in steps, to be kept in a file, or without a `file_name` to be read by the page's own script. An
-    empty step is not sent: it is there so that a client which has gone is noticed."""
+    """Bytes in steps, for a file, or without a `file_name` for the page's own script. An empty step is not sent: it
+    lets the server notice that the client has disconnected."""
 
     steps: AsyncGenerator[bytes, None]
     content_type: str
     file_name: str | None = None
 
 
-Answer = Page | Download | Moved | Stream
+PageResponse = Page | Download | Moved | Stream

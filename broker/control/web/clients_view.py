@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....storage.errors import StorageError
 from ...admin_api.views import Group, GroupOffset, NotFound
@@ -14,7 +14,7 @@ from ...replica import producer_answers
 from ...replica.producer_answers import BatchVerdict, Judge
 from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ..refusal import Refusal
-from .answer import Ask, Page
+from .answer import Page, PageRequest
 from .query import listing
 from .records import partition_of
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from ...replica.partition import Partition
 
 AT_ONCE = 500
-PRODUCERS_MAX = 100_000  # that are sorted; a broker has more only where somebody makes them up
+PRODUCERS_MAX = 100_000  # that are sorted
 
 
-async def groups(ask: Ask) -> Page:
-    """The list of groups; with `id` that one, whose id is none that a path may end with."""
-    if "id" in ask.query or "id" in ask.given:
-        return await _group(ask, ask.query.get("id", "") or ask.given.get("id", ""))
-    state = ask.plane.operations.running.state
-    wanted, kind = ask.query.text("q"), ask.query.text("state")
+async def groups(request: PageRequest) -> Page:
+    """Lists groups. With `id` shows that group: its id cannot be the end of a path."""
+    if "id" in request.query or "id" in request.given:
+        return await _group(request, request.query.get("id", "") or request.given.get("id", ""))
+    state = request.plane.operations.running.state
+    wanted, kind = request.query.text("q"), request.query.text("state")
     found: list[Group] = []
     listed = state.groups.list_groups()[1]
     for number, one in enumerate(listed, 1):
         if wanted.casefold() in one.group_id.casefold() and kind in ("", one.state):
-            group = await ask.plane.operations.group(one.group_id)
+            group = await request.plane.operations.group(one.group_id)
             if group.state != "Dead":
                 found.append(group)
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)
     rows = listing(
         found,
-        ask.query,
+        request.query,
         {
             "id": lambda group: group.id,
             "state": lambda group: (group.state, group.id),
@@ -52,26 +52,26 @@ async def groups(ask: Ask) -> Page:
             "lag": lambda group: (group.lag, group.id),
         },
     )
-    values = {"list": rows, "q": wanted, "state": kind, "counted": len(listed)}
+    values: dict[str, Any] = {"list": rows, "q": wanted, "state": kind, "counted": len(listed)}
     values["states"] = sorted({one.state for one in listed} | ({kind} if kind else set()))
     return Page("groups.html", "Groups", "groups", values)
 
 
-async def group(ask: Ask) -> Page:
-    """One group."""
-    return await _group(ask, ask.path["group"])
+async def group(request: PageRequest) -> Page:
+    """Shows one group."""
+    return await _group(request, request.path["group"])
 
 
-async def _group(ask: Ask, id: str) -> Page:
-    found = await ask.plane.operations.group(id)
+async def _group(request: PageRequest, id: str) -> Page:
+    found = await request.plane.operations.group(id)
     if found.state == "Dead":
         raise NotFound(f"there is no group {id}")
     owners = {place: member.member_id for member in found.members for place in member.assignment}
     rows = [OffsetRow.of(one) for one in found.offsets]
-    rows += _uncommitted(ask.plane.operations.running.state, owners.keys() - found.committed.keys())
+    rows += _uncommitted(request.plane.operations.running.state, owners.keys() - found.committed.keys())
     offsets = listing(
         rows,
-        ask.query,
+        request.query,
         {
             "partition": lambda one: (one.topic, one.partition),
             "lag": lambda one: (one.lag or 0, one.topic, one.partition),
@@ -85,8 +85,8 @@ async def _group(ask: Ask, id: str) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRow:
-    """A partition that a group has committed, or that one of its members is assigned; `offset` is None without a
-    commit, the others are None where the partition cannot be read."""
+    """A partition for which a group has committed an offset, or that is assigned to one of its members. `offset` is
+    None without a commit; the log's offsets and the lag are None if the partition cannot be read."""
 
     topic: str
     partition: int
@@ -98,12 +98,13 @@ class OffsetRow:
 
     @classmethod
     def of(cls, one: GroupOffset) -> OffsetRow:
-        """From a committed offset."""
+        """Returns the row of a committed offset."""
         return cls(one.topic, one.partition, one.offset, one.metadata, one.lag, one.start_offset, one.end_offset)
 
 
 def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[OffsetRow]:
-    """The rows of partitions that are assigned and never committed: without a lag, as kafka-consumer-groups shows."""
+    """Returns the rows of partitions that are assigned without a commit: they have no lag, as in
+    kafka-consumer-groups."""
     found: list[OffsetRow] = []
     for topic, index in sorted(places):
         try:
@@ -116,7 +117,7 @@ def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[
 
 @dataclass(frozen=True, slots=True)
 class ProducerRow:
-    """A producer as a partition knows it, and what is answered to its next batch."""
+    """A producer state entry of a partition."""
 
     topic: str
     partition: int
@@ -126,15 +127,15 @@ class ProducerRow:
 
     @property
     def last_sequence(self) -> int:
-        """That of its newest batch, -1 for none."""
+        """The last sequence of its newest batch, -1 for none."""
         return self.known.batches[-1].last_sequence if self.known.batches else -1
 
 
-async def producers(ask: Ask) -> Page:
-    """What partitions know of producers with ids."""
-    state = ask.plane.operations.running.state
-    topic, wanted = ask.query.text("topic"), ask.query.whole("id")
-    is_open = ask.query.flag("open")
+async def producers(request: PageRequest) -> Page:
+    """Lists the producer state entries of partitions."""
+    state = request.plane.operations.running.state
+    topic, wanted = request.query.text("topic"), request.query.whole("id")
+    is_open = request.query.flag("open")
     rows: list[ProducerRow] = []
     ids = {one.producer_id: one.transactional_id for one in state.transactions.list()[2]}
     names: set[str] = set()
@@ -160,7 +161,7 @@ async def producers(ask: Ask) -> Page:
                 await asyncio.sleep(0)
     found = listing(
         rows,
-        ask.query,
+        request.query,
         {
             "topic": lambda row: (row.topic, row.partition, row.producer_id),
             "id": lambda row: (row.producer_id, row.topic, row.partition),
@@ -174,16 +175,16 @@ async def producers(ask: Ask) -> Page:
 
 
 def _next(state: BrokerState, row: ProducerRow) -> BatchVerdict | None:
-    """What is answered to its next batch; None where its partition went meanwhile."""
+    """Returns the verdict on the next batch of a producer; None if its partition was deleted meanwhile."""
     try:
         partition = partition_of(state, row.topic, row.partition)
-        return _answers(state, partition, row.producer_id, row.known)[0]
+        return _verdicts(state, partition, row.producer_id, row.known)[0]
     except (NotFound, StorageError):
         return None
 
 
-def _answers(state: BrokerState, partition: Partition, producer_id: int, known: Producer | None) -> list[BatchVerdict]:
-    """What this broker answers to batches that the producer may send."""
+def _verdicts(state: BrokerState, partition: Partition, producer_id: int, known: Producer | None) -> list[BatchVerdict]:
+    """Returns the broker's verdicts on batches that the producer may send."""
     log = partition.log
     config = log.config
     by = Judge(
@@ -194,20 +195,20 @@ def _answers(state: BrokerState, partition: Partition, producer_id: int, known: 
         log.log_start_offset,
         log.size_bytes,
     )
-    asked = producer_answers.examples(known, [], config.producer_rules)
-    return [producer_answers.batch_verdict(by, producer_id, known, one, None) for one in asked]
+    batches = producer_answers.examples(known, [], config.producer_rules)
+    return [producer_answers.batch_verdict(by, producer_id, known, one, None) for one in batches]
 
 
-async def producer(ask: Ask) -> Page:
-    """One producer of a partition: its remembered batches, and what would be answered to others."""
-    state = ask.plane.operations.running.state
-    partition = partition_of(state, ask.path["topic"], int(ask.path["partition"][:10]))
-    producer_id = int(ask.path["producer"][:19])
+async def producer(request: PageRequest) -> Page:
+    """Shows one producer of a partition: its cached batches, and the verdicts on further ones."""
+    state = request.plane.operations.running.state
+    partition = partition_of(state, request.path["topic"], int(request.path["partition"][:10]))
+    producer_id = int(request.path["producer"][:19])
     try:
         known = partition.log.producers().get(producer_id)
         if known is None:
-            raise NotFound(f"{partition.topic}-{partition.index} knows no producer {producer_id}")
-        answers = _answers(state, partition, producer_id, known)
+            raise NotFound(f"{partition.topic}-{partition.index} has no entry of producer {producer_id}")
+        verdicts = _verdicts(state, partition, producer_id, known)
     except StorageError as error:
         raise Refusal(409, error) from error
     transactions = [one for one in state.transactions.list(producer_ids=[producer_id])[2]]
@@ -216,7 +217,7 @@ async def producer(ask: Ask) -> Page:
         "partition": partition.index,
         "id": producer_id,
         "known": known,
-        "answers": answers,
+        "verdicts": verdicts,
         "transactions": transactions,
     }
     return Page("producer.html", f"Producer {producer_id}", "producers", values)
@@ -224,21 +225,22 @@ async def producer(ask: Ask) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class OpenRow:
-    """A transaction that is open in a partition, from an offset on; `holds` tells whether readers wait for it."""
+    """A transaction that is open in a partition, from an offset on; `holds` is whether readers of committed records
+    wait for it."""
 
     topic: str
     partition: int
     producer_id: int
     first_offset: int
-    behind: int
+    offsets: int
     holds: bool
     transactional_id: str | None
 
 
-async def transactions(ask: Ask) -> Page:
-    """The transactions of all coordinators, and those that are open in partitions."""
-    state = ask.plane.operations.running.state
-    wanted, kind = ask.query.text("q"), ask.query.text("state")
+async def transactions(request: PageRequest) -> Page:
+    """Lists the transactions of all coordinators, and those that are open in partitions."""
+    state = request.plane.operations.running.state
+    wanted, kind = request.query.text("q"), request.query.text("state")
     everything = state.transactions.list()[2]
     rows = [
         one
@@ -248,7 +250,7 @@ async def transactions(ask: Ask) -> Page:
     ]
     found = listing(
         rows,
-        ask.query,
+        request.query,
         {
             "id": lambda one: one.transactional_id,
             "producer": lambda one: one.producer_id,
@@ -269,7 +271,8 @@ async def transactions(ask: Ask) -> Page:
 
 
 async def _open(state: BrokerState, known: dict[int, Transaction]) -> list[OpenRow]:
-    """What is open in partitions, those that hold most back first."""
+    """Returns the open transactions in partitions; those that hold readers back come first, by the number of
+    offsets."""
     found: list[OpenRow] = []
     looked = 0
     for topic in list(state.topics):
@@ -296,4 +299,4 @@ async def _open(state: BrokerState, known: dict[int, Transaction]) -> list[OpenR
         if looked >= AT_ONCE:
             looked = 0
             await asyncio.sleep(0)
-    return sorted(found, key=lambda row: (not row.holds, -row.behind))[:200]
+    return sorted(found, key=lambda row: (not row.holds, -row.offsets))[:200]

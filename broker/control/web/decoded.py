@@ -1,6 +1,6 @@
-"""Keys and values decoded with the schemas that the broker was given: in a list as one line, on their own in lines.
+"""Keys and values decoded with the broker's schemas: one line in a list, several lines on a page of their own.
 
-Runs in threads, and bounded: by the bytes that one page decodes, and by those that a decoder takes.
+Runs in threads. Bounded by the bytes that one page decodes, and by the bound of a decoder.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .values import DECODED, Shown
 if TYPE_CHECKING:
     from ...record_schemas.schemas import TopicSchema
 
-LIST_BYTES = 256 * 1024  # that the rows of one page decode together
+LIST_BYTES = 256 * 1024  # of all keys and values that one page decodes
 LINE_LETTERS = 240
 TEXT_LETTERS = 256 * 1024
 
 
 class Budget:
-    """The bytes that are still decoded for one page."""
+    """The bytes that may still be decoded for one page."""
 
     def __init__(self, size: int = LIST_BYTES) -> None:
         self.left = size
@@ -30,18 +30,18 @@ class Budget:
 def in_line(
     schema: TopicSchema | None, data: bytes | None, is_cut: bool, raw: Shown | None, budget: Budget
 ) -> Shown | None:
-    """A key or a value in a list: decoded, or as it is with the reason."""
+    """Returns a key or a value in a list: decoded, or undecoded with the reason."""
     if schema is None or data is None or raw is None:
         return raw
     if is_cut:
-        return replace(raw, problem="too long to be decoded in a list")
+        return replace(raw, problem="too long to decode in a list")
     if len(data) > budget.left:
-        return replace(raw, problem="too much to be decoded on one page")
+        return replace(raw, problem="the page has decoded its maximum of bytes")
     budget.left -= len(data)
     try:
         value = schema.decoder.decode(data).value
     except DecodeError as error:
-        return replace(raw, problem=f"no {schema.title}: {error}")
+        return replace(raw, problem=f"not {schema.title}: {error}")
     return Shown(json.dumps(value, ensure_ascii=False)[:LINE_LETTERS], DECODED)
 
 
@@ -58,7 +58,7 @@ class Whole:
 
 
 def whole(schema: TopicSchema | None, data: bytes | None) -> Whole | None:
-    """A key or a value on its own; None without a schema."""
+    """Returns a key or a value on a page of its own; None without a schema."""
     if schema is None or data is None:
         return None
     try:

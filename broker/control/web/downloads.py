@@ -1,8 +1,8 @@
 """Records of a topic as a file: JSON lines, or CSV for spreadsheets.
 
-Owns the bounds and the two notations. A file comes in steps of STEP_BYTES, each read, opened and written down in turn,
-so neither its size nor a slow client takes memory. Markers of transactions are left out; a batch that cannot be opened
-is a line with its `problem`.
+A file is sent in steps of STEP_BYTES. Each step is read, decoded and written before the next, so memory does not depend
+on the size of the file or the speed of the client. Transaction markers are omitted; a batch that cannot be decoded is a
+line with its `problem`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....protocol.limits import INT32_MAX
+from ....protocol.narrowing import is_dict
 from ....protocol.text import time_text
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ...cooperative import in_thread
 from ...json_bytes import to_json
 from ..refusal import Refusal
-from .answer import Ask, Stream
+from .answer import PageRequest, Stream
 from .records import SeenRecord, Wanted, look, partition_of
 from .topics_view import topic_named
 
@@ -38,7 +39,7 @@ STEP_BYTES = 1024 * 1024
 STEP_RECORDS = 1000
 TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-"""What a spreadsheet takes for the beginning of a formula."""
+"""The first characters of formulas in spreadsheets."""
 COLUMNS = (
     "topic", "partition", "offset", "timestamp_ms", "time", "key", "key_is", "value", "value_is", "headers",
     "transaction", "problem",
@@ -46,7 +47,7 @@ COLUMNS = (
 DECODED = ("key_decoded", "value_decoded")
 
 
-class _Asked(NamedTuple):
+class _Selection(NamedTuple):
     topic: str
     partitions: list[int]
     offset: int | None
@@ -56,18 +57,18 @@ class _Asked(NamedTuple):
     limit: int
 
 
-async def records(ask: Ask) -> Stream:
-    """The file that is asked for."""
-    state, query = ask.plane.operations.running.state, ask.query
-    topic = topic_named(state, ask.path["topic"])
+async def records(request: PageRequest) -> Stream:
+    """Returns the requested file."""
+    state, query = request.plane.operations.running.state, request.query
+    topic = topic_named(state, request.path["topic"])
     kind = query.choice("format", tuple(TYPES))
     index = query.whole("partition", most=INT32_MAX)
     if index is not None and index >= len(topic.partitions):
-        raise NotFound(f"{topic.name} has no partition {index}, but {len(topic.partitions)}")
+        raise NotFound(f"{topic.name} has no partition {index}; it has {len(topic.partitions)}")
     offset, until = query.whole("offset"), query.whole("until")
     if index is None and len(topic.partitions) > 1 and (offset is not None or until is not None):
-        raise Refusal(400, "an offset is one of a partition: choose which")
-    asked = _Asked(
+        raise Refusal(400, "an offset needs a partition: choose one")
+    selection = _Selection(
         topic.name,
         list(range(len(topic.partitions))) if index is None else [index],
         offset,
@@ -76,10 +77,11 @@ async def records(ask: Ask) -> Stream:
         query.text("contains").encode("utf-8", "surrogatepass"),
         query.whole("limit", RECORDS_MAX, 1, RECORDS_MAX) or RECORDS_MAX,
     )
-    schemas = ask.plane.schemas.of(topic.name) if query.flag("decode") else None
+    schemas = request.plane.schemas.of(topic.name) if query.flag("decode") else None
     written = partial(_csv if kind == "csv" else _json_lines, topic.name, schemas)
     place = "" if index is None else f"-{index}"
-    return Stream(_steps(ask.plane, asked, written, _head(kind, schemas)), TYPES[kind], f"{topic.name}{place}.{kind}")
+    steps = _steps(request.plane, selection, written, _head(kind, schemas))
+    return Stream(steps, TYPES[kind], f"{topic.name}{place}.{kind}")
 
 
 def _head(kind: str, schemas: TopicSchemas | None) -> bytes:
@@ -89,20 +91,20 @@ def _head(kind: str, schemas: TopicSchemas | None) -> bytes:
 
 
 async def _steps(
-    plane: Plane, asked: _Asked, written: Callable[[Sequence[SeenRecord | _Ended]], bytes], head: bytes
+    plane: Plane, selection: _Selection, written: Callable[[Sequence[SeenRecord | _Ended]], bytes], head: bytes
 ) -> AsyncGenerator[bytes, None]:
     yield head
-    left, size = asked.limit, len(head)
-    for index in asked.partitions:
+    left, size = selection.limit, len(head)
+    for index in selection.partitions:
         state = plane.operations.running.state
-        partition = partition_of(state, asked.topic, index)
-        bounds = _bounds(partition, asked)
+        partition = partition_of(state, selection.topic, index)
+        bounds = _bounds(partition, selection)
         if bounds is None:
             continue
         offset, until = bounds
         while offset < until and left > 0:
             count = min(left, STEP_RECORDS)
-            wanted = Wanted(offset, until, count, asked.contains, kept_bytes=None, most_bytes=STEP_BYTES)
+            wanted = Wanted(offset, until, count, selection.contains, kept_bytes=None, most_bytes=STEP_BYTES)
             seen = await look(state, partition, wanted)
             found = [one for one in seen.records if not one.batch.is_control]
             left -= len(found)
@@ -124,24 +126,25 @@ async def _in_thread(state: BrokerState, work: Callable[[], bytes]) -> bytes:
     return await state.scheduler.run(in_thread(work))
 
 
-def _bounds(partition: Partition, asked: _Asked) -> tuple[int, int] | None:
-    """The first offset and the one after the last; None where no record is so new. Raises OperationError."""
+def _bounds(partition: Partition, selection: _Selection) -> tuple[int, int] | None:
+    """Returns the first offset and the one after the last; None if no record is as new as the requested time. Raises
+    OperationError."""
     try:
         log = partition.log
         start, end = log.log_start_offset, log.high_watermark
-        first = asked.offset
-        if first is None and asked.time_ms is not None:
-            by_time = log.find_timestamp(asked.time_ms)
+        first = selection.offset
+        if first is None and selection.time_ms is not None:
+            by_time = log.find_timestamp(selection.time_ms)
             if by_time is None:
                 return None
             first = by_time.offset
-        return max(start, first or 0), end if asked.until is None else min(end, asked.until)
+        return max(start, first or 0), end if selection.until is None else min(end, selection.until)
     except StorageError as error:
         raise OperationError(f"KAFKA_STORAGE_ERROR: {error}") from error
 
 
 class _Ended(NamedTuple):
-    """The last line of a file that has grown to its bound."""
+    """The last line of a file that has reached its maximum size."""
 
     partition: int
     offset: int
@@ -149,7 +152,7 @@ class _Ended(NamedTuple):
 
 
 def _ended(index: int, offset: int) -> _Ended:
-    return _Ended(index, offset, f"the file ends here, at {BYTES_MAX} bytes: go on from this offset")
+    return _Ended(index, offset, f"the file ends here, at {BYTES_MAX} bytes: continue from this offset")
 
 
 def _json_lines(topic: str, schemas: TopicSchemas | None, found: Sequence[SeenRecord | _Ended]) -> bytes:
@@ -157,30 +160,30 @@ def _json_lines(topic: str, schemas: TopicSchemas | None, found: Sequence[SeenRe
 
 
 def _object(topic: str, schemas: TopicSchemas | None, one: SeenRecord | _Ended) -> dict[str, Any]:
-    """A record as the control plane's API has it, with what is known beside."""
+    """Returns a record in the JSON form of the control plane, with its transaction and decoded parts."""
     place = {"topic": topic, "partition": one.partition, "offset": one.offset}
     if isinstance(one, _Ended) or one.problem is not None:
         return place | {"problem": one.problem}
-    told: dict[str, Any] = place | {
+    line: dict[str, Any] = place | {
         "timestamp_ms": one.timestamp_ms,
         "key": to_json(one.key.head),
         "value": to_json(one.value.head),
         "headers": [{"name": _name(name), "value": to_json(value)} for name, value in one.headers],
     }
     if one.batch.fate:
-        told["transaction"] = one.batch.fate
+        line["transaction"] = one.batch.fate
     if schemas is not None:
-        told |= dict(zip(DECODED, _decoded(schemas, one), strict=True))
-    return told
+        line |= dict(zip(DECODED, _decoded(schemas, one), strict=True))
+    return line
 
 
 def _name(text: str) -> str:
-    """A header's name as text that every reader of JSON takes."""
+    """Returns a header's name as valid UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _decoded(schemas: TopicSchemas, one: SeenRecord) -> tuple[Any, Any]:
-    """What the schemas make of key and value; {"problem": ...} where they cannot."""
+    """Returns key and value decoded by the schemas, or {"problem": ...}."""
     return schemas.plain("key", one.key.head), schemas.plain("value", one.value.head)
 
 
@@ -195,29 +198,29 @@ def _rows(rows: list[list[Any]]) -> bytes:
 
 
 def _cells(topic: str, schemas: TopicSchemas | None, one: SeenRecord | _Ended) -> list[Any]:
-    told = _object(topic, schemas, one)
+    line = _object(topic, schemas, one)
     cells: list[Any] = [_safe(topic), one.partition, one.offset]
-    if "problem" in told:
-        cells += [""] * (len(COLUMNS) - 4) + [_safe(told["problem"])]
+    if "problem" in line:
+        cells += [""] * (len(COLUMNS) - 4) + [_safe(line["problem"])]
         return cells + [""] * (len(DECODED) if schemas else 0)
-    cells += [told["timestamp_ms"], time_text(told["timestamp_ms"]) or ""]
+    cells += [line["timestamp_ms"], time_text(line["timestamp_ms"]) or ""]
     for part in ("key", "value"):
-        cells += _cell(told[part])
-    cells += [json.dumps(told["headers"]) if told["headers"] else "", told.get("transaction", ""), ""]
+        cells += _cell(line[part])
+    cells += [json.dumps(line["headers"]) if line["headers"] else "", line.get("transaction", ""), ""]
     if schemas is not None:
-        cells += ["" if told[name] is None else _safe(json.dumps(told[name])) for name in DECODED]
+        cells += ["" if line[name] is None else _safe(json.dumps(line[name])) for name in DECODED]
     return cells
 
 
 def _cell(value: Any) -> tuple[str, str]:
-    """A key or a value, and what it is: text, base64 or null."""
+    """Returns a key or a value, and its form: text, base64 or null."""
     if value is None:
         return "", "null"
-    if isinstance(value, dict):
+    if is_dict(value):
         return _safe(value["base64"]), "base64"
     return _safe(value), "text"
 
 
 def _safe(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """Returns a text that spreadsheets do not take for a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text

@@ -1,6 +1,6 @@
-"""What the page's forms do, where the broker was started with `--control-write`. Each ends with another page.
+"""The actions of the forms, for a broker with `--control-write`. Each ends with a redirect.
 
-Owns how what was typed becomes what an operation takes; what may be done is the operations' to say.
+Converts fields of forms into arguments of operations, which decide what is allowed.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from ..models.steering import MOVE_MS_MAX
 from ..models.topics import PARTITIONS_MAX
 from ..refusal import Refusal
 from ..steering import MAX_FAULTS
-from .answer import Ask, Moved
+from .answer import Moved, PageRequest
 from .query import url, whole_number
 from .steering_view import SIMPLE
 from .topics_view import topic_named
 
 
-async def create_topic(ask: Ask) -> Moved:
-    """Makes a topic."""
-    given = ask.given
+async def create_topic(request: PageRequest) -> Moved:
+    """Creates a topic."""
+    given = request.given
     partitions = whole_number("partitions", given.get("partitions", ""), 1, 1, PARTITIONS_MAX)
     name = given.get("name", "").strip() or None
-    made = await ask.plane.operations.create_topic(name, partitions or 1, _configs(given.get("configs", "")))
-    return Moved(url("topics", made), f"Topic {made} is made.")
+    made = await request.plane.operations.create_topic(name, partitions or 1, _configs(given.get("configs", "")))
+    return Moved(url("topics", made), f"Topic {made} was created.")
 
 
 def _configs(text: str) -> dict[str, str]:
-    """Lines of NAME=VALUE."""
+    """Parses lines of NAME=VALUE. Raises Refusal."""
     found: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals:
-            raise Refusal(400, f"a config is NAME=VALUE, one in each line, not {line[:80]!r}")
+            raise Refusal(400, f"a config is NAME=VALUE, one per line, not {line[:80]!r}")
         found[name.strip()] = value.strip()
     return found
 
 
-async def delete_topic(ask: Ask) -> Moved:
+async def delete_topic(request: PageRequest) -> Moved:
     """Deletes a topic."""
-    name = ask.path["topic"]
-    if ask.given.get("sure") != "yes":
-        raise Refusal(400, f"{name} is deleted with its records where the box is ticked")
-    if topic_named(ask.plane.operations.running.state, name).is_internal:
-        raise Refusal(400, f"{name} is Kafka's own: it is not deleted here")
-    await ask.plane.operations.delete_topic(name)
-    return Moved("/topics", f"Topic {name} is deleted.")
+    name = request.path["topic"]
+    if request.given.get("sure") != "yes":
+        raise Refusal(400, f"tick the box to delete {name} with its records")
+    if topic_named(request.plane.operations.running.state, name).is_internal:
+        raise Refusal(400, f"{name} is an internal topic: it cannot be deleted here")
+    await request.plane.operations.delete_topic(name)
+    return Moved("/topics", f"Topic {name} was deleted.")
 
 
-async def produce(ask: Ask) -> Moved:
+async def produce(request: PageRequest) -> Moved:
     """Appends a record."""
-    given, topic = ask.given, ask.path["topic"]
-    found = topic_named(ask.plane.operations.running.state, topic)
+    given, topic = request.given, request.path["topic"]
+    found = topic_named(request.plane.operations.running.state, topic)
     if found.is_internal:
-        raise Refusal(400, f"{topic} is Kafka's own: what is in it only the broker writes")
+        raise Refusal(400, f"{topic} is an internal topic: only the broker writes to it")
     partition = whole_number("partition", given.get("partition", ""), None, 0, INT32_MAX)
     moment = given.get("timestamp", "").strip()
     record = NewRecord(
@@ -71,14 +71,14 @@ async def produce(ask: Ask) -> Moved:
         partition,
         _moment(moment) if moment else None,
     )
-    (offset,) = await ask.plane.operations.send_many(topic, [record])
+    (offset,) = await request.plane.operations.send_many(topic, [record])
     where = f"?partition={partition}" if partition is not None else ""
-    return Moved(url("messages", topic) + where, f"A record is appended at offset {offset}.")
+    return Moved(url("messages", topic) + where, f"The record was appended at offset {offset}.")
 
 
 def _bytes(name: str, given: Mapping[str, str]) -> bytes:
-    """A text as UTF-8, or what it says in hex or base64. A browser sends lines that end with CR LF; one that was typed
-    ends with LF."""
+    """Returns a text as UTF-8, or decoded from hex or base64. Browsers send line breaks as CR LF; they are stored as
+    LF."""
     text = given.get(name, "").replace("\r\n", "\n")
     way = given.get(f"{name}_as", "text")
     try:
@@ -88,16 +88,16 @@ def _bytes(name: str, given: Mapping[str, str]) -> bytes:
             return base64.b64decode("".join(text.split()), validate=True)
         return text.encode()
     except (ValueError, binascii.Error) as error:
-        raise Refusal(400, f"the {name} is no {way}: {error}") from error
+        raise Refusal(400, f"the {name} is not valid {way}: {error}") from error
 
 
 def _headers(text: str) -> list[tuple[str, str]]:
-    """Lines of NAME: VALUE."""
+    """Parses lines of NAME: VALUE. Raises Refusal."""
     found: list[tuple[str, str]] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:
-            raise Refusal(400, f"a header is NAME: VALUE, one in each line, not {line[:80]!r}")
+            raise Refusal(400, f"a header is NAME: VALUE, one per line, not {line[:80]!r}")
         found.append((name.strip(), value.strip()))
     return found
 
@@ -109,22 +109,22 @@ def _moment(text: str) -> int:
         raise Refusal(400, error) from error
 
 
-async def delete_group(ask: Ask) -> Moved:
-    """Deletes a group with its offsets."""
-    id = ask.given.get("id", "")
-    if ask.given.get("sure") != "yes":
-        raise Refusal(400, f"the group {id} is deleted with its offsets where the box is ticked")
-    await ask.plane.operations.delete_group(id)
-    return Moved("/groups", f"Group {id} is deleted.")
+async def delete_group(request: PageRequest) -> Moved:
+    """Deletes a group with its committed offsets."""
+    id = request.given.get("id", "")
+    if request.given.get("sure") != "yes":
+        raise Refusal(400, f"tick the box to delete group {id} with its offsets")
+    await request.plane.operations.delete_group(id)
+    return Moved("/groups", f"Group {id} was deleted.")
 
 
-async def add_fault(ask: Ask) -> Moved:
-    """Puts a simple fault in force."""
-    given, running = ask.given, ask.plane.operations.running
+async def add_fault(request: PageRequest) -> Moved:
+    """Adds a simple fault."""
+    given, running = request.given, request.plane.operations.running
     if running.faults is None:
-        raise Refusal(409, "this broker was not started with faults")
+        raise Refusal(409, "this broker was started without fault injection")
     if len(running.faults.list()) >= MAX_FAULTS:
-        raise Refusal(409, f"there are {MAX_FAULTS} faults already; remove one")
+        raise Refusal(409, f"there are {MAX_FAULTS} faults, the maximum; remove one")
     rule: dict[str, Any] = {"action": given.get("action", "")}
     if rule["action"] not in SIMPLE:
         raise Refusal(400, f"a fault is one of {', '.join(SIMPLE)}")
@@ -143,47 +143,47 @@ async def add_fault(ask: Ask) -> Moved:
         made = running.faults.add(Rule.from_json({name: value for name, value in rule.items() if value is not None}))
     except ValueError as error:
         raise Refusal(400, error) from error
-    return Moved("/faults", f"Fault {made} is in force.")
+    return Moved("/faults", f"Fault {made} was added.")
 
 
-async def remove_faults(ask: Ask) -> Moved:
-    """Takes one fault out of force, or all."""
-    faults = ask.plane.operations.running.faults
+async def remove_faults(request: PageRequest) -> Moved:
+    """Removes one fault, or all."""
+    faults = request.plane.operations.running.faults
     if faults is None:
-        raise Refusal(409, "this broker was not started with faults")
-    if ask.given.get("id") == "all":
+        raise Refusal(409, "this broker was started without fault injection")
+    if request.given.get("id") == "all":
         count = len(faults.list())
         faults.clear()
-        return Moved("/faults", f"{count} fault{'' if count == 1 else 's'} removed.")
-    number = whole_number("id", ask.given.get("id", ""), 0, 0) or 0
+        return Moved("/faults", f"{count} fault{' was' if count == 1 else 's were'} removed.")
+    number = whole_number("id", request.given.get("id", ""), 0, 0) or 0
     try:
         faults.remove(number)
     except UnknownFault as error:
         raise Refusal(404, error) from error
-    return Moved("/faults", f"Fault {number} is removed.")
+    return Moved("/faults", f"Fault {number} was removed.")
 
 
-async def move_clock(ask: Ask) -> Moved:
-    """Freezes the clock, lets it run, or moves it on."""
-    given, operations = ask.given, ask.plane.operations
+async def move_clock(request: PageRequest) -> Moved:
+    """Freezes the clock, runs it, or advances it."""
+    given, operations = request.given, request.plane.operations
     if not isinstance(operations.running.state.clock, VirtualClock):
         raise Refusal(409, "this broker uses the machine's clock, which cannot be changed")
     what = given.get("do", "")
     if what == "freeze":
         await operations.moving(lambda clock: clock.freeze())
-        return Moved("/clock", "The clock stands still.")
+        return Moved("/clock", "The clock is frozen.")
     if what == "run":
         await operations.moving(lambda clock: clock.run())
-        return Moved("/clock", "The clock goes on.")
+        return Moved("/clock", "The clock runs.")
     if what != "advance":
-        raise Refusal(400, "the clock is frozen, run or advanced")
+        raise Refusal(400, "do is one of freeze, run, advance")
     text = given.get("by", "").strip()
     try:
         ms = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else duration_ms(text)
     except ValueError as error:
         raise Refusal(400, error) from error
     if ms > MOVE_MS_MAX:
-        raise Refusal(400, f"{text} is farther than {MOVE_MS_MAX} ms, a hundred years")
+        raise Refusal(400, f"{text} is more than {MOVE_MS_MAX} ms, a hundred years")
     keep = bool(given.get("keep_members"))
     await operations.moving(lambda clock: clock.advance(ms, keep))
-    return Moved("/clock", f"The clock is moved on by {text}; what became due is done.")
+    return Moved("/clock", f"The clock was advanced by {text}; everything that became due is done.")

@@ -1,7 +1,7 @@
-"""Letters of names and contents that must not act on a page: what shows nothing, and what turns others around.
+"""Characters of names and contents that a page must escape: invisible ones, and marks of direction that reorder others.
 
-They are those of Unicode's categories Cc, Cf, Cs, Zl and Zp but for a newline, a tab and the two joiners, which are
-parts of words and of emoji.
+They are those of Unicode's categories Cc, Cf, Cs, Zl and Zp, except newline, tab and the two joiners, which are parts
+of words and of emoji.
 """
 
 from __future__ import annotations

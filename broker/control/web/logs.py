@@ -1,7 +1,7 @@
-"""What a page says of a log: its segments with their formats, from the heads of their first and last batches.
+"""The segments of a log with their message formats, from the headers of their first and last batches.
 
-Owns these looks: each is an index look-up and a few headers, however large the log is. Blocking, on the broker's loop,
-as all that reads a log.
+Each takes an index look-up and a few headers, however large the log is. Blocking, on the broker's loop, like all reads
+of a log.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from ....storage.partition_log import PartitionLog
     from ....storage.segments.segment import Segment
 
-WALK_MAX = 10_000  # batches behind the last entry of an index; there are some dozens
+WALK_MAX = 10_000  # batches after the last entry of an index; normally some dozens
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One segment. The times are the largest of its first batch and of all; -1 where there is none. `first` and `last`
-    name format and codec of its first and last batch, empty where it has none. `damage` is why they are not known."""
+    """A segment. `first_ms` and `last_ms` are the largest timestamps of its first batch and of the whole segment, -1
+    without any. `first` and `last` are format and codec of its first and last batch, empty without batches. `damage` is
+    why they are unknown."""
 
     base_offset: int
     next_offset: int
@@ -40,7 +41,7 @@ class SegmentFacts:
 
 
 def format_name(magic: int, codec: int) -> str:
-    """A message format and what it is compressed with: "v2", "v2 zstd"."""
+    """Returns a message format with its codec: "v2", "v2 zstd"."""
     return f"v{magic}" + (f" {CODEC_NAMES.get(codec, f'codec {codec}')}" if codec else "")
 
 
@@ -49,8 +50,8 @@ def _name(header: BatchHeader) -> str:
 
 
 async def segments_of(log: PartitionLog, first: int = 0, count: int | None = None) -> list[SegmentFacts]:
-    """The facts of some segments of a log, oldest first. Others get their turn after each: its indexes may have to be
-    read."""
+    """Returns the facts of some segments of a log, oldest first. Yields to the event loop after each: its indexes may
+    have to be read from disk."""
     segments = log.segments
     active = segments[-1]
     found: list[SegmentFacts] = []
@@ -65,7 +66,7 @@ def _facts(segment: Segment, is_active: bool) -> SegmentFacts:
     plain = SegmentFacts(segment.base_offset, segment.next_offset, segment.size_bytes, is_active)
     if not segment.size_bytes:
         return plain
-    with _given_back(segment):
+    with _closed_again(segment):
         try:
             largest_ms, first_ms = segment.times_ms()
             first, last = segment.header(0), segment.header(_last_position(segment))
@@ -80,7 +81,7 @@ def _facts(segment: Segment, is_active: bool) -> SegmentFacts:
 
 
 def _last_position(segment: Segment) -> int:
-    """Where the last batch begins: the last entry of the index, and the batches behind it."""
+    """Returns the position of the last batch: from the last entry of the index, it walks the batches that follow."""
     position = segment.boundaries(segment.size_bytes)[-1]
     for _ in range(WALK_MAX):
         end = segment.batch_end(position)
@@ -91,8 +92,8 @@ def _last_position(segment: Segment) -> int:
 
 
 @contextlib.contextmanager
-def _given_back(segment: Segment) -> Generator[None]:
-    """In it, a descriptor that is opened for a look is given back: a page may look at a thousand segments."""
+def _closed_again(segment: Segment) -> Generator[None]:
+    """Closes the segment afterwards, if it was closed before: a page may read a thousand segments."""
     was_open = segment.is_open
     try:
         yield
@@ -103,12 +104,12 @@ def _given_back(segment: Segment) -> Generator[None]:
 
 
 def formats_of(log: PartitionLog) -> list[str]:
-    """Formats and codecs of the first and of the last batch of a log: what lies between may have others. Reads no index
-    but that of the segment that was written last. StorageError."""
+    """Returns formats and codecs of the first and the last batch of a log; batches between may have others. Reads only
+    the index of the newest segment with records. Raises StorageError."""
     segments = log.segments
     first = next((segment for segment in segments if segment.size_bytes), None)
     if first is None:
         return []
     last = next(segment for segment in reversed(segments) if segment.size_bytes)
-    with _given_back(first), _given_back(last):
+    with _closed_again(first), _closed_again(last):
         return list(dict.fromkeys((_name(first.header(0)), _name(last.header(_last_position(last))))))

@@ -1,4 +1,4 @@
-"""Messages: a partition's by offset or time, the newest of a topic, one with all that is known of it."""
+"""Messages: of a partition from an offset or a time, the newest of a topic, and single records with all their facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...metadata import record_values
 from ...metadata.record_values import Part
 from ...trace.tracer import Stopped, Tracer, Window
 from ..refusal import Refusal
-from .answer import Ask, Download, Page
+from .answer import Download, Page, PageRequest
 from .decoded import Budget, Whole, in_line, whole
 from .downloads import BYTES_MAX, RECORDS_MAX
 from .query import url
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
     from ..plane import Plane
 
 LIMITS = ("25", "10", "50", "100", "250")
-ALONE_BYTES = 64 * 1024  # of a value that is shown on its own
+ALONE_BYTES = 64 * 1024  # of a value on a page of its own
 SHOWN_HEADERS = 200
-PARTITIONS_AT_ONCE = 50  # whose newest records are looked for
+PARTITIONS_AT_ONCE = 50  # that a list of a whole topic covers
 TOPICS_OFFERED = 500
 PREVIEW_LETTERS = 240
-INNER_BYTES = 32 * 1024  # of Kafka's own records, that are opened field by field
+INNER_BYTES = 32 * 1024  # of a record of an internal topic that is decoded into its fields
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record in the list: its key and value as they are shown there."""
+    """A record in a list, with its key and value as text."""
 
     record: SeenRecord
     key: Shown | None
     value: Shown | None
 
 
-async def messages(ask: Ask) -> Page:
-    """The records that are asked for; without a topic the form alone."""
-    state = ask.plane.operations.running.state
-    name = ask.path.get("topic") or ask.query.text("topic") or ask.given.get("topic", "")
+async def messages(request: PageRequest) -> Page:
+    """Shows the selected records; without a topic only the form."""
+    state = request.plane.operations.running.state
+    name = request.path.get("topic") or request.query.text("topic") or request.given.get("topic", "")
     values: dict[str, Any] = {
         "names": sorted(topic.name for topic in state.topics)[:TOPICS_OFFERED],
         "topic": name,
-        "query": ask.query,
+        "query": request.query,
         "limits": sorted(LIMITS, key=int),
         "ways": WAYS,
         "way": WAYS[0],
@@ -70,16 +70,16 @@ async def messages(ask: Ask) -> Page:
         "wrong": None,
         "status": "",
     }
-    values |= {"schemas": ask.plane.schemas.of(name), "download_records": RECORDS_MAX, "download_bytes": BYTES_MAX}
+    values |= {"schemas": request.plane.schemas.of(name), "download_records": RECORDS_MAX, "download_bytes": BYTES_MAX}
     page = Page("messages.html", f"Messages of {name}" if name else "Messages", "messages", values)
     if not name:
         return page
     found = topic_named(state, name)
     values |= {"partitions": len(found.partitions), "is_internal": found.is_internal}
     try:
-        values |= {"way": ask.query.choice("view", WAYS), "limit": ask.query.choice("limit", LIMITS)}
-        shown = await _rows(state, found, ask)
-        rows = await rows_of(ask.plane, name, shown["records"], values["way"])
+        values |= {"way": request.query.choice("view", WAYS), "limit": request.query.choice("limit", LIMITS)}
+        shown = await _rows(state, found, request)
+        rows = await rows_of(request.plane, name, shown["records"], values["way"])
         values |= shown | {"rows": rows}
     except (Refusal, OperationError) as error:
         if isinstance(error, NotFound):
@@ -88,15 +88,15 @@ async def messages(ask: Ask) -> Page:
     return page
 
 
-async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
-    query = ask.query
+async def _rows(state: BrokerState, topic: Topic, request: PageRequest) -> dict[str, Any]:
+    query = request.query
     index = query.whole("partition", -1 if len(topic.partitions) > 1 else 0, least=-1, most=INT32_MAX)
     offset, before, moment = query.whole("offset"), query.whole("before"), query.moment("time")
-    count, kept = int(query.choice("limit", LIMITS)), kept_bytes(ask, topic.name)
+    count, kept = int(query.choice("limit", LIMITS)), kept_bytes(request, topic.name)
     contains = query.text("contains").encode("utf-8", "surrogatepass")
     if index is None or index < 0:
         if offset is not None or before is not None:
-            raise Refusal(400, "an offset is one of a partition: choose which")
+            raise Refusal(400, "an offset needs a partition: choose one")
         return await _of_all(state, topic, moment, Wanted(0, 0, count, contains, kept_bytes=kept))
     partition = partition_of(state, topic.name, index)
     try:
@@ -119,14 +119,14 @@ async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
     links["newest"] = query.link(offset=None, time=None, before=None)
     links["previous"] = query.link(before=first, offset=None, time=None) if first > start else None
     links["next"] = query.link(offset=seen.next_offset, time=None, before=None) if seen.next_offset < end else None
-    told = _told(len(seen.records), seen.looked, seen.is_whole, contains, seen.next_offset, end)
+    status = _status(len(seen.records), seen.looked, seen.is_whole, contains, seen.next_offset, end)
     if offset is not None and offset < start:
-        told = f"Offsets below {start} are deleted; these are the first that there are. {told}"
+        status = f"Records below offset {start} were deleted; the list begins there. {status}"
     return {
         "records": seen.records,
         "window": (start, end),
         "links": links,
-        "status": told,
+        "status": status,
         "partition": index,
     }
 
@@ -134,24 +134,25 @@ async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
 def _none_since(partition: Partition, start: int, end: int, query: Any) -> dict[str, Any]:
     newest = partition.log.max_timestamp()
     links = {"newest": query.link(offset=None, time=None, before=None)} if newest is not None else {}
-    told = "No record has this time or a later one."
-    return {"records": [], "window": (start, end), "links": links, "status": told, "newest": newest}
+    status = "No record has this time or a later one."
+    return {"records": [], "window": (start, end), "links": links, "status": status, "newest": newest}
 
 
-def _told(found: int, looked: int, is_whole: bool, contains: bytes, next_offset: int, end: int) -> str:
-    """What the list shows, in words."""
+def _status(found: int, looked: int, is_whole: bool, contains: bytes, next_offset: int, end: int) -> str:
+    """Returns a sentence about the records in the list."""
     text = f"{found} record{'' if found == 1 else 's'}"
     if contains:
-        text += f" of {looked} that were looked at"
+        text += f" of {looked} that were searched"
     if not is_whole:
-        text += f"; looked as far as offset {next_offset} for now"
+        text += f"; searched up to offset {next_offset}"
     elif next_offset >= end:
         text += ", up to the end"
     return text + "."
 
 
 async def _of_all(state: BrokerState, topic: Topic, moment: int | None, wanted: Wanted) -> dict[str, Any]:
-    """The newest records of all partitions together, newest first, or the first of each since a time, oldest first."""
+    """Returns the newest records of all partitions together, newest first; with a time the first since then of each,
+    oldest first."""
     found: list[SeenRecord] = []
     refused: list[str] = []
     chosen = topic.partitions[:PARTITIONS_AT_ONCE]
@@ -182,17 +183,17 @@ async def _of_all(state: BrokerState, topic: Topic, moment: int | None, wanted: 
     if len(topic.partitions) > seen_partitions:
         status = f"The {len(found)} {what} of the first {seen_partitions} partitions"
     if refused:
-        status += f" but {len(refused)} that cannot be read"
+        status += f" except {len(refused)} that cannot be read"
     return {"records": found, "status": status + "."}
 
 
-def kept_bytes(ask: Ask, topic: str) -> int:
-    """How many bytes of a key or a value a list of this topic needs."""
-    return ask.plane.schemas.kept_bytes(topic) if ask.query.choice("view", WAYS) == AUTO else KEPT_BYTES
+def kept_bytes(request: PageRequest, topic: str) -> int:
+    """Returns how many bytes of a key or a value a list of this topic needs."""
+    return request.plane.schemas.kept_bytes(topic) if request.query.choice("view", WAYS) == AUTO else KEPT_BYTES
 
 
 async def rows_of(plane: Plane, topic: str, records: Sequence[SeenRecord], way: str) -> list[Row]:
-    """Records as a list shows them; decoded where their topic has schemas and no other way is asked for."""
+    """Returns the rows of a list; decoded if their topic has schemas and the view is AUTO."""
     schemas = plane.schemas.of(topic)
     rows = [_row(topic, record, way) for record in records]
     if schemas is None or way != AUTO or not rows:
@@ -202,7 +203,8 @@ async def rows_of(plane: Plane, topic: str, records: Sequence[SeenRecord], way: 
 
 
 def _decoded_rows(schemas: TopicSchemas, rows: list[Row]) -> list[Row]:
-    budget, found = Budget(), []
+    budget = Budget()
+    found: list[Row] = []
     for row in rows:
         one = row.record
         if one.batch.is_control or one.problem is not None:
@@ -230,7 +232,7 @@ def _row(topic: str, record: SeenRecord, way: str) -> Row:
 
 
 def _short(value: Shown | None, way: str) -> Shown | None:
-    """In a list: one line, unless more was asked for."""
+    """Returns one line for a list, unless the view is JSON or hex."""
     if value is None or way in ("json", "hex"):
         return value
     if value.way == "hex":
@@ -240,11 +242,11 @@ def _short(value: Shown | None, way: str) -> Shown | None:
     return Shown(text[:PREVIEW_LETTERS], value.way)
 
 
-# Kafka's own records
+# Records of internal topics
 
 
 class _Lines(Tracer):
-    """A tracer whose lines are kept, without their positions."""
+    """A tracer that keeps its lines, without positions."""
 
     def __init__(self) -> None:
         super().__init__(lambda text: None, 1)
@@ -255,7 +257,7 @@ class _Lines(Tracer):
 
 
 def _fields(part: Part | None, data: bytes | None) -> str | None:
-    """The fields of one of Kafka's own keys or values; None where it is no such."""
+    """Returns the fields of a key or value of an internal topic; None for other data."""
     if part is None or data is None or len(data) > INNER_BYTES:
         return None
     lines, window = _Lines(), Window(data)
@@ -268,7 +270,7 @@ def _fields(part: Part | None, data: bytes | None) -> str | None:
 
 
 def _part_text(topic: str, key: bytes | None, value: bytes | None) -> tuple[Shown | None, Shown | None] | None:
-    """A record of Kafka's own topics, in one line each."""
+    """Returns key and value of a record of an internal topic, in one line each."""
     if key is None:
         return None
     key_text = _fields(record_values.key_part(topic, key), key)
@@ -289,11 +291,11 @@ def _one_line(text: str) -> Shown:
 # One record
 
 
-async def message(ask: Ask) -> Page:
-    """One record, with its key, value and headers, and what its batch says."""
-    state = ask.plane.operations.running.state
-    topic, partition, record = await _found(state, ask)
-    way = ask.query.choice("view", WAYS)
+async def message(request: PageRequest) -> Page:
+    """Shows one record with key, value and headers, and the facts of its batch."""
+    state = request.plane.operations.running.state
+    topic, partition, record = await _found(state, request)
+    way = request.query.choice("view", WAYS)
     log = partition.log
     offset = record.offset
     key, value = record.key, record.value
@@ -310,7 +312,7 @@ async def message(ask: Ask) -> Page:
         if key_fields is not None:
             part = record_values.value_part(topic, key.head, value.head) if value.head is not None else None
             fields = key_fields, _fields(part, value.head)
-    schemas = ask.plane.schemas.of(topic)
+    schemas = request.plane.schemas.of(topic)
     decoded: dict[str, Whole | None] = {"key": None, "value": None}
     if schemas is not None and way == AUTO and not record.batch.is_control and record.problem is None:
         for part, of in (("key", key), ("value", value)):
@@ -319,10 +321,10 @@ async def message(ask: Ask) -> Page:
         "topic": topic,
         "record": record,
         "decoded": decoded,
-        "asked": int(ask.path["offset"]),
+        "requested": int(request.path["offset"]),
         "way": way,
         "ways": WAYS,
-        "query": ask.query,
+        "query": request.query,
         "key": shown(key_head, way, is_cut=_is_long(key.head)),
         "value": shown(value_head, way, is_cut=_is_long(value.head)),
         "key_fields": fields[0],
@@ -338,7 +340,7 @@ async def message(ask: Ask) -> Page:
 
 
 def _header(header: tuple[str, bytes | None], way: str) -> tuple[str, Shown | None, int, bool]:
-    """A header's name, its value as it is shown, its size, and whether there is more of it."""
+    """Returns a header's name, its value as text, its size, and whether the value is cut."""
     name, value = header
     head = None if value is None else value[:2048]
     is_cut = value is not None and len(value) > 2048
@@ -353,17 +355,17 @@ def _is_long(data: bytes | None) -> bool:
     return data is not None and len(data) > ALONE_BYTES
 
 
-async def _found(state: BrokerState, ask: Ask) -> tuple[str, Partition, SeenRecord]:
-    """The record at an offset, or the next one there is; with `step` back the one before. Raises NotFound."""
-    name = ask.path["topic"]
-    partition = partition_of(state, name, _small(ask.path["partition"]))
-    offset = _small(ask.path["offset"], 19)
-    if ask.query.text("step") == "back":
+async def _found(state: BrokerState, request: PageRequest) -> tuple[str, Partition, SeenRecord]:
+    """Returns the record at an offset, or the next one; with `step=back` the one before. Raises NotFound."""
+    name = request.path["topic"]
+    partition = partition_of(state, name, _small(request.path["partition"]))
+    offset = _small(request.path["offset"], 19)
+    if request.query.text("step") == "back":
         seen = await look_back(state, partition, offset + 1, Wanted(offset + 1, offset + 1, 1, kept_bytes=None))
     else:
         seen = await look(state, partition, Wanted(offset, INT64_MAX, 1, kept_bytes=None))
     if not seen.records:
-        raise NotFound(f"{name}-{partition.index} has no record at offset {offset} or behind it")
+        raise NotFound(f"{name}-{partition.index} has no record at or after offset {offset}")
     return name, partition, seen.records[0]
 
 
@@ -373,11 +375,11 @@ def _small(text: str, digits: int = 10) -> int:
     return int(text)
 
 
-async def download(ask: Ask) -> Download:
-    """The bytes of a record's key, value, or header of a number."""
-    state = ask.plane.operations.running.state
-    name, partition, record = await _found(state, ask)
-    what, offset = ask.path["what"], int(ask.path["offset"])
+async def download(request: PageRequest) -> Download:
+    """Returns the bytes of a record's key, value, or numbered header."""
+    state = request.plane.operations.running.state
+    name, partition, record = await _found(state, request)
+    what, offset = request.path["what"], int(request.path["offset"])
     if record.offset != offset or record.problem is not None:
         raise NotFound(f"{name}-{partition.index} has no record at offset {offset}")
     data: bytes | None = None
@@ -387,7 +389,7 @@ async def download(ask: Ask) -> Download:
         number = int(what[7:])
         data = record.headers[number][1] if number < len(record.headers) else None
     else:
-        raise NotFound(f"a record has a key, a value and headers, no {what[:40]}")
+        raise NotFound(f"a record has key, value and header-N, not {what[:40]}")
     if data is None:
         raise NotFound(f"the record at offset {offset} has no {what}, or it is null")
     return Download(data, f"{name}-{partition.index}-{offset}.{what}")

@@ -1,21 +1,21 @@
-"""The first page: the broker, and what goes on in it."""
+"""The first page: the broker and its activity."""
 
 from __future__ import annotations
 
 from ...admin_api.overview import Selection
 from ...recording.exchange import Ending, Exchange
 from ...releases.profiles import api_names
-from .answer import Ask, Page
+from .answer import Page, PageRequest
 from .requests_view import QUIET, api_name
 
 LIMIT = 8
 
 
-async def overview(ask: Ask) -> Page:
-    """See the module."""
-    plane = ask.plane
+async def overview(request: PageRequest) -> Page:
+    """Shows the overview."""
+    plane = request.plane
     running = plane.operations.running
-    told = await plane.overviews.taken(Selection(LIMIT))
+    found = await plane.overviews.taken(Selection(LIMIT))
     names = api_names()
     newest: list[Exchange] = []
     ring = running.ring
@@ -26,4 +26,4 @@ async def overview(ask: Ask) -> Page:
             newest.append(one)
         if len(newest) == LIMIT:
             break
-    return Page("overview.html", "Overview", "overview", {"o": told, "newest": newest, "names": names})
+    return Page("overview.html", "Overview", "overview", {"o": found, "newest": newest, "names": names})

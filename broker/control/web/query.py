@@ -1,4 +1,4 @@
-"""The query of a page's address: read with its bounds, written for links to the same list in another order."""
+"""The query of a page's URL: read within bounds, and written for links to the same list in another order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 class Query(Mapping[str, str]):
-    """The parameters by name, the last where one came twice; empty ones count as not given. What is read of them
-    raises Refusal (400), one line."""
+    """The parameters by name; the last one counts, and empty ones are ignored. Its methods raise Refusal (400), one
+    line, for invalid values."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._of = {name: text for name, text in pairs if text}
@@ -35,29 +35,29 @@ class Query(Mapping[str, str]):
         return len(self._of)
 
     def text(self, name: str) -> str:
-        """A text, empty where there is none."""
+        """Returns a text, empty by default."""
         found = self._of.get(name, "")
         if len(found) > MAX_TEXT:
-            raise Refusal(400, f"{name} has {len(found)} letters, more than {MAX_TEXT}")
+            raise Refusal(400, f"{name} has {len(found)} characters, more than {MAX_TEXT}")
         return found
 
     def whole(self, name: str, default: int | None = None, least: int = 0, most: int = INT64_MAX) -> int | None:
-        """A whole number."""
+        """Returns a whole number."""
         return whole_number(name, self._of.get(name, ""), default, least, most)
 
     def choice(self, name: str, of: Sequence[str]) -> str:
-        """One of several words, the first where none is given."""
+        """Returns one of several words, by default the first."""
         found = self._of.get(name, of[0])
         if found not in of:
-            raise Refusal(400, f"{name} is {shown(found)}, none of {', '.join(of)}")
+            raise Refusal(400, f"{name} is {shown(found)}, not one of {', '.join(of)}")
         return found
 
     def flag(self, name: str) -> bool:
-        """Whether a box was ticked."""
+        """Returns whether a box was ticked."""
         return name in self._of
 
     def moment(self, name: str) -> int | None:
-        """A time in ms since 1970, as a number or by ISO 8601."""
+        """Returns a time in ms since 1970, given as a number or in ISO 8601."""
         found = self._of.get(name, "").strip()
         if not found:
             return None
@@ -67,7 +67,7 @@ class Query(Mapping[str, str]):
             raise Refusal(400, error) from error
 
     def link(self, **changes: object) -> str:
-        """The same query with other values; None takes one out."""
+        """Returns the same query with other values; None removes one."""
         found: dict[str, Any] = dict(self._of)
         for name, value in changes.items():
             found.pop(name, None)
@@ -77,7 +77,7 @@ class Query(Mapping[str, str]):
 
 
 def whole_number(name: str, text: str, default: int | None = None, least: int = 0, most: int = INT64_MAX) -> int | None:
-    """A whole number as it was typed, `default` where nothing was. Raises Refusal (400)."""
+    """Returns a whole number from a text field, `default` for an empty field. Raises Refusal (400)."""
     text = text.strip()
     if not text:
         return default
@@ -91,17 +91,17 @@ def whole_number(name: str, text: str, default: int | None = None, least: int = 
 
 
 QUOTED = "quoted."
-"""Before the name of a hidden field whose value is percent-encoded: HTML has no NUL, browsers change line breaks, and a
-page shows control characters as Python writes them."""
+"""The prefix of hidden fields with percent-encoded values: HTML has no NUL, browsers change line breaks, and pages
+escape control characters."""
 
 
 def quoted(text: str) -> str:
-    """A text for such a field."""
+    """Returns the percent-encoded value of such a field."""
     return quote(text.encode("utf-8", "surrogatepass"), safe="")
 
 
 def unquoted(fields: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a form, those that are percent-encoded under their own names."""
+    """Returns the fields of a form; percent-encoded ones are decoded, and lose the prefix."""
     return {
         name.removeprefix(QUOTED): unquote(text, errors="surrogatepass") if name.startswith(QUOTED) else text
         for name, text in fields.items()
@@ -109,17 +109,17 @@ def unquoted(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def url(*parts: str | int) -> str:
-    """The path of a page with these parts."""
+    """Returns the path of a page with these parts."""
     return "/" + "/".join(quote(str(part).encode("utf-8", "surrogatepass"), safe="") for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Some rows of a list, in its order: those of one page, of as many as `total`."""
+    """One page of a sorted list of `total` rows."""
 
     rows: Sequence[T]
     total: int
-    first: int  # of these rows, from 1 on
+    first: int  # number of the first of these rows, counted from 1
     query: Query
     sort: str
     is_falling: bool
@@ -127,18 +127,18 @@ class Listing(Generic[T]):
     pages: int
 
     def order(self, name: str) -> str:
-        """How a column is sorted, as `aria-sort` has it."""
+        """Returns how a column is sorted, as a value of `aria-sort`."""
         if name != self.sort:
             return "none"
         return "descending" if self.is_falling else "ascending"
 
     def sort_link(self, name: str) -> str:
-        """The list sorted by a column, the other way round where it is already."""
+        """Returns a link to the list sorted by a column, in reverse if it is sorted by it already."""
         falls = name == self.sort and not self.is_falling
         return self.query.link(sort=f"-{name}" if falls else name, page=None, done=None)
 
     def page_link(self, page: int) -> str:
-        """Another page of it."""
+        """Returns a link to another page of the list."""
         return self.query.link(page=page, done=None)
 
 
@@ -149,12 +149,12 @@ def listing(
     page_rows: int = PAGE_ROWS,
     default: str = "",
 ) -> Listing[T]:
-    """The page of the rows that is asked for by `page`, sorted as `sort` says: the name of one of `keys`, with a minus
-    falling; as `default` says without it, or by the first. Raises Refusal (400)."""
+    """Returns the page of rows that the parameter `page` selects. The parameter `sort` is the name of one of `keys`,
+    with a minus for descending order; without it `default`, or the first key. Raises Refusal (400)."""
     wanted = query.text("sort") or default or next(iter(keys))
     name = wanted.removeprefix("-")
     if name not in keys:
-        raise Refusal(400, f"there is no sorting by {shown(name)}, but by {', '.join(keys)}")
+        raise Refusal(400, f"sort is {shown(name)}, not one of {', '.join(keys)}")
     falls = wanted.startswith("-")
     found = sorted(rows, key=keys[name], reverse=falls)
     pages = max(1, -(-len(found) // page_rows))

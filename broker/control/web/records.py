@@ -1,8 +1,8 @@
-"""Records of one partition as the page shows them: some from an offset on, or those before one.
+"""Records of a partition for the web pages: from an offset on, or before one.
 
-Owns how much of a log one request may read, open and keep: a look ends after so many bytes and records, and says where
-the next may begin. A log is read on the broker's loop, by slices; what is in them is opened in a thread, a slice at a
-time. Nothing is hidden: markers, records of aborted transactions and batches that cannot be opened are shown as such.
+Bounds how much of a log one request may read, decode and keep: a search ends after so many bytes and records, and
+returns the offset where the next may begin. The log is read on the broker's loop in slices; each slice is decoded in a
+thread. Nothing is hidden: markers, records of aborted transactions and batches that cannot be decoded are included.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ...replica.partition import Partition
 
 SLICE_BYTES = 256 * 1024
-LOOK_BYTES = 8 * 1024 * 1024  # of slices, in one look
-LOOK_RECORDS = 100_000  # that are compared with a text
+LOOK_BYTES = 8 * 1024 * 1024  # of slices, in one search
+LOOK_RECORDS = 100_000  # that are searched for a text
 OPENED_BYTES = 16 * 1024 * 1024  # of one batch, decompressed
 KEPT_BYTES = 600  # of a key or a value in a list
-BACK_STEPS = 33  # each four times as far as the one before: to the beginning of any log
+BACK_STEPS = 33  # each four times as far as the last: enough for any log
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 
@@ -46,26 +46,26 @@ OPEN, ABORTED = "open", "aborted"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The beginning of some bytes, and how many there are of them all; `head` is None for null."""
+    """The beginning of some bytes, and the size of all; `head` is None for null."""
 
     head: bytes | None
     size: int
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more."""
+        """Whether bytes are missing."""
         return self.head is not None and self.size > len(self.head)
 
 
 def cut(value: bytes | None, most: int | None) -> Cut:
-    """At most so many bytes of a value, all with None."""
+    """Returns at most so many bytes of a value, all of them with None."""
     return Cut(value if value is None or most is None else value[:most], len(value or b""))
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """What the header of a record's batch says. `fate` is OPEN, ABORTED or empty. `crc_ok` is None where it was not
-    looked at."""
+    """The facts in the header of a record's batch. `fate` is OPEN, ABORTED or empty. `crc_ok` is None if it was not
+    checked."""
 
     base_offset: int
     last_offset: int
@@ -86,7 +86,7 @@ class BatchFacts:
 
     @classmethod
     def of(cls, header: BatchHeader, fate: str, crc_ok: bool | None) -> BatchFacts:
-        """From a header."""
+        """Returns the facts of a header."""
         return cls(
             header.base_offset,
             header.last_offset,
@@ -109,7 +109,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class SeenRecord:
-    """One record, or a batch whose records cannot be told: `problem` says why."""
+    """A record, or a batch whose records cannot be read: `problem` is the reason."""
 
     partition: int
     offset: int
@@ -123,15 +123,15 @@ class SeenRecord:
 
     @property
     def kept_bytes(self) -> int:
-        """How many bytes of it are kept."""
+        """The number of bytes that are kept."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key.head or b"") + len(self.value.head or b"") + headers
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look found. `next_offset` is where the next may begin. `is_whole` tells that it saw all it was asked for:
-    as many records as wanted, or the end. `looked` counts the records that were opened."""
+    """The result of a search. `next_offset` is where the next search may begin. `is_whole` is whether this one was
+    complete: it found as many records as wanted, or reached the end. `looked` counts the records that were read."""
 
     records: list[SeenRecord]
     next_offset: int
@@ -141,9 +141,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a look is for: `count` records from `offset` to below `until`, of which a part has the bytes `contains`;
-    with `newest` the last of them. Keys, values and headers are cut to `kept_bytes`; None keeps them whole. A look ends
-    after the record with which it keeps `most_bytes`."""
+    """A search: `count` records from `offset` to below `until`, with the bytes `contains` in some part; with `newest`
+    the last such records. Keys, values and headers are cut to `kept_bytes`; None keeps them whole. A search ends after
+    the record with which it keeps `most_bytes`."""
 
     offset: int
     until: int
@@ -154,7 +154,7 @@ class Wanted:
     most_bytes: int | None = None
 
     def fits(self, record: Record) -> bool:
-        """Whether a record has what is looked for."""
+        """Returns whether a record contains the text."""
         text = self.contains
         return (
             not text
@@ -169,7 +169,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Slice:
-    """A slice of a log, to be opened in a thread."""
+    """A slice of a log, to be decoded in a thread."""
 
     data: bytes
     partition: int
@@ -179,7 +179,7 @@ class _Slice:
 
 @dataclass(slots=True)
 class _Found:
-    """What was found up to now, in one thread at a time."""
+    """The records found so far; used by one thread at a time."""
 
     records: deque[SeenRecord] = field(default_factory=deque[SeenRecord])
     next_offset: int = 0
@@ -187,29 +187,29 @@ class _Found:
     kept_bytes: int = 0
 
     def is_full(self, wanted: Wanted) -> bool:
-        """Whether as many bytes are kept as are wanted."""
+        """Returns whether the wanted number of bytes is kept."""
         return wanted.most_bytes is not None and self.kept_bytes >= wanted.most_bytes
 
 
 def partition_of(state: BrokerState, topic: str, index: int) -> Partition:
-    """A partition by its name. Raises NotFound."""
+    """Returns a partition. Raises NotFound."""
     found = state.topics.get(topic)
     if found is None:
         raise NotFound(f"there is no topic {topic}")
     if index >= len(found.partitions):
-        raise NotFound(f"{topic} has no partition {index}, but {len(found.partitions)}")
+        raise NotFound(f"{topic} has no partition {index}; it has {len(found.partitions)}")
     return found.partitions[index]
 
 
 async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen:
-    """Reads what is wanted, as far as one request may. Raises OperationError where the log cannot be read."""
+    """Runs a search within the bounds of one request. Raises OperationError if the log cannot be read."""
     found = _Found(deque(maxlen=wanted.count if wanted.newest else None))
     try:
         log = partition.log
         found.next_offset = max(wanted.offset, log.log_start_offset)
         read = 0
         while True:
-            log = partition.log  # another one, where it was moved meanwhile
+            log = partition.log  # again: it changes if the partition moves to another log directory
             until = min(wanted.until, log.high_watermark)
             if found.next_offset >= until or (not wanted.newest and len(found.records) >= wanted.count):
                 return Seen(list(found.records), found.next_offset, True, found.looked)
@@ -218,7 +218,7 @@ async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen
             piece = _slice(log, partition.index, found.next_offset)
             before = found.next_offset
             await state.scheduler.run(in_thread(partial(_open, piece, replace(wanted, until=until), found)))
-            if found.next_offset == before:  # nothing but offsets that are gone lies behind
+            if found.next_offset == before:  # only offsets without records follow
                 found.next_offset = until
             read += len(piece.data)
     except (StorageError, OffsetOutOfRange, CorruptRecords) as error:
@@ -226,7 +226,7 @@ async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen
 
 
 async def look_back(state: BrokerState, partition: Partition, before: int, wanted: Wanted) -> Seen:
-    """The last records below an offset: steps back until there are some, or nothing lies before."""
+    """Returns the last records below an offset. Steps back until it finds some, or reaches the beginning."""
     span = max(wanted.count, 1)
     seen = Seen([], before, True, 0)
     try:
@@ -235,8 +235,8 @@ async def look_back(state: BrokerState, partition: Partition, before: int, wante
         raise OperationError(f"{ErrorCode.KAFKA_STORAGE_ERROR.name}: {error}") from error
     for _ in range(BACK_STEPS):
         first = max(start, before - span)
-        asked = replace(wanted, offset=first, until=before, newest=True)
-        seen = await look(state, partition, asked)
+        step = replace(wanted, offset=first, until=before, newest=True)
+        seen = await look(state, partition, step)
         if len(seen.records) >= min(wanted.count, before - start) or first == start or not seen.is_whole:
             break
         if seen.looked > LOOK_RECORDS // 4:
@@ -246,14 +246,14 @@ async def look_back(state: BrokerState, partition: Partition, before: int, wante
 
 
 def _slice(log: PartitionLog, index: int, offset: int) -> _Slice:
-    """Some batches from an offset on. Those behind the last stable offset have no fate yet."""
+    """Reads some batches from an offset on. Those after the last stable offset have no fate yet."""
     stable_offset = log.last_stable_offset
     piece = log.read(offset, SLICE_BYTES, committed=offset < stable_offset)
     return _Slice(bytes(piece.records), index, piece.aborted, stable_offset)
 
 
 def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
-    """Takes what is wanted from a slice; in a thread. Moves `found.next_offset` behind what was seen."""
+    """Takes the wanted records from a slice; in a thread. Moves `found.next_offset` past the batches that were read."""
     for position, header in formats.headers(piece.data):
         if header.last_offset < found.next_offset:
             continue
@@ -277,7 +277,7 @@ def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
 
 
 def _take(records: Iterable[Record], piece: _Slice, facts: BatchFacts, wanted: Wanted, found: _Found) -> bool:
-    """Takes records of one batch; whether that is all for now."""
+    """Takes records of one batch; returns whether the search ends here."""
     first = found.next_offset
     for record in records:
         if record.offset < first:
@@ -312,7 +312,7 @@ def _seen(record: Record, partition: int, facts: BatchFacts, kept_bytes: int | N
 
 
 def _marker(record: Record) -> str:
-    """What a control record says, in words."""
+    """Describes a control record."""
     if record.key is None or len(record.key) < _MARKER_KEY.size:
         return "control record of no known kind"
     kind = _MARKER_KEY.unpack_from(record.key)[1]

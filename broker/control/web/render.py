@@ -1,14 +1,15 @@
-"""Templates made into pages. Importing this needs Jinja2: done when the first page is asked for.
+"""Renders templates into pages. Importing this needs Jinja2, at the first request for a page.
 
-Owns what is shown of names and contents that somebody else chose: Jinja2 escapes them, and letters that a page shows as
-nothing, or that turn others around (control characters, marks of direction), stand as Python writes them.
+Names and contents come from clients: Jinja2 escapes them, and characters that are invisible or reorder others (control
+characters, marks of direction) become escapes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from .query import quoted, url
 
 
 def shown(value: Any) -> Any:
-    """A value as a template may print it."""
+    """Returns a value in the form that a template may print."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return HIDDEN.sub(_escape, value)
     return "" if value is None else value
@@ -33,17 +34,17 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def number(value: int | None) -> str:
-    """A number in groups of three digits, by narrow blanks that no line is broken at."""
+    """Returns a number in groups of three digits, separated by narrow no-break spaces."""
     return "–" if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def size(value: int | None) -> str:
-    """Bytes, in one piece that no line is broken in; a dash for none and below 0."""
+    """Returns a number of bytes with its unit, joined by a no-break space; a dash for None and negative numbers."""
     return "–" if value is None or value < 0 else text.size(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def time(ms: int | None) -> str | Markup:
-    """A time in UTC as an element that says it to machines as well; a dash for none, the number where it is no date."""
+    """Returns a time in UTC as a `time` element; a dash for None and -1, the number if it is not a date."""
     if ms is None or ms < 0:
         return "–" if ms in (None, -1) else str(ms)
     found = time_text(ms)
@@ -51,22 +52,22 @@ def time(ms: int | None) -> str | Markup:
 
 
 def elapsed(ms: int | None) -> str:
-    """How long something took or is ago; a dash for none."""
+    """Returns a duration; a dash for None."""
     return "–" if ms is None else text.elapsed(ms)
 
 
 def micros(ns: int) -> str:
-    """Nanoseconds of a request; a dash below 0."""
+    """Returns the duration of a request, given in nanoseconds; a dash for negative ones."""
     return "–" if ns < 0 else text.elapsed(ns / 1e6)
 
 
 def percent(part: float, whole: float) -> int:
-    """How much of the whole, 0 to 100."""
+    """Returns the part of the whole in percent, 0 to 100."""
     return max(0, min(100, round(100 * part / whole))) if whole else 0
 
 
 class Renderer:
-    """The templates, read once."""
+    """The templates, compiled once."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -78,10 +79,10 @@ class Renderer:
             lstrip_blocks=True,
             finalize=shown,
         )
-        self._environment.filters |= {
+        filters: dict[str, Callable[..., Any]] = {
             "duration": duration,
             "elapsed": elapsed,
-            "json": lambda value: json.dumps(value, ensure_ascii=False),
+            "json": partial(json.dumps, ensure_ascii=False),
             "micros": micros,
             "number": number,
             "percent": percent,
@@ -89,13 +90,15 @@ class Renderer:
             "size": size,
             "time": time,
         }
-        self._environment.globals |= {"url": url}
+        environment: Any = self._environment  # jinja2's filters and globals have no types
+        environment.filters |= filters
+        environment.globals |= {"url": url}
 
     def load(self, template: str) -> None:
-        """Compiles a template with those that all have in them."""
+        """Compiles a template with those that it includes."""
         for name in (template, "base.html", "macros.html"):
             self._environment.get_template(name)
 
     def page(self, template: str, values: Mapping[str, Any]) -> bytes:
-        """The bytes of a page."""
+        """Returns the bytes of a page."""
         return self._environment.get_template(template).render(values).encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The newest requests with their answers, and one of them with its bytes beside what they mean."""
+"""The newest requests with their responses, and single requests with their bytes beside their fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...recording.exchange import Ending
 from ...recording.redaction import may_carry
 from ...releases.profiles import api_names
 from . import side_by_side
-from .answer import Ask, Download, Page
+from .answer import Download, Page, PageRequest
 from .query import listing
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .side_by_side import Decoded
 
 QUIET = ("Fetch", "Heartbeat", "Metadata", "ApiVersions", "FindCoordinator")
-"""What clients ask for all the time, whatever they do."""
+"""The APIs that idle clients call all the time."""
 
 
 def api_name(names: dict[int, str], key: int) -> str:
-    """The name of an API, its number where it has none here."""
+    """Returns the name of an API; its number if it is unknown."""
     return names.get(key, f"API {key}")
 
 
@@ -36,10 +36,10 @@ def _ring(running: Running) -> Ring:
     return ring
 
 
-async def requests(ask: Ask) -> Page:
-    """The newest requests first."""
-    running = ask.plane.operations.running
-    query = ask.query
+async def requests(request: PageRequest) -> Page:
+    """Lists requests, the newest first."""
+    running = request.plane.operations.running
+    query = request.query
     api, client, ending = query.text("api"), query.text("client"), query.text("ending")
     slower_ms, below = query.whole("slower"), query.whole("below")
     connection, busy = query.whole("connection"), query.flag("busy")
@@ -96,19 +96,19 @@ async def requests(ask: Ask) -> Page:
     return Page("requests.html", "Requests", "requests", values)
 
 
-def _exchange(ask: Ask) -> Exchange:
-    """Raises NotFound."""
-    text = ask.path["number"]
-    found = _ring(ask.plane.operations.running).find(int(text)) if len(text) < 19 else None
+def _exchange(request: PageRequest) -> Exchange:
+    """Returns the exchange of the path's number. Raises NotFound."""
+    text = request.path["number"]
+    found = _ring(request.plane.operations.running).find(int(text)) if len(text) < 19 else None
     if found is None:
         raise NotFound(f"request {text[:20]} is not among the newest that are kept")
     return found
 
 
-async def exchange(ask: Ask) -> Page:
-    """One request with its answer, decoded."""
-    state = ask.plane.operations.running.state
-    found = _exchange(ask)
+async def exchange(request: PageRequest) -> Page:
+    """Shows one request with its response, decoded."""
+    state = request.plane.operations.running.state
+    found = _exchange(request)
     decoded: dict[str, Decoded | None] = {}
     for what, data, decode in (
         ("request", found.request, side_by_side.request),
@@ -117,7 +117,7 @@ async def exchange(ask: Ask) -> Page:
         work = None if data is None else partial(decode, data, found.api_key, found.api_version)
         decoded[what] = None if work is None else await state.scheduler.run(in_thread(work))
     names = api_names()
-    ring = _ring(ask.plane.operations.running)
+    ring = _ring(request.plane.operations.running)
     name = api_name(names, found.api_key)
     values = {
         "one": found,
@@ -130,11 +130,11 @@ async def exchange(ask: Ask) -> Page:
     return Page("exchange.html", f"{name} v{found.api_version}, request {found.number}", "requests", values)
 
 
-async def download(ask: Ask) -> Download:
-    """The bytes of a frame."""
-    found = _exchange(ask)
-    what = ask.path["what"]
+async def download(request: PageRequest) -> Download:
+    """Returns the bytes of a frame."""
+    found = _exchange(request)
+    what = request.path["what"]
     data = {"request.bin": found.request, "response.bin": found.response}.get(what)
     if data is None:
-        raise NotFound(f"request {found.number} has no {what[:40]} that was kept")
+        raise NotFound(f"request {found.number} has no {what[:40]}, or its bytes were not kept")
     return Download(data, f"{found.number}-{what}")

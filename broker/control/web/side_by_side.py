@@ -1,7 +1,6 @@
-"""A frame's bytes beside what they mean: each field with its position, its bytes in hex, its name and its value.
+"""The bytes of a frame beside their meaning: each field with its position, its bytes in hex, its name and its value.
 
-Owns the lines and how many there may be; what is in a frame is read by the tracer that `ottla dump` prints with, from
-the message's own schema.
+Frames are traced as by `ottla dump`, with the message's own schema; the number of lines is bounded.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ HEX_BYTES = 24  # of one field
 
 
 class _Full(Exception):
-    """There are as many lines as are shown."""
+    """The maximum of lines is reached."""
 
 
 class Line(NamedTuple):
-    """A field: where it begins ("+" counts in what was decompressed), the beginning of its bytes, how many there are,
-    how deep it lies, its name and its value; a line that only tells something has no name."""
+    """A field: its position ("+" counts in decompressed data), the first of its bytes, their number, its depth, name
+    and value; a line without a field has no name."""
 
     position: str
     hex: str
@@ -63,7 +62,7 @@ class _Lines(Tracer):
 
 
 class Decoded(NamedTuple):
-    """A frame in lines; `damage` is why it ends early, `is_full` that there are more lines than are shown."""
+    """A frame in lines; `damage` is why it ends early, `is_full` is whether lines are omitted."""
 
     title: str
     lines: list[Line]
@@ -72,22 +71,22 @@ class Decoded(NamedTuple):
 
 
 def request(data: bytes, api_key: int, version: int) -> Decoded:
-    """A request's frame, header first."""
+    """Decodes a request's frame, header first."""
     frame = frames.request_frame(data)
     return _decoded(data, frame, f"API {api_key} v{version}")
 
 
 def response(data: bytes, api_key: int, version: int) -> Decoded:
-    """An answer's frame to a request of that key and version, header first."""
+    """Decodes the frame of a response to a request of that key and version, header first."""
     frame = frames.response_frame(data, api_key, version)
-    return _decoded(data, frame, f"answer of API {api_key} v{version}")
+    return _decoded(data, frame, f"response of API {api_key} v{version}")
 
 
 def _decoded(data: bytes, frame: Frame | None, otherwise: str) -> Decoded:
     tracer = _Lines()
     damage, is_full = None, False
     if frame is None:
-        return Decoded(otherwise, _with_bytes(data, [_Traced("0", 0, "(not known here)", True)]), None, False)
+        return Decoded(otherwise, _with_bytes(data, [_Traced("0", 0, "(unknown API or version)", True)]), None, False)
     tracer.on_records = Entries(tracer, topic=None, with_records=True).in_message
     try:
         frames.trace_frame(data, frame, tracer)
@@ -99,7 +98,7 @@ def _decoded(data: bytes, frame: Frame | None, otherwise: str) -> Decoded:
 
 
 def _with_bytes(data: bytes, traced: list[_Traced]) -> list[Line]:
-    """Each line with the bytes up to where the next begins."""
+    """Returns each line with the bytes up to the beginning of the next."""
     found: list[Line] = []
     end = len(data)
     for one in reversed(traced):

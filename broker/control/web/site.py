@@ -1,9 +1,9 @@
-"""The page's addresses, and how a view's answer becomes one of HTTP.
+"""The URLs of the web pages, and the conversion of a view's response into one of HTTP.
 
-Owns the headers that keep a page to itself: nothing is fetched from elsewhere, no script or style stands in a page, no
-other page may hold it in a frame, none is told where one came from. (`Referrer-Policy` is same-origin and not
-no-referrer: with that one, browsers do not name the page as the Origin of its own forms.) The views, and with them
-Jinja2, are imported when the first page is asked for.
+Security headers isolate the pages: they load nothing from other sites, have no inline scripts or styles, cannot be
+framed, and send no referrer to other sites. (`Referrer-Policy` is same-origin rather than no-referrer, with which
+browsers send no Origin with the page's own forms.) The views, and with them Jinja2, are imported at the first request
+for a page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiohttp import web
 from ...admin_api.views import OperationError, status_of
 from ...logs import get_logger
 from ..refusal import Refusal
-from .answer import Answer, Ask, Download, Moved, Page, Stream
+from .answer import Download, Moved, Page, PageRequest, PageResponse, Stream
 from .query import MAX_TEXT, Query, unquoted
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_FIELDS = 100
-MAX_STREAMS = 16  # that are sent at once, to all pages together
-STUCK_SECONDS = 60.0  # after which a client that takes nothing of a stream is cut off
+MAX_STREAMS = 16  # that are open at once
+STUCK_SECONDS = 60.0  # after which a client that reads nothing of a stream is disconnected
 STATIC = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
@@ -52,12 +52,12 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
-Act = Callable[[Ask], Awaitable[Answer]]
+Act = Callable[[PageRequest], Awaitable[PageResponse]]
 
 
 class View(NamedTuple):
-    """A page: its path, and the functions `module:name` that show it and that do what its form asks for. `again` shows
-    the page of the form where that is another one."""
+    """A page: its path, and the functions `module:name` that show it and that process its form. `again` shows the page
+    of a refused form, if that is another function."""
 
     path: str
     show: str | None
@@ -99,7 +99,7 @@ VIEWS = (
 
 
 def add_to(app: web.Application, plane: Plane) -> None:
-    """Has the application serve the page of this plane."""
+    """Adds the pages of this plane to the application."""
     for view in VIEWS:
         if view.show is not None:
             app.router.add_get(view.path, partial(_shown, plane, view.show))
@@ -111,15 +111,15 @@ def add_to(app: web.Application, plane: Plane) -> None:
 
 
 def is_wanted(request: web.Request) -> bool:
-    """Whether who asks reads pages: then a refusal is one."""
+    """Returns whether the client accepts HTML: then errors are pages."""
     return "text/html" in request.headers.get("Accept", "")
 
 
 def refused(plane: Plane, status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A page that says why there is none. Raises Refusal where none can be made."""
+    """Returns a page with an error. Raises Refusal if no page can be rendered."""
     if getattr(plane, "operations", None) is None:
-        raise Refusal(503, "the broker stops")
-    page = Page("refused.html", "Not done" if status < 500 else "A defect", "", {"message": message}, status)
+        raise Refusal(503, "the broker is stopping")
+    page = Page("refused.html", "Not done" if status < 500 else "Unexpected error", "", {"message": message}, status)
     return _response(plane, page, headers)
 
 
@@ -133,18 +133,18 @@ def _renderer() -> Any:
 
 
 _loaded: set[str] = set()
-"""The templates that are compiled."""
+"""The compiled templates."""
 
 
 async def load(template: str) -> None:
-    """Has a template ready; the first time that takes long, and is done beside the loop."""
+    """Compiles a template; the first time in a thread, since it takes long."""
     if template not in _loaded:
         await asyncio.to_thread(lambda: _renderer().load(template))
         _loaded.add(template)
 
 
 async def _act(name: str) -> Act:
-    """The function of that name; its module is imported likewise."""
+    """Returns the function of that name; its module is imported in a thread."""
     module, _, function = name.partition(":")
     path = f"{__package__}.{module}"
     if path not in sys.modules:
@@ -154,36 +154,36 @@ async def _act(name: str) -> Act:
 
 async def _shown(plane: Plane, show: str, request: web.Request) -> web.StreamResponse:
     last_event = request.headers.get("Last-Event-ID", "")[:MAX_TEXT]
-    ask = Ask(plane, dict(request.match_info), Query(request.query.items()), last_event=last_event)
-    answer = await (await _act(show))(ask)
-    if isinstance(answer, Stream):
-        return await _streamed(plane, answer, request)
-    if isinstance(answer, Page):
-        await load(answer.template)
-    is_ours = request.headers.get("Sec-Fetch-Site") != "cross-site"  # a link elsewhere tells nobody what was done
-    return _response(plane, answer, done=ask.query.text("done")[:200] if is_ours else "")
+    page_request = PageRequest(plane, dict(request.match_info), Query(request.query.items()), last_event=last_event)
+    response = await (await _act(show))(page_request)
+    if isinstance(response, Stream):
+        return await _streamed(plane, response, request)
+    if isinstance(response, Page):
+        await load(response.template)
+    is_ours = request.headers.get("Sec-Fetch-Site") != "cross-site"  # links of other sites cannot show messages here
+    return _response(plane, response, done=page_request.query.text("done")[:200] if is_ours else "")
 
 
 async def _end_streams(plane: Plane, app: web.Application) -> None:
     plane.ended.set()
 
 
-async def _streamed(plane: Plane, answer: Stream, request: web.Request) -> web.StreamResponse:
-    """Sends a stream until it ends, the client goes, or the control plane stops."""
+async def _streamed(plane: Plane, stream: Stream, request: web.Request) -> web.StreamResponse:
+    """Sends a stream until it ends, the client disconnects, or the control plane stops."""
     if plane.streams >= MAX_STREAMS:
         raise Refusal(429, f"{MAX_STREAMS} live tails and downloads are open already; close one")
     headers = {**HEADERS, "Cache-Control": "no-store"}
-    if answer.file_name is not None:
-        headers |= _as_file(answer.file_name)
+    if stream.file_name is not None:
+        headers |= _as_file(stream.file_name)
     response = web.StreamResponse(headers=headers)
-    response.content_type = answer.content_type
+    response.content_type = stream.content_type
     response.charset = "utf-8"
     plane.streams += 1
     try:
         await response.prepare(request)
         if request.method == "HEAD":
             return response
-        async with contextlib.aclosing(answer.steps) as steps:
+        async with contextlib.aclosing(stream.steps) as steps:
             async for step in steps:
                 if plane.ended.is_set() or request.transport is None or request.transport.is_closing():
                     break
@@ -194,9 +194,9 @@ async def _streamed(plane: Plane, answer: Stream, request: web.Request) -> web.S
     except (TimeoutError, ConnectionError):
         if request.transport is not None:
             request.transport.abort()
-    except Exception as error:  # after the headers a stream that fails can only be broken off
-        tell = get_logger().warning if isinstance(error, OperationError) else get_logger().exception
-        tell("a download was broken off", path=request.path, reason=str(error))
+    except Exception as error:  # the status is sent: a stream that fails can only be aborted
+        log = get_logger().warning if isinstance(error, OperationError) else get_logger().exception
+        log("download aborted", path=request.path, reason=str(error))
         if request.transport is not None:
             request.transport.abort()
     finally:
@@ -205,29 +205,30 @@ async def _streamed(plane: Plane, answer: Stream, request: web.Request) -> web.S
 
 
 async def _done(plane: Plane, act: str, show: str | None, request: web.Request) -> web.StreamResponse:
-    """Does what a form asks for; a refusal shows the form's own page once more, with what was typed."""
+    """Processes a form; a refusal shows the form's page again, with its fields."""
     if not plane.may_write:
-        raise Refusal(403, "this page only reads; a broker that is started with --control-write may be changed here")
+        raise Refusal(403, "these pages only read: start the broker with --control-write to allow changes")
     if request.content_type != "application/x-www-form-urlencoded":
-        raise Refusal(400, "a form of a page is sent as application/x-www-form-urlencoded")
+        raise Refusal(400, "the content type of a form is application/x-www-form-urlencoded")
     sent = await _form(request)
-    ask = Ask(plane, dict(request.match_info), Query(), sent)
+    page_request = PageRequest(plane, dict(request.match_info), Query(), sent)
     try:
-        answer = await (await _act(act))(ask)
+        response = await (await _act(act))(page_request)
     except (Refusal, OperationError) as error:
         status = error.status if isinstance(error, Refusal) else status_of(error)
-        shown = None if show is None else await (await _act(show))(replace(ask, problem=str(error)))
+        shown = None if show is None else await (await _act(show))(replace(page_request, problem=str(error)))
         if not isinstance(shown, Page):
             return refused(plane, status, str(error))
         more = {"problem": str(error), "given": sent}
-        answer = replace(shown, status=status, values={**shown.values, **more})
-    if isinstance(answer, Page):
-        await load(answer.template)
-    return _response(plane, answer)
+        response = replace(shown, status=status, values={**shown.values, **more})
+    if isinstance(response, Page):
+        await load(response.template)
+    return _response(plane, response)
 
 
 async def _form(request: web.Request) -> dict[str, str]:
-    """What a form sent, as UTF-8 whatever its Content-Type says: browsers send it in the page's own encoding."""
+    """Returns the fields of a form, decoded as UTF-8 whatever its Content-Type: browsers use the page's own
+    encoding."""
     raw = bytearray()
     async for part in request.content.iter_any():
         raw += part
@@ -240,46 +241,48 @@ async def _form(request: web.Request) -> dict[str, str]:
     try:
         return unquoted(dict(pairs))
     except UnicodeDecodeError as error:
-        raise Refusal(400, "a hidden field of the form is no UTF-8") from error
+        raise Refusal(400, "a hidden field of the form is not UTF-8") from error
 
 
-def _response(plane: Plane, answer: Answer, headers: Mapping[str, str] | None = None, done: str = "") -> web.Response:
+def _response(
+    plane: Plane, response: PageResponse, headers: Mapping[str, str] | None = None, done: str = ""
+) -> web.Response:
     kept = {**HEADERS, "Cache-Control": "no-store", **(headers or {})}
-    if isinstance(answer, Moved):
-        told = f"{'&' if '?' in answer.url else '?'}done={quote(answer.told)}" if answer.told else ""
-        return web.Response(status=303, headers={**kept, "Location": answer.url + told})
-    if isinstance(answer, Stream):
-        raise Refusal(405, "a stream is no answer to a form")
-    if isinstance(answer, Download):
-        kept |= _as_file(answer.file_name)
-        return web.Response(body=answer.data, content_type="application/octet-stream", headers=kept)
-    values = {
-        "title": answer.title,
-        "part": answer.part,
+    if isinstance(response, Moved):
+        message = f"{'&' if '?' in response.url else '?'}done={quote(response.done)}" if response.done else ""
+        return web.Response(status=303, headers={**kept, "Location": response.url + message})
+    if isinstance(response, Stream):
+        raise Refusal(405, "a stream cannot be the response to a form")
+    if isinstance(response, Download):
+        kept |= _as_file(response.file_name)
+        return web.Response(body=response.data, content_type="application/octet-stream", headers=kept)
+    values: dict[str, Any] = {
+        "title": response.title,
+        "part": response.part,
         "may_write": plane.may_write,
         "done": done if plane.may_write else "",
         "problem": None,
         "given": {},
         **plane_facts(plane),
-        **answer.values,
+        **response.values,
     }
-    body = _renderer().page(answer.template, values)
-    return web.Response(body=body, status=answer.status, content_type="text/html", charset="utf-8", headers=kept)
+    body = _renderer().page(response.template, values)
+    return web.Response(body=body, status=response.status, content_type="text/html", charset="utf-8", headers=kept)
 
 
 def _as_file(name: str) -> dict[str, str]:
-    """Headers that have a browser keep the body in a file."""
+    """Returns headers that make a browser save the body as a file."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     return {"Content-Disposition": f'attachment; filename="{name}"', "Content-Security-Policy": "sandbox"}
 
 
 def fragment(template: str, values: Mapping[str, Any]) -> str:
-    """A part of a page; its template is loaded."""
+    """Returns a part of a page; its template must be loaded."""
     return _renderer().page(template, values).decode()
 
 
 def plane_facts(plane: Plane) -> dict[str, Any]:
-    """What each page says of the broker, whatever state it is in."""
+    """Returns the facts about the broker that every page shows, also after a failure."""
     running = plane.operations.running
     state = running.state
     faults = running.faults
@@ -298,7 +301,7 @@ def plane_facts(plane: Plane) -> dict[str, Any]:
 
 @functools.cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
-    """The static files by name: bytes, type, tag."""
+    """Returns the static files by name: bytes, type, tag."""
     return {
         path.name: (data := path.read_bytes(), TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:16]}"')
         for path in sorted(STATIC.iterdir())

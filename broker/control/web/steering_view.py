@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ....protocol.narrowing import is_list
 from ...releases.profiles import api_names
 from ...virtual_clock import VirtualClock
-from .answer import Ask, Page
+from .answer import Page, PageRequest
 from .query import listing
 
 SIMPLE = ("error", "delay", "disconnect", "stall", "throttle")
-"""The faults that the page's form makes; the others are asked for by `ottla ctl faults` and over HTTP."""
+"""The kinds of faults in the page's form; `ottla ctl faults` and the HTTP API have the others."""
 
 
-async def faults(ask: Ask) -> Page:
-    """What goes wrong on command."""
-    running = ask.plane.operations.running
+async def faults(request: PageRequest) -> Page:
+    """Lists the fault rules in force."""
+    running = request.plane.operations.running
     standing = None if running.faults is None else [one.to_json() for one in running.faults.list()]
-    wanted = ask.query.text("q")
+    wanted = request.query.text("q")
     rows = [one for one in standing or () if not wanted or wanted.casefold() in str(sorted(one.items())).casefold()]
     found = listing(
         rows,
-        ask.query,
+        request.query,
         {
             "id": lambda one: one["id"],
             "action": lambda one: (one["action"], one["id"]),
@@ -43,17 +44,17 @@ async def faults(ask: Ask) -> Page:
 
 
 def _conditions(fault: dict[str, Any]) -> list[tuple[str, str]]:
-    """All that a fault is narrowed by, and what its action is given."""
+    """Returns the conditions of a rule and the parameters of its action."""
     return [
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        (name, ", ".join(map(str, value)) if is_list(value) else str(value))
         for name, value in fault.items()
         if name not in ("id", "matched", "fired", "action")
     ]
 
 
-async def clock(ask: Ask) -> Page:
-    """The broker's time."""
-    state = ask.plane.operations.running.state
+async def clock(request: PageRequest) -> Page:
+    """Shows the broker's time."""
+    state = request.plane.operations.running.state
     clock = state.clock
     can_move = isinstance(clock, VirtualClock)
     offset_ms = clock.offset_ms if can_move else 0

@@ -1,9 +1,9 @@
-"""The live tail of a topic: its newest records, and those that come while somebody looks.
+"""The live tail of a topic: its newest records, and new ones while the page is open.
 
-The page has the newest records; its script then reads events (Server-Sent Events). A stream looks at the high
-watermarks POLLS_A_SECOND times a second and reads records only when one has risen; there is no work without a stream.
-An event has ROWS_MAX records at most, cut as in every list: where more come, the newest are sent and the others counted
-as skipped. An event's id is where each partition's next record is, so a stream that was broken off goes on there.
+The page has the newest records; its script then reads events (Server-Sent Events). A stream checks the high watermarks
+every POLL_SECONDS, and reads records only when one has risen; without a stream there is no work. An event has at most
+ROWS_MAX records, cut as in every list. If there are more, the newest are sent and the others counted as skipped. An
+event's id has the next offset of each partition, so a stream resumes there after a lost connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ....protocol.limits import INT32_MAX
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ..refusal import Refusal
-from .answer import Ask, Page, Stream
+from .answer import Page, PageRequest, Stream
 from .messages_view import kept_bytes, rows_of
 from .records import SeenRecord, Wanted, look, look_back, partition_of
 from .site import fragment, load
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 NEWEST = 25  # records that the page begins with
 ROWS_MAX = 50  # records of one event
 SHOWN_MAX = 500  # rows that the page keeps
-SPAN_MAX = 2000  # offsets of a partition that one event looks through for a text
-PARTITIONS_MAX = 50  # of a topic that is shown as a whole
+SPAN_MAX = 2000  # offsets of a partition that one event searches for a text
+PARTITIONS_MAX = 50  # of a topic without a chosen partition
 POLL_SECONDS = 0.5
-QUIET_POLLS = 30  # after so many without an event a comment is sent: proxies close what is silent
+QUIET_POLLS = 30  # polls without an event before a comment is sent: proxies close silent connections
 CURSOR = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(?:,[0-9]{1,10}:[0-9]{1,19}){0,99}")
 TEMPLATE = "tail_rows.html"
 
@@ -44,33 +44,33 @@ Cursor = dict[int, int]
 """The offset of the next record of each partition."""
 
 
-def _chosen(topic: Topic, ask: Ask) -> list[int]:
-    """The partitions that are asked for. Raises Refusal and NotFound."""
-    index = ask.query.whole("partition", most=INT32_MAX)
+def _chosen(topic: Topic, request: PageRequest) -> list[int]:
+    """Returns the selected partitions. Raises Refusal, NotFound."""
+    index = request.query.whole("partition", most=INT32_MAX)
     if index is None:
         return list(range(min(len(topic.partitions), PARTITIONS_MAX)))
     if index >= len(topic.partitions):
-        raise NotFound(f"{topic.name} has no partition {index}, but {len(topic.partitions)}")
+        raise NotFound(f"{topic.name} has no partition {index}; it has {len(topic.partitions)}")
     return [index]
 
 
 def _end(state: BrokerState, topic: str, index: int) -> int:
-    """The high watermark; 0 where the partition cannot be read now."""
+    """Returns the high watermark; 0 if the partition cannot be read now."""
     try:
         return partition_of(state, topic, index).log.high_watermark
     except StorageError:
         return 0
 
 
-async def tail(ask: Ask) -> Page:
-    """The newest records of a topic, newest first."""
-    state = ask.plane.operations.running.state
-    topic = topic_named(state, ask.path["topic"])
-    chosen, way = _chosen(topic, ask), ask.query.choice("view", WAYS)
-    contains = ask.query.text("contains").encode("utf-8", "surrogatepass")
+async def tail(request: PageRequest) -> Page:
+    """Shows the newest records of a topic, newest first."""
+    state = request.plane.operations.running.state
+    topic = topic_named(state, request.path["topic"])
+    chosen, way = _chosen(topic, request), request.query.choice("view", WAYS)
+    contains = request.query.text("contains").encode("utf-8", "surrogatepass")
     found: list[SeenRecord] = []
     cursor: Cursor = {}
-    kept = kept_bytes(ask, topic.name)
+    kept = kept_bytes(request, topic.name)
     for index in chosen:
         cursor[index] = end = _end(state, topic.name, index)
         try:
@@ -82,8 +82,8 @@ async def tail(ask: Ask) -> Page:
         await asyncio.sleep(0)
     values = {
         "topic": topic.name,
-        "rows": await rows_of(ask.plane, topic.name, found, way),
-        "query": ask.query,
+        "rows": await rows_of(request.plane, topic.name, found, way),
+        "query": request.query,
         "ways": WAYS,
         "way": way,
         "after": _text(cursor),
@@ -102,24 +102,24 @@ def _text(cursor: Cursor) -> str:
     return ",".join(f"{index}:{offset}" for index, offset in cursor.items())
 
 
-async def events(ask: Ask) -> Stream:
-    """The stream of records that come from now on, or from the end of an earlier stream on."""
-    state = ask.plane.operations.running.state
-    topic = topic_named(state, ask.path["topic"])
-    chosen, way = _chosen(topic, ask), ask.query.choice("view", WAYS)
-    contains = ask.query.text("contains").encode("utf-8", "surrogatepass")
-    after = ask.last_event or ask.query.text("after")
+async def events(request: PageRequest) -> Stream:
+    """Returns the stream of new records, from now on or from the end of an earlier stream on."""
+    state = request.plane.operations.running.state
+    topic = topic_named(state, request.path["topic"])
+    chosen, way = _chosen(topic, request), request.query.choice("view", WAYS)
+    contains = request.query.text("contains").encode("utf-8", "surrogatepass")
+    after = request.last_event or request.query.text("after")
     if after and not CURSOR.fullmatch(after):
-        raise Refusal(400, "after is no place that a live tail has named")
+        raise Refusal(400, "after is not an event id of a live tail")
     known = {int(index): int(offset) for index, _, offset in (one.partition(":") for one in after.split(",") if one)}
     cursor = {index: known.get(index, _end(state, topic.name, index)) for index in chosen}
     await load(TEMPLATE)
-    follower = _Follower(ask.plane, topic.name, cursor, contains, way, kept_bytes(ask, topic.name))
+    follower = _Follower(request.plane, topic.name, cursor, contains, way, kept_bytes(request, topic.name))
     return Stream(follower.steps(), "text/event-stream")
 
 
 class _Follower:
-    """One stream: where it is, and what it sends next."""
+    """One stream: its position, and its next event."""
 
     def __init__(self, plane: Plane, topic: str, cursor: Cursor, contains: bytes, way: str, kept: int) -> None:
         self._plane = plane
@@ -131,7 +131,7 @@ class _Follower:
         self._skipped = 0
 
     async def steps(self) -> AsyncGenerator[bytes, None]:
-        """Events, and an empty step for each look that found nothing new."""
+        """Yields events, and an empty step for each poll without new records."""
         yield b"retry: 2000\n\n"
         quiet = 0
         while not self._plane.ended.is_set():
@@ -144,25 +144,25 @@ class _Follower:
             if found or self._skipped:
                 yield await self._event(found)
             else:
-                yield b": still here\n\n" if quiet % QUIET_POLLS == 0 else b""
+                yield b": idle\n\n" if quiet % QUIET_POLLS == 0 else b""
             await _pause(self._plane.ended)
 
     async def _event(self, found: list[SeenRecord]) -> bytes:
         rows = await rows_of(self._plane, self._topic, found, self._way)
         skipped, self._skipped = self._skipped, 0
         values: dict[str, object] = {"topic": self._topic, "rows": rows}
-        told = {"rows": fragment(TEMPLATE, values), "count": len(rows), "skipped": skipped}
-        return _event("rows", told, _text(self._cursor))
+        event: dict[str, object] = {"rows": fragment(TEMPLATE, values), "count": len(rows), "skipped": skipped}
+        return _event("rows", event, _text(self._cursor))
 
     async def _new(self) -> list[SeenRecord]:
-        """The newest records that came since the last look, newest first. Raises NotFound where the topic is gone."""
+        """Returns the records since the last poll, newest first. Raises NotFound if the topic was deleted."""
         state = self._plane.operations.running.state
         ends: Cursor = {}
         for index, offset in self._cursor.items():
             end = _end(state, self._topic, index)
             if end > offset:
                 ends[index] = end
-            elif end < offset:  # another topic of that name, or another state
+            elif end < offset:  # the topic was created again, or the broker was reset or restored
                 self._cursor[index] = end
         found: list[SeenRecord] = []
         most = max(1, ROWS_MAX // len(ends)) if ends else 0
@@ -182,7 +182,7 @@ class _Follower:
             seen = await look(state, partition_of(state, self._topic, index), wanted)
         except NotFound:
             raise
-        except OperationError:  # deleted meanwhile, or offline: what is there later is sent
+        except OperationError:  # deleted meanwhile, or offline: later records are sent
             return []
         if not seen.is_whole:
             self._skipped += max(0, end - seen.next_offset)
@@ -190,7 +190,7 @@ class _Follower:
 
 
 async def _pause(ended: asyncio.Event, until: Callable[[float], asyncio.Timeout] = asyncio.timeout) -> None:
-    """Waits for the next look, or for the end."""
+    """Waits for the next poll, or for the end."""
     try:
         async with until(POLL_SECONDS):
             await ended.wait()
@@ -199,6 +199,6 @@ async def _pause(ended: asyncio.Event, until: Callable[[float], asyncio.Timeout]
 
 
 def _event(name: str, value: dict[str, object], id: str = "") -> bytes:
-    """An event. JSON has no line breaks, which would end its line."""
+    """Returns an event. JSON has no line breaks, which would end its data."""
     lines = [f"event: {name}", *([f"id: {id}"] if id else []), f"data: {json.dumps(value)}"]
     return ("\n".join(lines) + "\n\n").encode()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ....protocol.narrowing import is_list, is_tuple
 from ....storage.errors import StorageError
 from ....storage.format.partition_metadata import encode_id
 from ...admin_api.views import NotFound
-from .answer import Ask, Page
+from .answer import Page, PageRequest
 from .logs import format_name, formats_of, segments_of
 from .query import listing
 from .records import partition_of
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from ...metadata.topics import Topic
     from ...replica.partition import Partition
 
-AT_ONCE = 500  # partitions that are looked at in one turn of the loop
+AT_ONCE = 500  # partitions in one step on the event loop
 SHOWN_SEGMENTS = 50
-LOOKED_PARTITIONS = 8  # of a topic in a list: whose ends are looked at for formats
+LOOKED_PARTITIONS = 8  # of a topic in a list, whose first and last batches are read for their formats
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic in the list. `records` counts offsets, `stored` the formats at the ends of its logs."""
+    """A topic in the list. `records` counts offsets."""
 
     name: str
     partitions: int
@@ -39,7 +40,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition of a topic; offsets and sizes are -1 where it is offline."""
+    """A partition of a topic; offsets and sizes are -1 while it is offline."""
 
     index: int
     leader: int
@@ -55,12 +56,12 @@ class PartitionRow:
 
     @property
     def records(self) -> int:
-        """How many offsets it has."""
+        """The number of its offsets."""
         return max(0, self.end_offset - self.start_offset)
 
 
 def partition_row(partition: Partition) -> PartitionRow:
-    """How a partition stands."""
+    """Returns the present facts of a partition."""
     plain = (
         partition.index,
         partition.leader,
@@ -76,10 +77,10 @@ def partition_row(partition: Partition) -> PartitionRow:
         return PartitionRow(*plain, offline=partition.offline or str(error))
 
 
-async def topics(ask: Ask) -> Page:
-    """The list of topics, with the form that makes one."""
-    state = ask.plane.operations.running.state
-    wanted, kind = ask.query.text("q"), ask.query.choice("kind", ("yours", "internal", "all"))
+async def topics(request: PageRequest) -> Page:
+    """Lists the topics, with the form that creates one."""
+    state = request.plane.operations.running.state
+    wanted, kind = request.query.text("q"), request.query.choice("kind", ("yours", "internal", "all"))
     rows: list[TopicRow] = []
     looked = counted = 0
     for topic in list(state.topics):
@@ -95,7 +96,7 @@ async def topics(ask: Ask) -> Page:
             await asyncio.sleep(0)
     found = listing(
         rows,
-        ask.query,
+        request.query,
         {
             "name": lambda row: row.name,
             "partitions": lambda row: (row.partitions, row.name),
@@ -120,12 +121,12 @@ def _topic_row(topic: Topic) -> TopicRow:
         except StorageError:
             offline += 1
     policy = topic.config["cleanup.policy"]
-    text = ",".join(policy) if isinstance(policy, list | tuple) else str(policy)
+    text = ",".join(policy) if is_list(policy) or is_tuple(policy) else str(policy)
     return TopicRow(topic.name, len(topic.partitions), offline, records, size, topic.is_internal, text)
 
 
 async def _stored(state: BrokerState, name: str) -> list[str]:
-    """The formats at the ends of a topic's first logs."""
+    """Returns the formats of the first and last batches of a topic's first logs."""
     topic = state.topics.get(name)
     found: dict[str, None] = {}
     for partition in topic.partitions[:LOOKED_PARTITIONS] if topic is not None else ():
@@ -138,21 +139,21 @@ async def _stored(state: BrokerState, name: str) -> list[str]:
 
 
 def topic_named(state: BrokerState, name: str) -> Topic:
-    """Raises NotFound."""
+    """Returns a topic. Raises NotFound."""
     found = state.topics.get(name)
     if found is None:
         raise NotFound(f"there is no topic {name}")
     return found
 
 
-async def topic(ask: Ask) -> Page:
-    """One topic: what it is, its partitions, its configs."""
-    state = ask.plane.operations.running.state
-    found = topic_named(state, ask.path["topic"])
+async def topic(request: PageRequest) -> Page:
+    """Shows one topic: its partitions and its configs."""
+    state = request.plane.operations.running.state
+    found = topic_named(state, request.path["topic"])
     rows = [partition_row(partition) for partition in found.partitions]
     listed = listing(
         rows,
-        ask.query,
+        request.query,
         {
             "partition": lambda row: row.index,
             "records": lambda row: (row.records, row.index),
@@ -161,7 +162,7 @@ async def topic(ask: Ask) -> Page:
             "leader": lambda row: (row.leader, row.index),
         },
     )
-    formats = {}
+    formats: dict[int, list[str]] = {}
     for row in listed.rows:
         try:
             formats[row.index] = formats_of(found.partitions[row.index].log)
@@ -184,7 +185,7 @@ async def topic(ask: Ask) -> Page:
 
 
 def _written(topic: Topic) -> str:
-    """The format in which new records are stored, as far as a log tells it."""
+    """Returns the message format of new records, if a log is online."""
     for partition in topic.partitions:
         try:
             return format_name(partition.log.config.rules.target_magic, 0)
@@ -193,19 +194,19 @@ def _written(topic: Topic) -> str:
     return "unknown"
 
 
-async def partition(ask: Ask) -> Page:
-    """One partition: its offsets, its segments, its producers."""
-    state = ask.plane.operations.running.state
-    name, index = ask.path["topic"], int(ask.path["partition"][:10])
+async def partition(request: PageRequest) -> Page:
+    """Shows one partition: its offsets, its segments, its producers."""
+    state = request.plane.operations.running.state
+    name, index = request.path["topic"], int(request.path["partition"][:10])
     found = partition_of(state, name, index)
     row = partition_row(found)
-    values = {"topic": name, "row": row, "directory": None, "segments": [], "from": 0, "failure": None}
+    values: dict[str, Any] = {"topic": name, "row": row, "directory": None, "segments": [], "from": 0, "failure": None}
     values |= {"producers": [], "more_producers": 0, "newest": 0, "older": None, "newer": None, "open": {}}
     if row.offline is None:
         try:
             log = found.log
             count = len(log.segments)
-            first = ask.query.whole("from", max(0, count - SHOWN_SEGMENTS)) or 0
+            first = request.query.whole("from", max(0, count - SHOWN_SEGMENTS)) or 0
             first = max(0, min(first, count - 1))
             known = sorted(log.producers().items())
             values |= {

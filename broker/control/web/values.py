@@ -1,6 +1,6 @@
-"""How the bytes of keys, values and headers are shown: as text, as JSON in lines, in hex; bounded, and nothing lost.
+"""Keys, values and headers as text, as JSON in lines, or in hex: bounded, and without loss.
 
-JSON is broken into lines token by token: numbers stay as they were written, and names that come twice stay twice.
+JSON is broken into lines token by token: numbers keep their notation, and names that occur twice stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 AUTO, TEXT, JSON, HEX = "auto", "text", "json", "hex"
 DECODED = "decoded"
 WAYS = (AUTO, TEXT, JSON, HEX)
-JSON_BYTES = 1 << 20  # of a value that is looked at as JSON
+JSON_BYTES = 1 << 20  # of a value that is parsed as JSON
 DEPTH_MAX = 200
 HEX_COLUMNS = 16
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
@@ -20,8 +20,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Some bytes for people. `way` is how they are shown, `note` why not as asked for, `problem` why they could not be
-    decoded with their schema."""
+    """Bytes as text. `way` is the form, `note` why it is not the requested one, `problem` why decoding by the schema
+    failed."""
 
     text: str
     way: str
@@ -30,7 +30,7 @@ class Shown:
 
 
 def as_text(data: bytes, *, is_cut: bool = False) -> str | None:
-    """UTF-8 as text; None for what is none. A letter that a cut went through is left out."""
+    """Returns UTF-8 as text; None for other bytes. A character that is cut off at the end is omitted."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -40,7 +40,7 @@ def as_text(data: bytes, *, is_cut: bool = False) -> str | None:
 
 
 def as_hex(data: bytes, first: int = 0) -> str:
-    """Lines of sixteen bytes: position, hex, letters."""
+    """Returns lines of sixteen bytes: position, hex, characters."""
     lines: list[str] = []
     for start in range(0, len(data), HEX_COLUMNS):
         part = data[start : start + HEX_COLUMNS]
@@ -51,7 +51,7 @@ def as_hex(data: bytes, first: int = 0) -> str:
 
 
 def as_json(text: str) -> str | None:
-    """JSON in lines; None for what is none."""
+    """Returns JSON in lines; None for other text."""
     if text.lstrip()[:1] not in tuple('{["-0123456789tfn'):
         return None
     try:
@@ -85,20 +85,20 @@ def _in_lines(text: str) -> str:
             if token in "{[":
                 depth += 1
                 if depth > DEPTH_MAX:
-                    raise ValueError("nested too deep to be shown in lines")
+                    raise ValueError("nested too deeply")
         after_open = token in "{["
     return "".join(parts)
 
 
 def shown(data: bytes | None, way: str = AUTO, *, is_cut: bool = False) -> Shown | None:
-    """Bytes in one of WAYS; None for null. AUTO is JSON where it is some, text where it is some, else hex."""
+    """Returns bytes in one of WAYS; None for null. AUTO is JSON if it is valid, else text if it is UTF-8, else hex."""
     if data is None:
         return None
     if way == HEX:
         return Shown(as_hex(data), HEX)
     text = as_text(data, is_cut=is_cut)
     if text is None:
-        note = "" if way == AUTO else "no UTF-8, so shown in hex"
+        note = "" if way == AUTO else "not UTF-8: shown in hex"
         return Shown(as_hex(data), HEX, note)
     if way == TEXT or (way == AUTO and text[:1] not in ("{", "[")):
         return Shown(text, TEXT)
@@ -107,4 +107,4 @@ def shown(data: bytes | None, way: str = AUTO, *, is_cut: bool = False) -> Shown
         return Shown(pretty, JSON)
     if way == AUTO:
         return Shown(text, TEXT)
-    return Shown(text, TEXT, "too long to be read as JSON here" if is_cut or len(data) > JSON_BYTES else "no JSON")
+    return Shown(text, TEXT, "too long for JSON" if is_cut or len(data) > JSON_BYTES else "not JSON")

@@ -104,7 +104,7 @@ async def asked(answering: Any) -> tuple[int, Any]:
         ("GET", "/topics/a?limit=10", None, 400, "the query.limit is '10': Expected `int` <= 9"),
         ("GET", "/topics/a?limit=x", None, 400, "the query.limit is 'x': Expected `int`, got `str`"),
         ("GET", "/topics/a?limit=" + "1" * 5000, None, 400, f"the query.limit is '{'1' * 39}...: Integer value out"),
-        ("GET", "/topics/a?limit=1&limit=1", None, 400, "the parameter limit came twice"),
+        ("GET", "/topics/a?limit=1&limit=1", None, 400, "the parameter limit is given twice"),
         ("GET", "/topics/a?least=1", None, 400, "the query: Object contains unknown field `least`; accepted are limit"),
         ("GET", "/topics/" + "a" * 250, None, 400, f"topic is '{'a' * 39}...: Expected `str` of length <= 249"),
         ("GET", "/topics/a", b"1", 400, "GET /v1/topics/a takes no body"),
@@ -120,9 +120,9 @@ async def asked(answering: Any) -> tuple[int, Any]:
         ("POST", "/nodes/1", b'{"value": {"base64": 1}}', 400, "the body.value.base64 is 1: Expected `str`, got `int`"),
         ("POST", "/nodes/1", b" " * 5001, 413, "the body is larger than 5000 bytes"),
         ("POST", "/optional", b"[]", 400, "the body is a list: Expected `object`, got `array`"),
-        ("DELETE", "/optional", None, 405, "/v1/optional does not take DELETE"),
-        ("GET", "/nothing", None, 404, "there is no /v1/nothing; /v1/openapi.json lists what there is"),
-        ("GET", "/../etc/passwd", None, 404, "there is no /etc/passwd; /v1/openapi.json lists what there is"),
+        ("DELETE", "/optional", None, 405, "/v1/optional does not allow DELETE"),
+        ("GET", "/nothing", None, 404, "there is no /v1/nothing; /v1/openapi.json lists the routes"),
+        ("GET", "/../etc/passwd", None, 404, "there is no /etc/passwd; /v1/openapi.json lists the routes"),
     ],
 )  # fmt: skip
 async def test_each_request_is_answered_with_json(
@@ -153,14 +153,14 @@ async def test_a_defect_is_answered_in_one_line_and_logged(
 
     monkeypatch.setattr(app, "get_logger", Log)
     assert await asked(http.get(server.url + "/v1/defect")) == (500, {"error": "KeyError: 'a defect\\nof two lines'"})
-    assert logged == [("a request to the control plane failed", {"method": "GET", "path": "/v1/defect"})]
+    assert logged == [("control plane request failed", {"method": "GET", "path": "/v1/defect"})]
     assert await asked(http.post(server.url + "/v1/optional")) == (200, [{}, None, {}])
 
 
 async def test_pages_of_other_sites_are_kept_out(server: ControlServer, http: aiohttp.ClientSession) -> None:
     for origin in ("https://example.org", "null"):
         answering = http.post(server.url + "/v1/optional", headers={"Origin": origin})
-        assert await asked(answering) == (403, {"error": "pages of other sites are not served"})
+        assert await asked(answering) == (403, {"error": "requests from pages of other sites are refused"})
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ async def test_upload_that_is_broken_off_logs_one_line(server: ControlServer, en
         writer.close()
         await async_until(lambda: lines)
     (line,) = lines
-    assert (line["event"], line["log_level"]) == ("upload broken off by the client", "info")
+    assert (line["event"], line["log_level"]) == ("upload aborted by the client", "info")
     assert line["path"] == "/v1/optional"
     assert "exc_info" not in line
 

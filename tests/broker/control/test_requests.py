@@ -114,7 +114,7 @@ async def test_fields_are_told_on_demand(tmp_path: Path) -> None:
         assert bytes.fromhex(whole["request_hex"])[:4] == struct.pack(">hh", 0, 9)
         assert bytes.fromhex(whole["response_hex"])[:4] == struct.pack(">i", whole["correlation_id"])
         assert whole["request"] is not None and whole["response"]["throttle_time_ms"] == 0
-        assert await api.ask("GET", "/requests/99", status=404) == "there is no request 99 any more, or not yet"
+        assert await api.ask("GET", "/requests/99", status=404) == "request 99 is not among the newest that are kept"
 
 
 async def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

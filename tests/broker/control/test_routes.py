@@ -105,7 +105,7 @@ async def topics_and_records(api: Api) -> None:
 
 
 async def test_large_records_come_in_several_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acts, "MAX_ANSWER_BYTES", 250)
+    monkeypatch.setattr(acts, "MAX_RESPONSE_BYTES", 250)
     async with controlled(tmp_path) as (_, api):
         await api.ask("POST", "/topics", {"name": "t"})
         given = {"records": [{"value": f"{number:0100}"} for number in range(7)]}
@@ -199,7 +199,7 @@ async def faults(api: Api) -> None:
     assert [one["api"] for one in listed[1:3]] == ["Produce", ["Fetch", "ListOffsets"]]
     assert await api.ask("DELETE", f"/faults/{first}") == {"removed": 1}
     for method in ("DELETE", "GET"):
-        assert await api.ask(method, f"/faults/{first}", status=404) == f"no fault {first}"
+        assert await api.ask(method, f"/faults/{first}", status=404) == f"no fault with id {first} is in force"
     assert await api.ask("DELETE", "/faults") == {"removed": len(rules)}
     for rule, line in (
         ({"action": "error"}, "error needs code"),
@@ -208,7 +208,7 @@ async def faults(api: Api) -> None:
         ({"action": "stall", "ms": 1}, "stall has no 'ms'"),
         ({"action": "stall", "api": "Prodcue"}, "no API is called 'Prodcue'"),
         ({"action": "stall", "probability": 0}, "probability must be above 0 and at most 1, not 0"),
-        ({"action": "refuse", "topic": "t"}, "refuse does not go by topic"),
+        ({"action": "refuse", "topic": "t"}, "refuse has no condition 'topic'"),
         ({"action": "refuse", "listener": "OTHER"}, "there is no listener 'OTHER': the listeners are PLAINTEXT"),
         ({"action": "stall", "node": 77}, "there is no node 77: the nodes are 1"),
         ({"action": "sleep"}, "the body.action is 'sleep': Invalid enum value 'sleep'; accepted are "),
@@ -254,7 +254,7 @@ async def test_there_is_a_bound_to_faults_and_a_broker_without_them_says_so(
     async with controlled(tmp_path) as (broker, api):
         monkeypatch.setattr(steering, "MAX_FAULTS", 1)
         await api.ask("POST", "/faults", {"action": "garble"})
-        assert await api.ask("POST", "/faults", {"action": "garble"}, 409) == "there are 1 faults already; remove one"
+        assert await api.ask("POST", "/faults", {"action": "garble"}, 409) == "there are 1 faults, the maximum; remove one"
         broker.running.faults = None
         for method, path, body in (
             ("GET", "/faults", None),
@@ -263,7 +263,7 @@ async def test_there_is_a_bound_to_faults_and_a_broker_without_them_says_so(
             ("GET", "/faults/1", None),
             ("DELETE", "/faults/1", None),
         ):
-            assert await api.ask(method, path, body, 409) == "this broker was not started with faults"
+            assert await api.ask(method, path, body, 409) == "this broker was started without fault injection"
 
 
 async def clock(api: Api) -> None:
@@ -316,7 +316,7 @@ async def snapshots(api: Api) -> None:
     assert await api.ask("POST", "/snapshots", {"name": "a/b"}) == {"name": "a/b"}
     await api.ask("POST", "/topics/t/records", {"records": [{"value": "after"}]})
     assert await api.ask("POST", "/snapshots") == {"name": "snapshot-2"}
-    assert await api.ask("POST", "/snapshots", {"name": "a/b"}, 409) == "there is a snapshot a/b already"
+    assert await api.ask("POST", "/snapshots", {"name": "a/b"}, 409) == "a snapshot a/b exists already; choose another name"
     assert await values(api) == ["before", "after"]
     assert await api.ask("POST", "/snapshots/a%2Fb/restore") == {}
     assert await values(api) == ["before"]
@@ -344,7 +344,7 @@ async def test_there_is_a_bound_to_snapshots(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(plane, "MAX_SNAPSHOTS", 1)
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (_, api):
         await api.ask("POST", "/snapshots")
-        assert await api.ask("POST", "/snapshots", {"name": "b"}, 409) == "there are 1 snapshots already; delete one"
+        assert await api.ask("POST", "/snapshots", {"name": "b"}, 409) == "there are 1 snapshots, the maximum; delete one"
 
 
 async def test_a_snapshot_is_taken_while_others_come(tmp_path: Path) -> None:

@@ -118,4 +118,4 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_help_says_who_may_ask(tmp_path: Path) -> None:
     outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert "it asks nobody who they are" in " ".join(outcome.stdout.split())
+    assert "it has no authentication" in " ".join(outcome.stdout.split())

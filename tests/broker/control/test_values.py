@@ -154,7 +154,7 @@ def test_what_is_no_time(text: str) -> None:
 
 @pytest.mark.parametrize("address", ["", "http://", "ftp://a:1", "http://[::1", "a:70000", "a b:1", "http://a:1\n"])
 def test_what_is_no_address_of_a_control_plane(address: str) -> None:
-    with pytest.raises(Wrong, match="is no address of a control plane"):
+    with pytest.raises(Wrong, match="is no control plane's address"):
         Client(address, 1)
 
 

@@ -1,25 +1,25 @@
 "use strict";
-// Refreshes what is shown in place, and knows some keys. Everything on the page works without it.
+// Refreshes the page in place, and adds keyboard shortcuts. Every page works without this script.
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
-  const told = $("[data-told]"), every = $("[data-every]"), keys = $("[data-keys]"), shortcuts = $("[data-shortcuts]");
+  const status = $("[data-status]"), every = $("[data-every]"), keys = $("[data-keys]"), shortcuts = $("[data-shortcuts]");
   const PARTS = { o: "/", t: "/topics", m: "/messages", g: "/groups", p: "/producers", x: "/transactions", r: "/requests", b: "/broker", a: "/acls", f: "/faults", c: "/clock" };
   const remembered = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
   const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* not allowed to */ } };
   let busy = false;
 
-  // What scrolls sideways can be scrolled by keys as well.
+  // Makes elements that scroll sideways reachable by keyboard.
   const reach = () => { for (const one of document.querySelectorAll("table, .columns section")) { if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; else one.removeAttribute("tabindex"); } };
   addEventListener("resize", reach);
   reach();
 
-  // What is typed, chosen or opened stays; whoever has the focus keeps it.
+  // Keeps typed and chosen values, opened parts, scroll positions and the focus.
   async function refresh(quietly) {
     if (busy) return;
     busy = true;
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
       const held = document.activeElement;
       for (const part of document.querySelectorAll("[data-refresh]")) {
         const other = $(`[data-refresh="${part.dataset.refresh}"]`, fresh);
@@ -33,9 +33,9 @@
       }
       reach();
       document.title = fresh.title;
-      if (!quietly) told.textContent = answer.ok ? `Refreshed at ${new Date().toLocaleTimeString()}.` : "Not there any more.";
+      if (!quietly) status.textContent = response.ok ? `Refreshed at ${new Date().toLocaleTimeString()}.` : "This object no longer exists.";
     } catch {
-      told.textContent = "The broker does not answer.";
+      status.textContent = "No response from the broker.";
     } finally {
       busy = false;
     }
@@ -47,7 +47,7 @@
   every.checked = remembered("every") === "yes";
   every.addEventListener("change", () => {
     remember("every", every.checked ? "yes" : "no");
-    told.textContent = every.checked ? "Refreshes every 2 seconds." : "Refreshes no more.";
+    status.textContent = every.checked ? "Refreshes every 2 seconds." : "Automatic refresh is off.";
   });
   setInterval(() => { if (every.checked && !document.hidden && !keys.open) refresh(true); }, 2000);
   shortcuts.checked = remembered("keys") !== "no";
@@ -58,12 +58,12 @@
     if (rows.length) rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(document.activeElement) + by))].focus();
   }
 
-  // The live tail: what the broker sends of new records, until it is paused or nobody looks.
+  // The live tail: new records from the broker, until it is paused or the page is hidden.
   const tail = $("[data-tail]");
   if (tail) {
-    const says = $("[data-tail-told]"), pause = $("[data-pause]"), rows = $("tbody", tail), most = Number(tail.dataset.most);
+    const tailStatus = $("[data-tail-status]"), pause = $("[data-pause]"), rows = $("tbody", tail), most = Number(tail.dataset.most);
     let source = null, after = "", count = 0, skipped = 0;
-    const tell = () => { says.textContent = `${pause.getAttribute("aria-pressed") === "true" ? "Paused" : "Live"}: ${count} new` + (skipped ? `, ${skipped} left out as they came too fast.` : "."); };
+    const report = () => { tailStatus.textContent = `${pause.getAttribute("aria-pressed") === "true" ? "Paused" : "Live"}: ${count} new` + (skipped ? `, ${skipped} skipped: more than the page can show.` : "."); };
     const close = () => { source?.close(); source = null; };
     const open = () => {
       if (source) return;
@@ -71,26 +71,26 @@
       if (after) url.searchParams.set("after", after);
       source = new EventSource(url);
       source.addEventListener("rows", (event) => {
-        const told = JSON.parse(event.data), part = document.createElement("template");
+        const batch = JSON.parse(event.data), part = document.createElement("template");
         after = event.lastEventId;
-        part.innerHTML = told.rows;
-        count += told.count; skipped += told.skipped;
+        part.innerHTML = batch.rows;
+        count += batch.count; skipped += batch.skipped;
         rows.prepend(...part.content.children);
         while (rows.rows.length > most) rows.lastElementChild.remove();
         $("[data-tail-empty]")?.remove();
-        tell();
+        report();
       });
-      source.addEventListener("end", (event) => { close(); says.textContent = JSON.parse(event.data).why; });
-      source.onopen = tell;
-      source.onerror = () => { says.textContent = "The broker does not answer; it is asked again."; if (source.readyState === 2) close(); };
+      source.addEventListener("end", (event) => { close(); tailStatus.textContent = JSON.parse(event.data).why; });
+      source.onopen = report;
+      source.onerror = () => { tailStatus.textContent = "No response from the broker; reconnecting."; if (source.readyState === 2) close(); };
     };
     pause.hidden = false;
     pause.addEventListener("click", () => {
       const paused = pause.getAttribute("aria-pressed") !== "true";
       pause.setAttribute("aria-pressed", paused ? "true" : "false");
-      pause.textContent = paused ? "Go on" : "Pause";
+      pause.textContent = paused ? "Resume" : "Pause";
       if (paused) close(); else open();
-      tell();
+      report();
     });
     document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else if (pause.getAttribute("aria-pressed") !== "true") open(); });
     addEventListener("pagehide", close);

@@ -26,7 +26,7 @@ def visitor(broker: Embedded) -> Visitor:
 
 def test_topics(visitor: Visitor, broker: Embedded) -> None:
     form = {"name": "orders", "partitions": "3", "configs": "cleanup.policy = compact\r\n\r\nretention.ms=1000"}
-    assert done(visitor, "/topics", **form) == "Done. Topic orders is made."
+    assert done(visitor, "/topics", **form) == "Done. Topic orders was created."
     made = broker.topic("orders")
     assert (len(made.partitions), made.configs) == (3, {"cleanup.policy": "compact", "retention.ms": "1000"})
     assert "TOPIC_ALREADY_EXISTS" in refused(visitor, "/topics", 409, **form)
@@ -35,8 +35,8 @@ def test_topics(visitor: Visitor, broker: Embedded) -> None:
     assert "INVALID_CONFIG" in refused(visitor, "/topics", 400, name="more", configs="retention.ms=soon")
     assert "partitions is 1001" in refused(visitor, "/topics", 400, name="more", partitions="1001")
     assert [topic.name for topic in broker.topics()] == ["orders"]
-    assert "box is ticked" in refused(visitor, "/topics/orders/delete", 400)
-    assert done(visitor, "/topics/orders/delete", sure="yes") == "Done. Topic orders is deleted."
+    assert "tick the box" in refused(visitor, "/topics/orders/delete", 400)
+    assert done(visitor, "/topics/orders/delete", sure="yes") == "Done. Topic orders was deleted."
     assert broker.topics() == []
     refused(visitor, "/topics/orders/delete", 404, sure="yes")
 
@@ -44,7 +44,7 @@ def test_topics(visitor: Visitor, broker: Embedded) -> None:
 def test_records(visitor: Visitor, broker: Embedded) -> None:
     broker.create_topic("orders", 2)
     assert done(visitor, "/messages/orders", key="k", value="two\r\nlines é", headers="a: 1\r\nb:", partition="1") == (
-        "Done. A record is appended at offset 0."
+        "Done. The record was appended at offset 0."
     )
     done(visitor, "/messages/orders", value="00ff", value_as="hex", partition="0", timestamp="2026-01-31T12:00:00Z")
     done(visitor, "/messages/orders", key="AP8=", key_as="base64", tombstone="yes", value="not this", partition="0")
@@ -52,11 +52,11 @@ def test_records(visitor: Visitor, broker: Embedded) -> None:
     assert (first.value, first.key, first.timestamp_ms) == (b"\x00\xff", None, 1_769_860_800_000)
     assert (second.value, second.key) == (None, b"\x00\xff")
     assert (third.value, third.key, third.headers) == ("two\nlines é".encode(), b"k", (("a", b"1"), ("b", b"")))
-    assert "the value is no hex" in refused(visitor, "/messages/orders", 400, value="0x", value_as="hex")
-    assert "the key is no base64" in refused(visitor, "/messages/orders", 400, key="?", key_as="base64")
+    assert "the value is not valid hex" in refused(visitor, "/messages/orders", 400, value="0x", value_as="hex")
+    assert "the key is not valid base64" in refused(visitor, "/messages/orders", 400, key="?", key_as="base64")
     assert "NAME: VALUE" in refused(visitor, "/messages/orders", 400, headers="nothing")
     assert "no partition 2" in refused(visitor, "/messages/orders", 404, partition="2")
-    assert "no time" in refused(visitor, "/messages/orders", 400, timestamp="soon")
+    assert "is not a time" in refused(visitor, "/messages/orders", 400, timestamp="soon")
     assert "MESSAGE_TOO_LARGE" in refused(visitor, "/messages/orders", 400, value="x" * 1_100_000)
     assert "no topic none" in refused(visitor, "/messages/none", 404, value="x")  # and none is made
     assert visitor.ask("POST", "/messages/orders", "x" * 2_200_000).status == 413
@@ -69,7 +69,7 @@ def test_what_kafka_keeps_for_itself_is_not_written(visitor: Visitor, broker: Em
 
     broker._thread.call(made)
     assert "only the broker writes" in refused(visitor, "/messages/__consumer_offsets", 400)
-    assert "not deleted here" in refused(visitor, "/topics/__consumer_offsets/delete", 400, sure="yes")
+    assert "cannot be deleted here" in refused(visitor, "/topics/__consumer_offsets/delete", 400, sure="yes")
     for path in ("/messages/__consumer_offsets", "/topics/__consumer_offsets"):
         assert all(one.attributes["method"] != "post" for one in visitor.page(path).all("form"))
         assert not any("record" in one.text for one in visitor.page(path).all("summary"))
@@ -78,7 +78,7 @@ def test_what_kafka_keeps_for_itself_is_not_written(visitor: Visitor, broker: Em
 
 def test_faults(visitor: Visitor, broker: Embedded) -> None:
     form = {"action": "error", "code": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "topic": "orders*", "times": "2"}
-    assert done(visitor, "/faults", **form) == "Done. Fault 1 is in force."
+    assert done(visitor, "/faults", **form) == "Done. Fault 1 was added."
     assert broker.faults.list()[0].rule.to_json() == {**form, "times": 2}
     done(visitor, "/faults", action="delay", ms="50", client_id="x", code="")
     done(visitor, "/faults", action="stall", api="Fetch")
@@ -86,28 +86,28 @@ def test_faults(visitor: Visitor, broker: Embedded) -> None:
     assert "delay needs ms" in refused(visitor, "/faults", 400, action="delay")
     assert "no API" in refused(visitor, "/faults", 400, action="stall", api="Nothing")
     assert "one of error, delay" in refused(visitor, "/faults", 400, action="disk_error")
-    assert done(visitor, "/faults/remove", id="2") == "Done. Fault 2 is removed."
+    assert done(visitor, "/faults/remove", id="2") == "Done. Fault 2 was removed."
     refused(visitor, "/faults/remove", 404, id="2")
-    assert done(visitor, "/faults/remove", id="all") == "Done. 2 faults removed."
+    assert done(visitor, "/faults/remove", id="all") == "Done. 2 faults were removed."
     assert broker.faults.list() == []
 
 
 def test_the_clock(visitor: Visitor, broker: Embedded) -> None:
-    assert "stands still" in done(visitor, "/clock", do="freeze")
+    assert "frozen" in done(visitor, "/clock", do="freeze")
     before = broker.clock.now_ms
     done(visitor, "/clock", do="advance", by="1h30m")
     done(visitor, "/clock", do="advance", by="500", keep_members="yes")
     assert broker.clock.now_ms == before + 5_400_500
-    assert "no duration" in refused(visitor, "/clock", 400, do="advance", by="soon enough")
+    assert "is not a duration" in refused(visitor, "/clock", 400, do="advance", by="soon enough")
     assert "a hundred years" in refused(visitor, "/clock", 400, do="advance", by="99999d")
-    assert "frozen, run or advanced" in refused(visitor, "/clock", 400, do="stop")
-    assert "goes on" in done(visitor, "/clock", do="run")
+    assert "one of freeze, run, advance" in refused(visitor, "/clock", 400, do="stop")
+    assert "runs" in done(visitor, "/clock", do="run")
     assert not broker.clock.is_frozen
 
 
 def test_groups(visitor: Visitor, broker: Embedded) -> None:
     assert "GROUP_ID_NOT_FOUND" in refused(visitor, "/groups/delete", 404, id="none", sure="yes")
-    assert "box is ticked" in refused(visitor, "/groups/delete", 400, id="none")
+    assert "tick the box" in refused(visitor, "/groups/delete", 400, id="none")
 
 
 def test_forms_are_forms(visitor: Visitor, broker: Embedded) -> None:

@@ -112,7 +112,7 @@ def test_a_browser_changes_something_only_from_its_page_and_where_it_may() -> No
 
     assert refusal(own) is None and refusal(own | {"Sec-Fetch-Site": "same-origin"}) is None
     assert "--control-write" in (refusal(own, may_write=False) or "")
-    assert "whose page" in (refusal({name: own[name] for name in own if name != "Origin"}) or "")
+    assert "needs the header Origin" in (refusal({name: own[name] for name in own if name != "Origin"}) or "")
     for site in ("cross-site", "same-site"):
         assert "other sites" in (refusal(own | {"Sec-Fetch-Site": site}) or "")
 
@@ -134,7 +134,7 @@ def error(seen: Seen, status: int = 403) -> str:
 def test_a_page_that_only_reads_has_no_forms_and_does_nothing(reading: Visitor) -> None:
     for path, page in reading.crawl().items():
         assert all(one.attributes["method"] != "post" for one in page.all("form")), path
-    assert "reading only" in reading.page("/").one("footer").text
+    assert "read only" in reading.page("/").one("footer").text
     assert "--control-write" in error(reading.ask("POST", "/topics", "name=x"))
     plain: dict[str, Any] = {"Origin": None, "User_Agent": "curl/8", "Accept": "*/*"}
     assert "--control-write" in error(reading.ask("POST", "/topics", "name=x", **plain))
@@ -158,10 +158,10 @@ def test_what_programs_ask_for_goes_on_and_browsers_only_read_it(reading: Visito
 
 def test_strangers_learn_nothing(reading: Visitor) -> None:
     rebound = reading.ask("GET", "/", Host="rebind.example.org:80")
-    assert "rebind.example.org:80 is no name" in error(rebound)
+    assert "rebind.example.org:80 is not a name" in error(rebound)
     assert (
         error(reading.ask("GET", "/topics/orders", Origin="http://evil.example"))
-        == "pages of other sites are not served"
+        == "requests from pages of other sites are refused"
     )
     for name in ("orders", "cluster", "ottla"):
         assert name not in rebound.text
@@ -190,5 +190,5 @@ def test_serve_takes_the_flag_with_a_control_plane_only() -> None:
     flags = ("--listen", "127.0.0.1:0", "--data-dir", "data")
     assert parse_serve([*flags, "--control", "127.0.0.1:0"], {})[0].control_write is False
     assert parse_serve([*flags, "--control", "127.0.0.1:0", "--control-write"], {})[0].control_write is True
-    with pytest.raises(ConfigError, match="give --control HOST:PORT, too"):
+    with pytest.raises(ConfigError, match="needs --control HOST:PORT"):
         parse_serve([*flags, "--control-write"], {})

@@ -237,7 +237,7 @@ def test_a_letter_that_was_cut_is_left_out_and_what_is_no_text_is_hex() -> None:
     assert as_text(b"\xff", is_cut=True) is None or as_text(b"\xffabcd", is_cut=True) is None
     assert shown(None) is None
     assert [shown(data).way for data in (b"[1]", b"1", b"{", b"\xff", b"")] == ["json", "text", "text", "hex", "text"]  # type: ignore[union-attr]
-    assert shown(b"1", "json").way == "json" and shown(b"x", "json").note == "no JSON"  # type: ignore[union-attr]
+    assert shown(b"1", "json").way == "json" and shown(b"x", "json").note == "not JSON"  # type: ignore[union-attr]
     assert shown(b"[1]", "json", is_cut=True).note.startswith("too long")  # type: ignore[union-attr]
 
 

@@ -77,18 +77,18 @@ def test_secrets_too_many_bytes_and_no_answers(broker: Embedded, visitor: Visito
     page = visitor.page("/requests?sort=number")
     links = [one.attributes["href"] for one in page.all("a") if "data-row" in one.attributes]
     shown = [visitor.page(link).one("main").text for link in links]
-    assert "Credentials in it are blanked" in shown[0] and "alice" in shown[0]
+    assert "Credentials are replaced by zeros" in shown[0] and "alice" in shown[0]
     for seen in (shown[0].encode(), visitor.ask("GET", f"{links[0]}/request.bin").body):
         assert b"secret" not in seen
-    assert "Its bytes were not kept" in shown[1] and visitor.ask("GET", f"{links[1]}/request.bin").status == 404
-    assert "None is due" in shown[2] and "silent" in shown[2]
+    assert "Its bytes are too large to be kept" in shown[1] and visitor.ask("GET", f"{links[1]}/request.bin").status == 404
+    assert "No response is due" in shown[2] and "silent" in shown[2]
 
 
 def test_thousands_of_fields_are_cut(broker: Embedded, visitor: Visitor) -> None:
     of: Any = MetadataRequest.MetadataRequestTopic
     tell(broker, frame(MetadataRequest(topics=[of(name=f"t-{n}") for n in range(3000)]), 5, 1), answers=1)
     page = visitor.page("/requests/1")
-    assert "There is more than is shown here" in page.one("main").text
+    assert "Further lines are omitted" in page.one("main").text
     assert all(len(list(table.all("tr"))) <= side_by_side.LINES_MAX + 1 for table in page.all("table"))
 
 

@@ -97,7 +97,7 @@ async def configs(api: Api) -> None:
         (topic, {"set": {"retention.ms": "soon"}}, 400, "INVALID_CONFIG"),
         (topic, {"set": {"no.such": "1"}}, 400, "INVALID_CONFIG: Unknown topic config name: no.such"),
         (topic, {"set": {"segment.ms": "1"}, "delete": ["segment.ms"]}, 400, "INVALID_REQUEST"),
-        (topic, {"set": {"segment.ms": "1"}, "for_all": True}, 400, "for_all is about the broker"),
+        (topic, {"set": {"segment.ms": "1"}, "for_all": True}, 400, "for_all applies only to configs of the broker"),
         ("/topics/none/configs", {"set": {"segment.ms": "1"}}, 404, "UNKNOWN_TOPIC_OR_PARTITION"),
         (broker, {"set": {"log.dirs": "/elsewhere"}}, 400, "Cannot update these configs dynamically: [log.dirs]"),
         (broker, {"set": {"log.cleaner.threads": "many"}}, 400, "Invalid value many"),
