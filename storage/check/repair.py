@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...protocol.primitives import ZERO_UUID
@@ -94,14 +94,15 @@ class Repair:
         self._unknown_ends: set[TopicPartition] = set()  # partitions whose log end is unknown
         self._stored: dict[str, dict[TopicPartition, int] | None] = {}  # None: malformed
 
-    def run(self) -> Iterator[Step]:
-        """Repairs everything; yields each step before it is done. To be called once, and to its end."""
+    def run(self, each: Callable[[list[str]], Iterable[str]] = iter) -> Iterator[Step]:
+        """Repairs everything; yields each step before it is done. To be called once, and to its end. `each` iterates
+        over the names in the directory, to show the progress."""
         for name in CHECKPOINTS:
             try:
                 self._stored[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
             except StorageError:
                 self._stored[name] = None
-        for name in sorted(self._files.list(self.root)):
+        for name in each(sorted(self._files.list(self.root))):
             key = inspect.partition_of(name)
             if key and self._only in (None, name):
                 self._unknown_ends.add(key)

@@ -25,6 +25,7 @@ from ...storage.errors import StorageError
 from ...storage.log_dir import metadata_log, readiness
 from ...storage.log_dir.readiness import Amount
 from ..command_line import printing
+from ..terminal import Progress
 
 NOTES_MAX = 20  # for each topic
 
@@ -61,12 +62,15 @@ def formats(arguments: Sequence[str]) -> int:
 # Counting
 
 
-def topics(partitions: Sequence[inspect.PartitionFolder], configs: Configs | None) -> Iterator[Topic]:
+def topics(
+    partitions: Sequence[inspect.PartitionFolder], configs: Configs | None, progress: Progress | None = None
+) -> Iterator[Topic]:
     """Yields each topic, sorted by name, as soon as it is counted. `configs` is None if the configs are unknown."""
+    progress = progress or Progress("formats", "topics")
     by_name: dict[str, list[inspect.PartitionFolder]] = {}
     for folder in partitions:
         by_name.setdefault(folder.topic, []).append(folder)
-    for name, folders in sorted(by_name.items()):
+    for name, folders in progress.each(sorted(by_name.items())):
         amounts, notes = _count(folders)
         known = None if configs is None else configs.get(name, {})
         segments = sum(len(folder.segments) for folder in folders)
@@ -119,7 +123,9 @@ def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | No
 def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
     configs = topic_configs(partitions)
     old_formats = False
-    for topic in topics(partitions, configs):
+    progress = Progress("formats", "topics")
+    write = progress.around(write)
+    for topic in topics(partitions, configs, progress):
         old_formats = old_formats or _has_old(topic)
         write(f"{topic.name} ({plural(topic.partitions, 'partition')}, {plural(topic.segments, 'segment')})\n")
         rows = [

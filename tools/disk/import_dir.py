@@ -50,6 +50,7 @@ from ...storage.log.recovery import LogCheckpoints
 from ...storage.log_dir.directory import new_id
 from ...storage.partition_log import PartitionLog, TopicIdPartition
 from ..command_line import FOUND_DAMAGE, printing
+from ..terminal import Progress
 from .verify import text_of
 
 PROGRAM = "ottla import-dir"
@@ -280,7 +281,9 @@ class Import:
         code = 0
         for note in self._source.notes:
             write(note + "\n")
-        for topic, folders in self._source.folders.items():
+        progress = Progress("import-dir", "topics")
+        write = progress.around(write)
+        for topic, folders in progress.each(self._source.folders.items()):
             try:
                 write(f"{topic}: {self._topic(topic, folders)}\n")
             except NotAdded as reason:

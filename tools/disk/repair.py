@@ -29,8 +29,9 @@ from ...storage.io.files import DiskFiles
 from ...storage.io.undo_journal import Backup, NoBackup, put_back
 from ...storage.log_dir import metadata_log
 from ..command_line import FOUND_DAMAGE, printing
+from ..terminal import Progress
 from .formats import topic_configs
-from .verify import gaps_by_config, text_of
+from .verify import gaps_by_config, mark_of, text_of
 
 PROGRAM = "ottla repair"
 
@@ -164,9 +165,11 @@ def _print(text: str) -> int:
 def _report(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
     write(f"{work.root}: {'repair' if apply else 'dry run, nothing is changed'}\n")
     mended = unmended = 0
-    for step in work.run():
+    progress = Progress("repair", "files")
+    write_step = progress.around(write)
+    for step in work.run(progress.each):
         mended, unmended = mended + step.mends, unmended + (not step.mends)
-        write(f"{'!' if step.finding.wrong else '-'} {text_of(step.finding)}\n    {visible(step.does)}\n")
+        write_step(f"{mark_of(step.finding)} {text_of(step.finding)}\n    {visible(step.does)}\n")
     if not mended and not unmended:
         write("no damage\n")
     elif apply:
@@ -186,7 +189,7 @@ def _step_report(step: Step) -> dict[str, object]:
 
 
 def _report_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
-    steps = list(work.run())
+    steps = list(work.run(Progress("repair", "files").each))
     document = {
         "directory": work.root,
         "applied": apply,

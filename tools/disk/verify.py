@@ -19,6 +19,7 @@ from ...storage import inspect
 from ...storage.check.directory import Finding, MayHaveGaps, Verification
 from ...storage.errors import StorageError
 from ..command_line import FOUND_DAMAGE, number, printing
+from ..terminal import GREEN, RED, YELLOW, Progress, painted
 from .formats import topic_configs
 
 PROGRAM = "ottla verify"
@@ -55,6 +56,11 @@ def gaps_by_config(directory: str) -> MayHaveGaps:
     return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
 
 
+def mark_of(finding: Finding) -> str:
+    """Returns the first character of a finding's line: `!` for damage, `-` for a note."""
+    return painted("!", RED) if finding.wrong else painted("-", YELLOW)
+
+
 def text_of(finding: Finding) -> str:
     """Returns the line of a finding."""
     return quoted(f"{finding.where}: {finding.what}")[1:-1]
@@ -63,19 +69,21 @@ def text_of(finding: Finding) -> str:
 def _print_text(verification: Verification, write: Callable[[str], object]) -> int:
     began, report, wrong = time.monotonic(), verification.report, 0
     write(f"{verification.root}: {'closed cleanly' if report.clean else 'not closed cleanly, or in use'}\n")
-    for finding in verification.findings():
+    progress = Progress("verify", "partitions")
+    write_line = progress.around(write)
+    for finding in verification.findings(progress.each):
         wrong += finding.wrong
-        write(f"{'!' if finding.wrong else '-'} {text_of(finding)}\n")
+        write_line(f"{mark_of(finding)} {text_of(finding)}\n")
     seconds = max(time.monotonic() - began, 1e-6)
     amounts = f"{report.partitions} partitions, {report.segments} segments, {report.bytes} bytes"
     write(f"{amounts} in {elapsed(seconds * 1000)}, {speed(report.bytes, seconds)}\n")
-    write(f"{plural(wrong, 'error')}\n" if wrong else "no errors\n")
+    write((painted(plural(wrong, "error"), RED) if wrong else painted("no errors", GREEN)) + "\n")
     return FOUND_DAMAGE if wrong else 0
 
 
 def _print_json(verification: Verification, write: Callable[[str], object]) -> int:
     began = time.monotonic()
-    found = list(verification.findings())
+    found = list(verification.findings(Progress("verify", "partitions").each))
     seconds = max(time.monotonic() - began, 1e-6)
     report = verification.report
     entries = [finding._asdict() for finding in found]
