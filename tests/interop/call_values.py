@@ -76,6 +76,10 @@ TIMEOUT = some(30000)
 BROKER_IDS = some(NODE, bad=(2, -1))
 NUMBERS = ("", "abc", "-5", "0", "1.5", "99999999999999999999", " 7 ", "true", None)
 
+# Other values of these are accepted for brokers and break all that comes after: with a negative interval Kafka 2.8 can
+# create no topic; without enough replicas no offset can be committed, and a Kafka up to 3.9 keeps the group, empty.
+ONE_VALUE = {"log.flush.interval.ms": "100000", "min.insync.replicas": "1"}
+
 # Configs and values that are right; none of them has records deleted or connections refused.
 TOPIC_CONFIGS: dict[str, Sequence[str]] = {
     "retention.ms": ("9000000000000", "-1"),
@@ -157,6 +161,8 @@ def valued(config: Any, kind: int, random: Random, wrong: bool) -> None:
             config.value = random.choice(NUMBERS)
         else:
             config.name = random.choice((*UNKNOWN_CONFIGS, *READ_ONLY_CONFIGS, *TOPIC_CONFIGS, *BROKER_CONFIGS))
+    if kind == TYPE_BROKER and config.name in ONE_VALUE:
+        config.value = ONE_VALUE[config.name]
 
 
 OTHER_CONFIGS: dict[int, dict[str, Sequence[str]]] = {

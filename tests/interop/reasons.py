@@ -311,6 +311,14 @@ REASONS = Reasons(
             lambda request: not {0, 1, 2, 3} >= _operations(request),
         ),
         Reason(
+            "DescribeClientQuotas",
+            r"^\.(error_code|error_message|entries)$",
+            "with ZooKeeper the quotas of an entity without a name are at no path, and the request fails unexpectedly",
+            lambda theirs, ours: theirs in (-1, None),
+            ("2.8",),
+            lambda request: any(one.match_type == 0 and one.match == "" for one in request.components),
+        ),
+        Reason(
             "CreatePartitions",
             r"\.error_(code|message)$",
             "with ZooKeeper a name that is no path there makes the whole request fail unexpectedly",
