@@ -273,7 +273,7 @@ class _Quiet:
         import structlog
 
         # Not cached: sys.stderr is another object in each test.
-        by_level = structlog.make_filtering_bound_logger(0)  # of all levels, with the method `exception`
+        by_level = structlog.make_filtering_bound_logger(0)  # 0 lets all levels through
         return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), by_level)
 
 

@@ -20,7 +20,7 @@ from ..protocol.schema import Group, empty_value, spec, struct_of
 
 pass
 
-# Fields that identify an entry, by what they identify.
+# Fields that identify an entry -> the kind of thing they name.
 _IDENTITY = {
     "name": "topic",
     "topic": "topic",

@@ -1,2 +1,1 @@
-"""Work beside the requests: cleaning, retention, moves between log directories, the forced upgrade, each by the
-clock."""
+"""Background work: log cleaning, retention, checkpoints, and moves between log directories."""

@@ -135,7 +135,7 @@ class Rule:
         return self.topic is not None or self.partition is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields without default values, in one flat object."""
+        """Returns the fields that differ from their defaults, in one flat object."""
         found = self.action.to_json()
         for one in fields(self):
             value = getattr(self, one.name)

@@ -84,7 +84,7 @@ class Durability:
                 finished.set_result(None)
             else:
                 finished.set_exception(error)
-                finished.exception()  # the waiter may have been cancelled
+                finished.exception()  # else asyncio logs an error that no waiter has retrieved
 
         self._submit(self._awaited, work, done)
         await finished
@@ -179,7 +179,7 @@ class _Sync:
         for future, _ in self._waiting:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # no client may be left to await it
+                future.exception()  # else asyncio logs an error that no waiter has retrieved
         self._waiting = []
 
 

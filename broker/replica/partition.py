@@ -50,7 +50,7 @@ def _pass_on(result: asyncio.Future[Appended], ended: asyncio.Future[Appended] |
         result.cancel()
     elif (error := ended.exception()) is not None:
         result.set_exception(error)
-        result.exception()  # all clients that waited may be gone
+        result.exception()  # else asyncio logs an error that no waiter has retrieved
     elif isinstance(appended := ended.result(), asyncio.Future):
         appended.add_done_callback(partial(_pass_on, result))
     else:
@@ -296,7 +296,7 @@ class Partition:
         if self._last is task:
             self._last = None
         if not task.cancelled():
-            task.exception()  # other waiters see the error too, but there may be none
+            task.exception()  # else asyncio logs an error that no waiter has retrieved
 
     @property
     def unfinished(self) -> asyncio.Task[Submitted] | None:

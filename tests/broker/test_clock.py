@@ -1,4 +1,4 @@
-"""Both clocks: the one that tests move, and the machine's."""
+"""The manual clock and the system clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.broker.clock import ManualClock, SystemClock
 from ottla_testing.patience import PATIENCE_S
 
 
-def test_timers_fire_in_order_each_at_its_time() -> None:
+def test_manual_clock_fires_timers_in_order_each_at_its_time() -> None:
     clock = ManualClock(1000)
     fired: list[tuple[str, int]] = []
     clock.call_at(1030, lambda: fired.append(("c", clock.now_ms())))
@@ -24,7 +24,7 @@ def test_timers_fire_in_order_each_at_its_time() -> None:
     assert fired[2:] == [("c", 1030)] and clock.now_ms() == 1110
 
 
-def test_a_timer_may_set_another_in_reach() -> None:
+def test_timer_may_add_another_within_the_same_advance() -> None:
     clock = ManualClock(0)
     fired: list[int] = []
 
@@ -37,7 +37,7 @@ def test_a_timer_may_set_another_in_reach() -> None:
     assert fired == [10, 20, 30] and clock.now_ms() == 35
 
 
-def test_a_time_that_is_past_fires_with_the_next_move() -> None:
+def test_past_timer_fires_at_the_next_advance() -> None:
     clock = ManualClock(100)
     fired: list[int] = []
     clock.call_at(50, lambda: fired.append(clock.now_ms()))
@@ -45,7 +45,7 @@ def test_a_time_that_is_past_fires_with_the_next_move() -> None:
     assert fired == [100]
 
 
-async def test_the_machines_clock() -> None:
+async def test_system_clock_fires_timers() -> None:
     loop = asyncio.get_running_loop()
     clock = SystemClock(loop)
     assert abs(clock.now_ms() - time.time() * 1000) < 1000

@@ -1,4 +1,4 @@
-"""The table of errors is complete: whatever any module may raise has a code, or a reason why it needs none."""
+"""The table of errors is complete: every exception of any module has a code, or a reason why it needs none."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ ELSEWHERE = {
     "Wrong": "ends the command, with one line",
     "ImageError": "ends the start of the image, with one line",
     "NotLed": "names its own code",
-    "_Over": "ends a move between directories that was called off, of which nobody is told",
-    "Cut": "cuts the connection, as a fault asks",
-    "OperationError": "is told to who steers the broker, not to a client",
-    "CannotReset": "is an answer of the control plane, or ends the command, with one line",
-    "Undecodable": "of a decoder: is told to the test that reads records; of records: see CODES",
-    "NotFound": "is told to who steers the broker, not to a client",
-    "AlreadyExists": "is told to who steers the broker, not to a client",
-    "BrokerFailed": "is told to who steers the broker, not to a client",
-    "UnknownFault": "is told to who steers the broker, not to a client",
-    "NotKept": "is told to who steers the broker, not to a client",
-    "_Full": "ends a listing of a page, which says so",
+    "_Over": "ends a cancelled move between log directories, without a message",
+    "Cut": "closes the connection, as a fault rule requires",
+    "OperationError": "is reported to the caller of the admin API, not to a Kafka client",
+    "CannotReset": "is an HTTP response of the control plane, or ends the command, with one line",
+    "Undecodable": "of a decoder: is raised in the test that reads records; of records: see CODES",
+    "NotFound": "is reported to the caller of the admin API, not to a Kafka client",
+    "AlreadyExists": "is reported to the caller of the admin API, not to a Kafka client",
+    "BrokerFailed": "is reported to the caller of the admin API, not to a Kafka client",
+    "UnknownFault": "is reported to the caller of the admin API, not to a Kafka client",
+    "NotKept": "is reported to the caller of the admin API, not to a Kafka client",
+    "_Full": "ends a listing of a page, with a note",
     "Full": "ends a recording, with one line",
     "NoRecording": "ends the command, with one line",
     "DecodeError": "becomes the reason that the page shows beside the raw bytes",
-    "SchemaError": "ends the start, with one line, or is a mistake of who starts an embedded broker",
-    "RecordError": "ends the start, with one line, or is told to who steers the broker",
+    "SchemaError": "ends the start, with one line, or is raised to the test that starts an embedded broker",
+    "RecordError": "ends the start, with one line, or is reported to the caller of the admin API",
     "CannotRun": "ends the command, with one line",
-    "CannotTranslate": "becomes a request that is not sent, and is listed so",
-    "NotSent": "becomes a request that is not sent, and is listed so",
-    "Closed": "becomes an exchange without an answer, and is listed so",
-    "TopologyError": "is told to who steers the broker, not to a client",
-    "Refusal": "is an answer of the control plane",
+    "CannotTranslate": "becomes a request that is not sent, and is listed as such",
+    "NotSent": "becomes a request that is not sent, and is listed as such",
+    "Closed": "becomes an exchange without a response, and is listed as such",
+    "TopologyError": "is reported to the caller of the admin API, not to a Kafka client",
+    "Refusal": "is an HTTP response of the control plane",
 }
 
 
@@ -80,7 +80,7 @@ def exceptions() -> set[type[Exception]]:
     return found
 
 
-def test_every_exception_has_a_code() -> None:
+def test_every_exception_has_an_error_code() -> None:
     found = exceptions()
     assert len(found) > 12
     without = {cls.__name__ for cls in found if cls not in CODES}
@@ -88,7 +88,7 @@ def test_every_exception_has_a_code() -> None:
     assert set(CODES) <= found
 
 
-def test_codes_are_kafkas() -> None:
+def test_error_codes_are_kafkas() -> None:
     expected = {
         "ConfigError": 40,
         "CorruptRecords": 2,
@@ -120,7 +120,7 @@ def test_codes_are_kafkas() -> None:
     assert {cls.__name__: int(code) for cls, code in CODES.items()} == expected
 
 
-def test_what_nobody_expected_is_logged_with_its_stack() -> None:
+def test_unexpected_error_is_logged_with_its_stack() -> None:
     get_logger()
     with structlog.testing.capture_logs() as events:
         assert code_of(Refused(ErrorCode.INVALID_REQUEST)) == 42
@@ -131,8 +131,8 @@ def test_what_nobody_expected_is_logged_with_its_stack() -> None:
 
 
 @each("route", ROUTES.values())
-def test_a_handler_that_fails_is_answered_or_closes(route: Route) -> None:
-    """In every version; an answer without room for an error of the whole closes the connection."""
+def test_failing_handler_returns_an_error_or_closes(route: Route) -> None:
+    """In every version; without a field for an error of the whole, the connection closes."""
     response_class = getattr(importlib.import_module(route.request_class.__module__), f"{route.name}Response")
     for version in route.versions.range():
         assert build(empty_value(response_class), version) is not None
@@ -147,7 +147,7 @@ def test_a_handler_that_fails_is_answered_or_closes(route: Route) -> None:
             assert b"".join(parts)
 
 
-def test_a_response_that_cannot_be_written_is_our_error() -> None:
+def test_unwritable_response_returns_unknown_server_error() -> None:
     route = ROUTES[22]
     get_logger()
     with structlog.testing.capture_logs() as events:
@@ -172,7 +172,7 @@ async def _unwritable() -> Any:
     return InitProducerIdResponse(error_code=0, producer_id=1 << 70, producer_epoch=0)
 
 
-def test_a_refusal_speaks_for_itself() -> None:
+def test_refused_has_its_code_and_message() -> None:
     refused = errors.Refused(ErrorCode.INVALID_REQUEST, "why")
     assert (str(refused), refused.message) == ("why", "why")
     assert str(errors.Refused(ErrorCode.INVALID_REQUEST)) == "INVALID_REQUEST"

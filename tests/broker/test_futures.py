@@ -1,4 +1,4 @@
-"""`wake`: sets the result of a future that is still waited for."""
+"""`wake`: sets the result of a pending future."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ async def test_wake_of_a_pending_future_sets_its_result() -> None:
     assert future.done() and future.result() is None
 
 
-async def test_wake_of_a_done_a_cancelled_or_no_future_changes_nothing() -> None:
+async def test_wake_of_a_done_cancelled_or_missing_future_does_nothing() -> None:
     done, cancelled = (asyncio.get_running_loop().create_future() for _ in range(2))
     done.set_result("first")
     cancelled.cancel()

@@ -65,7 +65,7 @@ def test_expression_matches_what_pythons_re_matches(pattern: str, text: str) -> 
     except BadPattern:
         assert re.search(r"[*+?}][*+{]|\(\?P.*\(\?P", pattern), pattern
         return
-    if pattern == "a{,2}":  # Python knows it as a repetition, RE2 as characters
+    if pattern == "a{,2}":  # Python reads it as a repetition, RE2 as characters
         assert found.fullmatch(text)
         return
     try:
@@ -164,7 +164,7 @@ def test_large_expression_is_refused(pattern: str) -> None:
         ("\udfff", "the expression is not valid Unicode: surrogates not allowed"),
     ],
 )
-def test_refusal_says_what_is_wrong(pattern: str, message: str) -> None:
+def test_refusal_names_the_problem(pattern: str, message: str) -> None:
     with pytest.raises(BadPattern) as caught:
         Pattern(pattern)
     assert str(caught.value) == message

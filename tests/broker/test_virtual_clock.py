@@ -1,4 +1,4 @@
-"""The clock that obeys: what fires when, in which order, frozen, running and set back."""
+"""The virtual clock: which timers fire when and in which order, frozen, running and set back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T0 = 1_795_000_000_000
 
 
 class Machine:
-    """The machine's clock, where a test says what it shows."""
+    """The machine's clock, set by a test."""
 
     def __init__(self) -> None:
         self.ms = T0
@@ -27,44 +27,44 @@ class Machine:
 
 
 async def frozen(skips: bool = True, at_ms: int = 0) -> VirtualClock:
-    """A clock that stands."""
+    """A frozen clock."""
     clock = VirtualClock(asyncio.get_running_loop(), skips=skips)
     clock.freeze()
     await clock.set(at_ms)
     return clock
 
 
-async def turns(count: int = 5) -> None:
+async def iterations(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-# Moved
+# Moves
 
 
-async def test_timers_fire_in_order_each_at_its_time_and_settled() -> None:
+async def test_advance_fires_timers_in_order_and_settles_each() -> None:
     clock = await frozen()
-    told: list[object] = []
-    clock.call_at(30, lambda: told.append(("c", clock.now_ms())))
-    clock.call_at(10, lambda name: told.append((name, clock.now_ms())), "a")
-    clock.call_at(10, lambda: told.append(("b", clock.now_ms())))
-    clock.call_at(20, lambda: told.append("never")).cancel()
+    reported: list[object] = []
+    clock.call_at(30, lambda: reported.append(("c", clock.now_ms())))
+    clock.call_at(10, lambda name: reported.append((name, clock.now_ms())), "a")
+    clock.call_at(10, lambda: reported.append(("b", clock.now_ms())))
+    clock.call_at(20, lambda: reported.append("never")).cancel()
 
     async def settle() -> None:
-        told.append(f"settled at {clock.now_ms()}")
+        reported.append(f"settled at {clock.now_ms()}")
 
     await clock.advance(9, settle)
-    assert told == ["settled at 0"] and clock.now_ms() == 9
-    told.clear()
+    assert reported == ["settled at 0"] and clock.now_ms() == 9
+    reported.clear()
     await clock.advance(21, settle)
-    assert told == [
+    assert reported == [
         *("settled at 9", ("a", 10), "settled at 10", ("b", 10), "settled at 10"),
         *(("c", 30), "settled at 30"),
     ]
     assert clock.now_ms() == 30
 
 
-async def test_what_an_effect_sets_up_fires_within_the_same_move() -> None:
+async def test_timer_added_by_an_effect_fires_in_the_same_move() -> None:
     clock = await frozen()
     fired: list[int] = []
     work: list[Callable[[], object]] = []
@@ -74,7 +74,7 @@ async def test_what_an_effect_sets_up_fires_within_the_same_move() -> None:
         work.append(lambda: clock.call_at(clock.now_ms() + 10, later))
 
     async def settle() -> None:  # as when an append in a thread ends
-        await turns()
+        await iterations()
         while work:
             work.pop()()
 
@@ -85,20 +85,20 @@ async def test_what_an_effect_sets_up_fires_within_the_same_move() -> None:
 
 async def test_checks_fire_at_their_ticks_after_timers_of_the_same_time() -> None:
     clock = await frozen()
-    told: list[tuple[str, int]] = []
-    first = clock.call_every(10, lambda: told.append(("first", clock.now_ms())))
-    clock.call_every(15, lambda: told.append(("second", clock.now_ms())))
-    clock.call_at(30, lambda: told.append(("once", clock.now_ms())))
+    reported: list[tuple[str, int]] = []
+    first = clock.call_every(10, lambda: reported.append(("first", clock.now_ms())))
+    clock.call_every(15, lambda: reported.append(("second", clock.now_ms())))
+    clock.call_at(30, lambda: reported.append(("once", clock.now_ms())))
     await clock.advance(30)
-    assert told == [("first", 10), ("second", 15), ("first", 20), ("once", 30), ("first", 30), ("second", 30)]
+    assert reported == [("first", 10), ("second", 15), ("first", 20), ("once", 30), ("first", 30), ("second", 30)]
     first.cancel()
     first.cancel()
-    told.clear()
+    reported.clear()
     await clock.advance(20)
-    assert told == [("second", 45)]
+    assert reported == [("second", 45)]
 
 
-async def test_ticks_without_anything_to_do_are_skipped() -> None:
+async def test_advance_skips_ticks_without_work() -> None:
     clock = await frozen()
     fired: list[int] = []
     due: list[int] = []
@@ -117,7 +117,7 @@ async def test_ticks_without_anything_to_do_are_skipped() -> None:
     assert [when - now_ms for when in fired] == [30, 40, 50]
 
 
-async def test_what_happens_in_a_move_is_seen_by_the_next_tick() -> None:
+async def test_effects_of_a_move_are_seen_by_the_next_tick() -> None:
     clock = await frozen()
     fired: list[int] = []
     due: list[int] = []
@@ -128,8 +128,8 @@ async def test_what_happens_in_a_move_is_seen_by_the_next_tick() -> None:
 
 
 @given(st.data())
-def test_skipping_ticks_changes_nothing(data: st.DataObject) -> None:
-    """A small world: counters that fall due, checks that work them off and set up others, in both kinds of move."""
+def test_skipped_ticks_have_the_same_effect(data: st.DataObject) -> None:
+    """A small world: counters that become due, checks that reset them and add others, in both kinds of move."""
     intervals = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=4))
     moves = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=4))
     plans = data.draw(
@@ -139,19 +139,19 @@ def test_skipping_ticks_changes_nothing(data: st.DataObject) -> None:
 
     async def play(skips: bool) -> list[object]:
         clock = await frozen(skips, 1000)
-        told: list[object] = []
+        reported: list[object] = []
         todo: list[list[int]] = [[] for _ in intervals]
         rest = list(follow)
 
         def put(check: int, delay_ms: int) -> None:
-            told.append(("put", clock.now_ms()))
+            reported.append(("put", clock.now_ms()))
             todo[check % len(todo)].append(clock.now_ms() + delay_ms)
 
         def tick(number: int) -> None:
             done = [when for when in todo[number] if when <= clock.now_ms()]
             todo[number] = [when for when in todo[number] if when > clock.now_ms()]
             for when in done:
-                told.append((number, when, clock.now_ms()))
+                reported.append((number, when, clock.now_ms()))
                 if rest:
                     wait_ms, check, delay_ms = rest.pop()
                     clock.call_at(clock.now_ms() + wait_ms, put, check, delay_ms)
@@ -162,14 +162,14 @@ def test_skipping_ticks_changes_nothing(data: st.DataObject) -> None:
             clock.call_at(1000 + when_ms, put, check, delay_ms)
         for ms in moves:
             await clock.advance(ms)
-            told.append(("moved to", clock.now_ms()))
+            reported.append(("moved to", clock.now_ms()))
             put(0, -5)
-        return told
+        return reported
 
     assert asyncio.run(play(True)) == asyncio.run(play(False))
 
 
-async def test_an_error_in_a_timer_keeps_no_other_from_firing() -> None:
+async def test_error_of_a_timer_does_not_stop_others() -> None:
     clock = await frozen()
     fired: list[int] = []
     errors: list[object] = []
@@ -185,7 +185,7 @@ async def test_an_error_in_a_timer_keeps_no_other_from_firing() -> None:
     assert fired == [10] and [type(error) for error in errors] == [ZeroDivisionError] * 3
 
 
-async def test_a_check_that_cannot_say_when_it_is_due_is_made() -> None:
+async def test_check_with_a_failing_due_fires() -> None:
     clock = await frozen()
     fired: list[int] = []
     errors: list[object] = []
@@ -199,20 +199,20 @@ async def test_a_check_that_cannot_say_when_it_is_due_is_made() -> None:
     assert fired == [10, 20] and errors
 
 
-async def test_moves_are_made_one_at_a_time() -> None:
+async def test_moves_run_one_at_a_time() -> None:
     clock = await frozen()
-    told: list[object] = []
-    clock.call_at(5, told.append, 5)
-    clock.call_at(15, told.append, 15)
+    reported: list[object] = []
+    clock.call_at(5, reported.append, 5)
+    clock.call_at(15, reported.append, 15)
 
     async def settle() -> None:
-        await turns()
+        await iterations()
 
     await asyncio.gather(clock.advance(10, settle), clock.advance(10, settle))
-    assert told == [5, 15] and clock.now_ms() == 20
+    assert reported == [5, 15] and clock.now_ms() == 20
 
 
-async def test_a_move_that_is_given_up_stops_where_it_is() -> None:
+async def test_cancelled_move_stops_at_its_time() -> None:
     clock = await frozen()
     reached = asyncio.Event()
     fired: list[int] = []
@@ -234,7 +234,7 @@ async def test_a_move_that_is_given_up_stops_where_it_is() -> None:
     assert fired == [0, 20] and clock.now_ms() == 60
 
 
-async def test_no_time_before_the_first() -> None:
+async def test_negative_times_are_refused() -> None:
     clock = await frozen()
     with pytest.raises(ValueError, match="cannot be moved on by -1"):
         await clock.advance(-1)
@@ -245,7 +245,7 @@ async def test_no_time_before_the_first() -> None:
 # Frozen, running, set
 
 
-async def test_frozen_it_stands_and_fires_only_what_is_past() -> None:
+async def test_frozen_clock_fires_past_timers_only() -> None:
     machine = Machine()
     clock = VirtualClock(asyncio.get_running_loop(), wall=machine)
     assert clock.now_ms() == T0 and clock.offset_ms == 0 and not clock.is_frozen
@@ -255,13 +255,13 @@ async def test_frozen_it_stands_and_fires_only_what_is_past() -> None:
     clock.call_at(T0 + 1, fired.append, "later")
     clock.call_every(1, lambda: fired.append("check"))
     clock.call_at(T0, fired.append, "now")
-    await turns()
+    await iterations()
     assert fired == ["now"] and clock.now_ms() == T0 and clock.is_frozen and clock.offset_ms == -5000
     clock.freeze()
     assert clock.now_ms() == T0
 
 
-async def test_running_it_goes_with_the_machine() -> None:
+async def test_running_clock_follows_the_machine() -> None:
     machine = Machine()
     clock = VirtualClock(asyncio.get_running_loop(), wall=machine)
     clock.freeze()
@@ -276,7 +276,7 @@ async def test_running_it_goes_with_the_machine() -> None:
     assert clock.offset_ms == 30_009 and not clock.is_frozen
 
 
-async def test_running_timers_fire_by_themselves() -> None:
+async def test_running_clock_fires_timers_by_itself() -> None:
     clock = VirtualClock(asyncio.get_running_loop())
     fired: list[str] = []
     done = asyncio.Event()
@@ -290,43 +290,43 @@ async def test_running_timers_fire_by_themselves() -> None:
     assert fired == ["past", "a", "b"]
     ticks = asyncio.Event()
     check = clock.call_every(1, lambda: (fired.append("tick"), len(fired) > 6 and ticks.set()), lambda: None)
-    await asyncio.wait_for(ticks.wait(), PATIENCE_S)  # each tick is made, whether there is anything to do or not
+    await asyncio.wait_for(ticks.wait(), PATIENCE_S)  # each tick fires, with or without work
     check.cancel()
     clock.forget()
 
 
-async def test_ticks_that_were_missed_are_made_once() -> None:
+async def test_several_passed_ticks_of_a_check_fire_once() -> None:
     machine = Machine()
     clock = VirtualClock(asyncio.get_running_loop(), wall=machine)
     fired: list[int] = []
     clock.call_every(10, lambda: fired.append(clock.now_ms() - T0))
     machine.ms += 95  # asleep
     clock.call_at(T0, fired.append, -1)
-    await turns()
+    await iterations()
     assert fired == [-1, 95]
     machine.ms += 5
     clock.call_at(T0, fired.append, -1)
-    await turns()
+    await iterations()
     assert fired == [-1, 95, -1, 100]
     clock.forget()
 
 
-async def test_what_was_missed_is_made_in_its_order() -> None:
+async def test_passed_timers_fire_in_order() -> None:
     machine = Machine()
     clock = VirtualClock(asyncio.get_running_loop(), wall=machine)
-    told: list[str] = []
-    clock.call_every(10, lambda: (told.append("check"), other.cancel()))
-    other = clock.call_every(10, lambda: told.append("never"))
-    clock.call_at(T0 + 20, told.append, "once")
-    clock.call_at(T0 + 10, told.append, "first")
+    reported: list[str] = []
+    clock.call_every(10, lambda: (reported.append("check"), other.cancel()))
+    other = clock.call_every(10, lambda: reported.append("never"))
+    clock.call_at(T0 + 20, reported.append, "once")
+    clock.call_at(T0 + 10, reported.append, "first")
     machine.ms += 50
-    clock.call_at(T0, told.append, "past")
-    await turns()
-    assert told == ["past", "first", "check", "once"]
+    clock.call_at(T0, reported.append, "past")
+    await iterations()
+    assert reported == ["past", "first", "check", "once"]
     clock.forget()
 
 
-async def test_what_is_past_when_a_move_begins_fires_at_its_beginning() -> None:
+async def test_past_timers_fire_at_the_start_of_a_move() -> None:
     clock = await frozen(at_ms=1000)
     fired: list[int] = []
     clock.call_at(500, lambda: fired.append(clock.now_ms()))
@@ -334,7 +334,7 @@ async def test_what_is_past_when_a_move_begins_fires_at_its_beginning() -> None:
     assert fired == [1000]
 
 
-async def test_after_a_move_timers_fire_by_themselves_again() -> None:
+async def test_timers_fire_by_themselves_after_a_move() -> None:
     clock = VirtualClock(asyncio.get_running_loop())
     done = asyncio.Event()
     clock.call_at(clock.now_ms() + 60_003, done.set)
@@ -342,7 +342,7 @@ async def test_after_a_move_timers_fire_by_themselves_again() -> None:
     await asyncio.wait_for(done.wait(), PATIENCE_S)
 
 
-async def test_a_move_may_end_frozen_or_running() -> None:
+async def test_clock_may_be_frozen_or_run_during_a_move() -> None:
     machine = Machine()
     clock = VirtualClock(asyncio.get_running_loop(), wall=machine)
     clock.call_at(T0 + 10, clock.freeze)
@@ -354,7 +354,7 @@ async def test_a_move_may_end_frozen_or_running() -> None:
     assert not clock.is_frozen and clock.now_ms() == T0 + 41
 
 
-async def test_set_forwards_is_a_move_and_backwards_none() -> None:
+async def test_set_forwards_fires_timers_and_set_backwards_does_not() -> None:
     clock = await frozen(at_ms=1000)
     fired: list[tuple[str, int]] = []
     clock.call_at(1500, lambda: fired.append(("once", clock.now_ms())))
@@ -365,12 +365,12 @@ async def test_set_forwards_is_a_move_and_backwards_none() -> None:
     await clock.set(320)
     assert fired == [] and clock.now_ms() == 320
     await clock.advance(1000)
-    assert fired == []  # the timer keeps its time, and the check has nothing to do yet
+    assert fired == []  # the timer keeps its time, and the check has no work yet
     await clock.advance(180)
     assert fired == [("check", 1400), ("once", 1500), ("check", 1500)]
 
 
-async def test_set_back_the_ticks_go_on() -> None:
+async def test_ticks_continue_after_the_clock_is_set_back() -> None:
     clock = await frozen(at_ms=1000)
     fired: list[int] = []
     clock.call_every(100, lambda: fired.append(clock.now_ms()))
@@ -380,10 +380,10 @@ async def test_set_back_the_ticks_go_on() -> None:
     assert fired == [1100, 1200, 600]
 
 
-# The rest
+# Other properties
 
 
-async def test_cancelled_timers_of_a_frozen_clock_take_no_room() -> None:
+async def test_cancelled_timers_of_a_frozen_clock_are_removed() -> None:
     clock = await frozen()
     fired: list[int] = []
     for number in range(10):
@@ -396,7 +396,7 @@ async def test_cancelled_timers_of_a_frozen_clock_take_no_room() -> None:
     assert fired == list(range(11))
 
 
-async def test_a_clock_of_a_next_life_stands_where_the_last_did() -> None:
+async def test_renewed_clock_has_the_time_of_the_last() -> None:
     machine = Machine()
     clock = VirtualClock(asyncio.get_running_loop(), wall=machine)
     await clock.advance(500)
@@ -416,7 +416,7 @@ async def test_a_clock_of_a_next_life_stands_where_the_last_did() -> None:
     assert fired == []
 
 
-async def test_the_other_clocks_make_every_tick() -> None:
+async def test_other_clocks_fire_every_tick() -> None:
     manual = ManualClock(0)
     fired: list[int] = []
     check = manual.call_every(10, lambda: fired.append(manual.now_ms()), lambda: None)
@@ -438,11 +438,11 @@ async def test_the_other_clocks_make_every_tick() -> None:
 
     again = system.call_every(1, tick, lambda: None)
     await asyncio.wait_for(done.wait(), PATIENCE_S)
-    await turns()
+    await iterations()
     assert ticks == [1, 1, 1]
 
 
-def test_an_error_does_not_end_the_checks() -> None:
+def test_error_of_a_check_does_not_end_it() -> None:
     manual = ManualClock(0)
     fired: list[int] = []
     manual.call_every(10, lambda: fired.append(1 // (manual.now_ms() - 10)))

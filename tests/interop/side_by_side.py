@@ -24,7 +24,7 @@ from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
-from ottla_testing.broker.harness import frame, read_answer
+from ottla_testing.broker.harness import frame, read_response
 from ottla_testing.interop.checks import OUT, ROOT, Failed, jars, java
 
 RELEASES = {"2.8": "2.8.2", "3.9": "3.9.1", "4.3": "4.3.1"}
@@ -101,7 +101,7 @@ class RawClient:
         except OSError:
             self.close()
             raise
-        found, response = read_answer(answer, type(request), version)
+        found, response = read_response(answer, type(request), version)
         assert found == self._ids
         return response
 
@@ -116,7 +116,7 @@ class RawClient:
             self._socket.sendall(b"".join(frames))
             for at, (request, version) in enumerate(requests):
                 (size,) = struct.unpack(">i", self._take(4))
-                found, response = read_answer(self._take(size), type(request), version)
+                found, response = read_response(self._take(size), type(request), version)
                 assert found == first + at
                 yield response
         except ConnectionError:

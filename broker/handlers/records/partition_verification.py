@@ -181,7 +181,7 @@ class PartitionVerification:
                 return
             _forget(refused, partition, header)
             verified.set_exception(refused)
-            verified.exception()  # other waiters see the error too, but there may be none
+            verified.exception()  # else asyncio logs an error that no waiter has retrieved
 
         response.add_done_callback(completed)
         return verified

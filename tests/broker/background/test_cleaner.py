@@ -1,4 +1,4 @@
-"""The log cleaner in a real broker with a clock that is moved by hand: what it takes up, and what stands in its way."""
+"""The log cleaner in a real broker with a manual clock: which logs it cleans, and what delays or stops a pass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(broker: Broker, *pairs: tuple[bytes, bytes | None], topic: str = "t", 
 
 
 def rows(broker: Broker, topic: str = "t") -> Rows:
-    """(offset, key, value) of all that a consumer reads."""
+    """(offset, key, value) of all records that a consumer reads."""
     log, found, offset = broker.log(topic), [], broker.log(topic).log_start_offset
     while offset < log.log_end_offset:
         data = log.read(offset, 1 << 20).records
@@ -61,7 +61,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def clean_up_to(folder: Path, topic: str = "t") -> int | None:
-    """What the checkpoint says."""
+    """The cleaner offset in the checkpoint."""
     path = folder / "cleaner-offset-checkpoint"
     lines = path.read_text().splitlines()[2:] if path.exists() else []
     return next((int(line.split()[2]) for line in lines if line.split()[0] == topic), None)
@@ -72,7 +72,7 @@ def names(folder: Path, ending: str, topic: str = "t") -> list[str]:
 
 
 async def idle(broker: Broker) -> None:
-    """Until no pass is under way."""
+    """Waits until no pass is under way."""
     await until(lambda: broker.state._cleaner is not None and broker.state._cleaner._pass is None)
 
 
@@ -85,7 +85,7 @@ async def cleaned(broker: Broker, clock: ManualClock, folder: Path, offset: int,
 SIX = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3" * 40), (b"c", b"4"), (b"b", None), (b"a", b"6")]
 
 
-async def test_the_last_of_each_key_stays_where_it_was(tmp_path: Path) -> None:
+async def test_cleaning_keeps_the_last_record_of_each_key_at_its_offset(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker)
@@ -100,7 +100,7 @@ async def test_the_last_of_each_key_stays_where_it_was(tmp_path: Path) -> None:
         assert names(tmp_path, ".log.deleted") and len(log.segments) == 2
         clock.advance(60_000)
         assert names(tmp_path, ".deleted") == []
-        # The tombstone goes when its horizon is over and something new is to be cleaned.
+        # The tombstone is removed after its delete horizon, in a pass with new records.
         write(broker, *[(b"end", b"y" * 90)] * 3)
         clock.advance(86_400_000)
         await until(lambda: (4, b"b", None) not in rows(broker))
@@ -111,8 +111,8 @@ async def test_the_last_of_each_key_stays_where_it_was(tmp_path: Path) -> None:
     assert [found for found in Verification(str(tmp_path)).findings() if found.wrong] == []
 
 
-async def test_what_is_not_due_is_left(tmp_path: Path) -> None:
-    """Not dirty enough, too young, or not compacted at all; overdue records are taken up all the same."""
+async def test_cleaning_leaves_logs_that_are_not_due(tmp_path: Path) -> None:
+    """Logs that are not dirty enough, too young, or not compacted are left; overdue records are cleaned in any case."""
     clock = ManualClock(T0)
     pairs = [(b"a", b"1" * 90), (b"a", b"2" * 90), (b"a", b"3" * 90)]
     async with running(tmp_path, clock=clock) as broker:
@@ -133,7 +133,7 @@ async def test_what_is_not_due_is_left(tmp_path: Path) -> None:
         assert [len(rows(broker, topic)) for topic in ("clean", "young", "plain")] == [3, 2, 3]
 
 
-async def test_it_can_be_turned_off(tmp_path: Path) -> None:
+async def test_cleaner_turned_off_makes_no_pass(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock, overrides={"log.cleaner.enable": "false"}) as broker:
         await make(broker)
@@ -146,28 +146,28 @@ SLOW = {"log.cleaner.io.max.bytes.per.second": "1"}
 
 
 def process_of(broker: Broker) -> int | None:
-    """The id of the process that cleans just now."""
+    """The id of the process of the pass under way."""
     runner = broker.state._cleaner and broker.state._cleaner._runner
     assert runner is None or isinstance(runner, CleanerProcess)
     return runner._process.pid if runner is not None and runner._process is not None else None
 
 
 async def slow(broker: Broker, clock: ManualClock) -> None:
-    """Fills a topic so that its pass writes a group and then waits for minutes."""
+    """Fills a topic so that its pass writes one group and then sleeps for minutes."""
     await make(broker)
     for number in range(4):
         write(broker, (b"%d" % (number % 2), b"x" * 1_000_000))
     clock.advance(BACKOFF_MS)
 
 
-async def test_a_topic_is_deleted_and_made_anew_meanwhile(tmp_path: Path) -> None:
+async def test_topic_recreated_during_a_pass_is_left_alone(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock, overrides=SLOW) as broker:
         await slow(broker, clock)
         assert broker.state._cleaner is not None and broker.state._cleaner._pass is not None
         client = await broker.client()
-        answer = await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
-        assert answer.responses[0].error_code == 0
+        response = await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+        assert response.responses[0].error_code == 0
         await make(broker)
         write(broker, *SIX)
         await idle(broker)
@@ -175,7 +175,7 @@ async def test_a_topic_is_deleted_and_made_anew_meanwhile(tmp_path: Path) -> Non
         assert clean_up_to(tmp_path) is None
 
 
-async def test_the_broker_stops_meanwhile(tmp_path: Path) -> None:
+async def test_broker_stop_during_a_pass_leaves_the_log_intact(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock, overrides=SLOW) as broker:
         await slow(broker, clock)
@@ -186,7 +186,7 @@ async def test_the_broker_stops_meanwhile(tmp_path: Path) -> None:
         assert rows(broker) == expected
 
 
-async def test_its_process_is_killed(tmp_path: Path) -> None:
+async def test_killed_cleaner_process_leaves_the_log_intact(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         broker.state.config.set_dynamic("log.cleaner.io.max.bytes.per.second", "1")
@@ -200,7 +200,7 @@ async def test_its_process_is_killed(tmp_path: Path) -> None:
         assert [row[0] for row in rows(broker)] == [1, 2, 3]
 
 
-async def test_a_damaged_log_does_not_keep_the_others_from_being_cleaned(tmp_path: Path) -> None:
+async def test_damaged_log_is_skipped_and_others_are_cleaned(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     pairs = [(b"a", b"1" * 90), (b"a", b"2" * 90), (b"a", b"3" * 90)]
     async with running(tmp_path, clock=clock) as broker:
@@ -220,7 +220,7 @@ async def test_a_damaged_log_does_not_keep_the_others_from_being_cleaned(tmp_pat
 
 
 @pytest.mark.parametrize(("release", "magics"), [("2.8", {0}), ("3.9", {0}), ("4.3", {2}), ("ottla", {2})])
-async def test_old_formats_by_release(release: str, magics: set[int], tmp_path: Path) -> None:
+async def test_old_formats_are_cleaned_as_in_each_release(release: str, magics: set[int], tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock, release=release) as broker:
         await make(broker)
@@ -239,7 +239,7 @@ async def test_old_formats_by_release(release: str, magics: set[int], tmp_path: 
         assert {header.magic for _, header in formats.headers(data)} == magics
 
 
-async def test_a_producer_goes_on_though_all_that_it_wrote_is_gone(tmp_path: Path) -> None:
+async def test_producer_continues_after_all_its_records_were_cleaned(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker)
@@ -261,7 +261,7 @@ async def test_a_producer_goes_on_though_all_that_it_wrote_is_gone(tmp_path: Pat
         assert log.log_end_offset == 6
 
 
-async def test_retention_waits_for_it(tmp_path: Path) -> None:
+async def test_retention_waits_for_a_pass(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker, cleanup_policy="compact,delete", retention_ms="1000")
@@ -279,7 +279,7 @@ async def test_retention_waits_for_it(tmp_path: Path) -> None:
         assert log.log_start_offset == 3
 
 
-def test_the_throttle_waits_for_as_long_as_bytes_take() -> None:
+def test_throttle_sleeps_for_the_time_of_its_bytes() -> None:
     now, waited = [100.0], []
 
     def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Errors of the disk that the log cleaner meets, in its process: they count as those that the broker meets itself."""
+"""Disk errors in the process of the log cleaner have the same effect as those in the broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def dirty(broker: Broker, other: Path) -> str:
-    """A compacted topic in the directory without the metadata, with something to clean; its name."""
+    """Creates a compacted topic with dirty records in the directory without the metadata; returns its name."""
     for name in ("first", "second"):
         await broker.topic(name, configs={"segment.ms": "1", "cleanup.policy": "compact"})
     (name,) = (path.name.removesuffix("-0") for path in other.glob("*-0"))
@@ -40,13 +40,13 @@ async def dirty(broker: Broker, other: Path) -> str:
     return name
 
 
-async def test_a_segment_that_cannot_be_read_takes_the_directory_offline(tmp_path: Path) -> None:
+async def test_unreadable_segment_takes_the_directory_offline(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     async with running(*folders) as broker:
         name = await dirty(broker, folders[1])
         oldest = sorted((folders[1] / f"{name}-0").glob("*.log"))[0]
         oldest.rename(tmp_path / "aside")
-        oldest.mkdir()  # EISDIR, for whoever opens it now
+        oldest.mkdir()  # EISDIR when it is opened
         broker.clock.advance(BACKOFF_MS)
         await until(lambda: broker.state.logs.directories[1].failure is not None)
         await broker.settle()
@@ -63,7 +63,7 @@ async def test_a_segment_that_cannot_be_read_takes_the_directory_offline(tmp_pat
         assert only(await client.call(fetch((name, 0, 5)), 11)).error_code == 0
 
 
-async def test_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pass_on_a_full_disk_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(CleanerProcess):
         passes = 0
 
@@ -83,7 +83,9 @@ async def test_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("runner", [CleanerProcess, lambda: CleanerHere(DiskFiles())])
-def test_the_errno_comes_along(runner: Callable[[], CleanerProcess | CleanerHere], tmp_path: Path) -> None:
+def test_cleaning_failure_has_the_errno_of_the_disk_error(
+    runner: Callable[[], CleanerProcess | CleanerHere], tmp_path: Path
+) -> None:
     task = Clean(
         directory=str(tmp_path / "none"),
         segments=(SegmentFacts(0, 100, 1, 0),),

@@ -1,4 +1,4 @@
-"""When checks say that they have something to do: neither a moment late nor, where they can tell, early."""
+"""Due times of periodic checks: never late, and not early where they can be computed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ times = st.integers(NOW - 1000, NOW + 1000)
 @each("state", TransactionState)
 @each("phase", Phase)
 @each("timeout_ms", [60_000, NO_TIMEOUT_MS])
-def test_a_transactional_id_is_moved_from_then_on(
+def test_transactional_id_changes_first_at_its_due_time(
     state: TransactionState, kind: type, phase: Phase, timeout_ms: int
 ) -> None:
     if state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
@@ -55,7 +55,7 @@ def test_a_transactional_id_is_moved_from_then_on(
     st.booleans(),
     st.just(-1) | times,
 )
-def test_offsets_expire_from_then_on(
+def test_offsets_expire_first_at_their_due_time(
     state: GroupState,
     protocol_type: str | None,
     commits: list[tuple[int, int | None]],
@@ -86,7 +86,7 @@ def test_offsets_expire_from_then_on(
     st.integers(0, 1000),
     st.integers(0, 50),
 )
-def test_a_log_that_is_not_to_be_cleaned_stays_so_until_then(
+def test_log_becomes_cleanable_first_at_its_due_time(
     facts: list[tuple[int, int, int]], min_lag: int, max_lag: int, ratio: float, now: int, later: int, cleaned: int
 ) -> None:
     segments = [
@@ -114,7 +114,7 @@ def test_a_log_that_is_not_to_be_cleaned_stays_so_until_then(
 
 
 @given(st.lists(st.tuples(times, st.booleans()), max_size=5), st.sampled_from([None, 0, 300]), st.sampled_from([9, 10]))
-def test_producers_are_forgotten_from_then_on(
+def test_producers_expire_first_at_their_due_time(
     known: list[tuple[int, bool]], expiration_ms: int | None, log_start: int
 ) -> None:
     producers = {
@@ -131,7 +131,7 @@ def test_producers_are_forgotten_from_then_on(
 
 
 @given(st.lists(times, max_size=5), st.sampled_from([None, 0, 300]))
-def test_guards_end_from_then_on(made: list[int], expiration_ms: int | None) -> None:
+def test_guards_expire_first_at_their_due_time(made: list[int], expiration_ms: int | None) -> None:
     guards = Guards()
     for number, made_ms in enumerate(made):
         guards.give(number, 0, now_ms=made_ms)

@@ -1,4 +1,4 @@
-"""Partitions that move between the data directories of a broker (KIP-113): while they are used, and when it fails."""
+"""Moves of partitions between the log directories of a broker (KIP-113): during use, and with failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ottla.protocol.errors import ErrorCode
 from ottla_testing.broker.harness import only, produce
 from ottla_testing.broker.moving import (
     SMALL,
-    ask,
     begun,
     described,
     faults,
@@ -23,6 +22,7 @@ from ottla_testing.broker.moving import (
     numbered,
     other,
     read,
+    request_move,
     running,
     sent,
     slow,
@@ -44,14 +44,14 @@ def names(folder: Path, topic: str = "t") -> list[str]:
     )
 
 
-async def test_a_partition_moves_while_it_is_written_and_read(folders: tuple[Path, Path]) -> None:
+async def test_partition_moves_during_appends_and_reads(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 60)
         source, target = Path(broker.log("t").directory).parent, other(broker, folders)
         epoch_file = (source / "t-0" / "leader-epoch-checkpoint").read_bytes()
         writing = asyncio.create_task(sent(broker, 60, 60))
-        assert await ask(broker, target) == 0
+        assert await request_move(broker, target) == 0
         await asyncio.gather(writing, finished(broker))
         assert Path(broker.log("t").directory) == target / "t-0"
         assert names(target) == ["t-0"] and names(source) == ["t-0-delete"]
@@ -60,7 +60,7 @@ async def test_a_partition_moves_while_it_is_written_and_read(folders: tuple[Pat
         broker.clock.advance(60_000)
         assert names(source) == []
         assert (target / "t-0" / "leader-epoch-checkpoint").read_bytes() == epoch_file
-        # What is known of its producer has moved along: an old batch is one that was written.
+        # The producer's state has moved too: an old batch is a duplicate.
         client = await broker.client()
         again = only(await client.call(produce(numbered(138, b"%050d" % 138), "t"), 9))
         assert (again.error_code, again.base_offset) == (0, 138)
@@ -73,10 +73,10 @@ async def test_a_partition_moves_while_it_is_written_and_read(folders: tuple[Pat
         await sent(broker, 140, 1)
 
 
-# Asked again, deleted, stopped
+# Repeated, cancelled, deleted, stopped
 
 
-async def test_how_fast_it_is_copied(folders: tuple[Path, Path]) -> None:
+async def test_copy_keeps_the_configured_rate(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 40)
@@ -94,13 +94,13 @@ async def test_how_fast_it_is_copied(folders: tuple[Path, Path]) -> None:
         assert await described(broker) == {target.name: [(0, False)], folders[target == folders[0]].name: []}
 
 
-async def test_nothing_is_copied_at_a_rate_of_0(folders: tuple[Path, Path]) -> None:
+async def test_rate_of_0_copies_nothing(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t")
         await sent(broker, 0, 2)
         target = other(broker, folders)
         await slow(broker, 0)
-        assert await ask(broker, target) == 0
+        assert await request_move(broker, target) == 0
         for _ in range(3):
             await broker.state.settle()
             broker.clock.advance(10_000)
@@ -111,7 +111,7 @@ async def test_nothing_is_copied_at_a_rate_of_0(folders: tuple[Path, Path]) -> N
         assert await read(broker) == [0, 1]
 
 
-async def test_a_move_back_calls_it_off(folders: tuple[Path, Path], tmp_path: Path) -> None:
+async def test_move_back_to_its_directory_cancels_the_move(folders: tuple[Path, Path], tmp_path: Path) -> None:
     third = tmp_path / "three"
     async with running(*folders, third) as broker:
         await broker.topic("t", 1, SMALL)
@@ -119,26 +119,26 @@ async def test_a_move_back_calls_it_off(folders: tuple[Path, Path], tmp_path: Pa
         here = Path(broker.log("t").directory).parent
         second, last = [folder for folder in (*folders, third) if folder != here]
         await begun(broker, second)
-        assert await ask(broker, second) == 0  # again: as it was
+        assert await request_move(broker, second) == 0  # again: no effect
         assert names(second) == ["t-0-future"]
-        assert await ask(broker, last) == 0  # elsewhere
+        assert await request_move(broker, last) == 0  # another directory
         await broker.state.settle()
         assert (names(second), names(last)) == ([], ["t-0-future"])
-        assert await ask(broker, here) == 0  # back
+        assert await request_move(broker, here) == 0  # back
         await broker.state.settle()
         assert (names(here), names(second), names(last)) == (["t-0"], [], [])
         assert (await described(broker)) == {here.name: [(0, False)], second.name: [], last.name: []}
         assert await read(broker) == list(range(30))
 
 
-async def test_a_topic_is_deleted_meanwhile(folders: tuple[Path, Path]) -> None:
+async def test_topic_deleted_during_its_move_leaves_nothing(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 30)
         target = other(broker, folders)
         await begun(broker, target)
         broker.state.topics.delete(broker.state.topics.named("t"), broker.clock.now_ms())
-        await broker.topic("t")  # a new one of the name
+        await broker.topic("t")  # a new topic of that name
         await broker.state.settle()
         assert "t-0-future" not in names(target) and not broker.state.logs.moving
         await sent(broker, 0, 3)
@@ -146,7 +146,7 @@ async def test_a_topic_is_deleted_meanwhile(folders: tuple[Path, Path]) -> None:
     assert faults(*folders) == []
 
 
-async def test_a_move_goes_on_after_a_restart(folders: tuple[Path, Path]) -> None:
+async def test_move_resumes_after_a_restart(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 60)
@@ -163,7 +163,7 @@ async def test_a_move_goes_on_after_a_restart(folders: tuple[Path, Path]) -> Non
     assert faults(*folders) == []
 
 
-async def test_a_copy_of_no_known_partition_is_put_aside(folders: tuple[Path, Path]) -> None:
+async def test_copy_of_an_unknown_partition_is_put_aside(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t")
     shutil.copytree(other_of(folders) / "t-0", folders[0] / f"gone-0.{'0' * 32}-future")
@@ -177,24 +177,24 @@ def other_of(folders: tuple[Path, Path]) -> Path:
     return next(folder for folder in folders if (folder / "t-0").exists())
 
 
-# What is refused
+# Refusals
 
 
-async def test_refusals(folders: tuple[Path, Path]) -> None:
+async def test_move_of_invalid_partitions_or_directories_is_refused(folders: tuple[Path, Path]) -> None:
     async with running(*folders, brokers=2) as broker:
         broker.state.topics.create("t", 1, {}, 0, [[1]])
         target = other(broker, folders)
         clients = [await broker.client(0), await broker.client(1)]
-        asked = moving((str(target), "t", 0))
-        assert codes(await clients[1].call(asked, 2)) == {("t", 0): ErrorCode.REPLICA_NOT_AVAILABLE}
-        assert await ask(broker, target.parent) == ErrorCode.LOG_DIR_NOT_FOUND
-        assert await ask(broker, target, "__cluster_metadata") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        requested = moving((str(target), "t", 0))
+        assert codes(await clients[1].call(requested, 2)) == {("t", 0): ErrorCode.REPLICA_NOT_AVAILABLE}
+        assert await request_move(broker, target.parent) == ErrorCode.LOG_DIR_NOT_FOUND
+        assert await request_move(broker, target, "__cluster_metadata") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_partition_that_is_not_there_yet_is_made_where_it_was_wanted(folders: tuple[Path, Path]) -> None:
+async def test_new_partition_is_created_in_its_preferred_directory(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         for index in range(3):
-            assert await ask(broker, folders[1], "new", index) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await request_move(broker, folders[1], "new", index) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await broker.topic("new", 3)
         assert names(folders[1], "new") == ["new-0", "new-1", "new-2"]
 
@@ -202,7 +202,7 @@ async def test_a_partition_that_is_not_there_yet_is_made_where_it_was_wanted(fol
 # Disks that fail
 
 
-async def test_the_target_fails(folders: tuple[Path, Path]) -> None:
+async def test_move_to_a_failing_directory_ends(folders: tuple[Path, Path]) -> None:
     files = FailingFiles()
     async with running(*folders, files=files) as broker:
         await broker.topic("t", 1, SMALL)
@@ -212,11 +212,11 @@ async def test_the_target_fails(folders: tuple[Path, Path]) -> None:
         await sent(broker, 0, 30, topic)
         target = other(broker, folders, topic)
         files.break_down(target, errno.EIO, CHANGES)
-        assert await ask(broker, target, topic) == 0
+        assert await request_move(broker, target, topic) == 0
         await broker.state.settle()
         files.repair()
         assert not broker.state.logs.moving
-        assert await ask(broker, target, topic) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await request_move(broker, target, topic) == ErrorCode.KAFKA_STORAGE_ERROR
         assert await read(broker, topic) == list(range(30))
         await sent(broker, 30, 2, topic)
     async with running(*folders) as broker:
@@ -224,9 +224,8 @@ async def test_the_target_fails(folders: tuple[Path, Path]) -> None:
         assert await read(broker, topic) == list(range(32))
 
 
-async def test_a_full_disk_is_waited_for(folders: tuple[Path, Path]) -> None:
-    """Each of the changes to the target fails once for want of room; nothing is lost, and in the end the move is made
-    or given up."""
+async def test_copy_waits_for_a_full_disk(folders: tuple[Path, Path]) -> None:
+    """Each change in the target fails once with ENOSPC; nothing is lost, and the move completes or fails."""
     files = FailingFiles()
     left, target = -1, folders[0]
 
@@ -244,7 +243,7 @@ async def test_a_full_disk_is_waited_for(folders: tuple[Path, Path]) -> None:
         while is_reached:
             target, left = other(broker, folders), nth
             files.fails = fails
-            assert await ask(broker, target) == 0
+            assert await request_move(broker, target) == 0
             for _ in range(3):
                 await broker.state.settle()
                 broker.clock.advance(1000)
@@ -263,11 +262,11 @@ async def test_a_full_disk_is_waited_for(folders: tuple[Path, Path]) -> None:
     assert faults(*folders) == []
 
 
-# Killed at any point
+# Kills at any point
 
 
 class CopyingFiles(FailingFiles):
-    """Keeps what a process that is killed before a change, or in the midst of a write, leaves behind."""
+    """Keeps copies of the files as a process leaves them that is killed before a change or during a write."""
 
     def __init__(self, folders: tuple[Path, Path], kept: Path) -> None:
         super().__init__()
@@ -286,7 +285,7 @@ class CopyingFiles(FailingFiles):
                 self.keep()
 
     def keep(self) -> None:
-        """Unless it is what was kept last."""
+        """Keeps a copy unless nothing has changed."""
         with self._lock:
             there = {path: path.read_bytes() for folder in self.folders for path in folder.rglob("*") if path.is_file()}
             if there == self._last:
@@ -297,23 +296,23 @@ class CopyingFiles(FailingFiles):
                 try:
                     for folder in self.folders:
                         shutil.copytree(folder, kept / folder.name, ignore=shutil.ignore_patterns(".lock"))
-                except (shutil.Error, FileNotFoundError):  # another thread has removed something meanwhile
+                except (shutil.Error, FileNotFoundError):  # another thread has removed a file meanwhile
                     shutil.rmtree(kept)
                 else:
                     break
             self.count += 1
 
 
-async def test_nothing_is_lost_wherever_it_is_killed(folders: tuple[Path, Path], tmp_path: Path) -> None:
+async def test_kill_at_any_operation_of_a_move_loses_nothing(folders: tuple[Path, Path], tmp_path: Path) -> None:
     files = CopyingFiles(folders, tmp_path / "kept")
     async with running(*folders, files=files) as broker:
         await broker.topic("t", 1, {**SMALL, "segment.bytes": "400"})
         await sent(broker, 0, 6)
         target = other(broker, folders)
         files.is_on = True
-        assert await ask(broker, target) == 0
+        assert await request_move(broker, target) == 0
         await finished(broker)
-        broker.clock.advance(60_000)  # the old folder goes
+        broker.clock.advance(60_000)  # the old folder is removed
         files.is_on = False
     assert files.count > 20
     wrong = []

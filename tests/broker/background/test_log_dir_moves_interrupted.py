@@ -1,4 +1,4 @@
-"""Moves between data directories that a stop or another start meets: what goes on, and what begins anew."""
+"""Moves between log directories that a stop or another start interrupts: which ones resume, and which start again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ from ottla.broker.config.values import ConfigSource
 from ottla.protocol.records import formats
 from ottla.storage.future_log import FutureLog
 from ottla_testing.broker.forced_upgrades import FORCED, magics, old_log, put_log
-from ottla_testing.broker.moving import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
+from ottla_testing.broker.moving import (
+    RATE,
+    SMALL,
+    begun,
+    faults,
+    finished,
+    other,
+    read,
+    request_move,
+    running,
+    sent,
+    slow,
+)
 from ottla_testing.patience import PATIENCE_S
 from ottla_testing.storage.failing_files import FailingFiles
 
@@ -23,7 +35,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "one", tmp_path / "two"
 
 
-async def test_a_copy_in_old_formats_does_not_outlive_a_forced_upgrade(folders: tuple[Path, Path]) -> None:
+async def test_copy_in_old_formats_is_dropped_by_a_forced_upgrade(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         here, target = Path(broker.log("t").directory), other(broker, folders)
@@ -32,7 +44,7 @@ async def test_a_copy_in_old_formats_does_not_outlive_a_forced_upgrade(folders: 
     newest = [position + header.size_bytes for position, header in formats.headers(data) if header.magic == 2]
     async with running(*folders) as broker:
         await slow(broker, newest[0])  # up to a batch that stays as it is
-        assert await ask(broker, target) == 0
+        assert await request_move(broker, target) == 0
         await broker.state.settle()
         assert broker.state.logs.moving
     assert len(list(target.glob("t-0.*-future"))) == 1
@@ -43,14 +55,14 @@ async def test_a_copy_in_old_formats_does_not_outlive_a_forced_upgrade(folders: 
     assert faults(*folders) == []
 
 
-async def test_a_stop_does_not_wait_for_the_cleaner(folders: tuple[Path, Path]) -> None:
-    """A move that waits for a pass of the cleaner ends at once; the pass is ended later."""
+async def test_stop_during_a_move_does_not_wait_for_the_cleaner(folders: tuple[Path, Path]) -> None:
+    """A move that waits for a pass of the cleaner ends at once; the pass ends later."""
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 2)
         cleaning = asyncio.get_running_loop().create_future()
         broker.state.moves.cleaning = lambda partition: cleaning
-        assert await ask(broker, other(broker, folders)) == 0
+        assert await request_move(broker, other(broker, folders)) == 0
         await asyncio.sleep(0.02)
         async with asyncio.timeout(PATIENCE_S):
             await broker.state.moves.close()
@@ -58,21 +70,21 @@ async def test_a_stop_does_not_wait_for_the_cleaner(folders: tuple[Path, Path]) 
     assert faults(*folders) == []
 
 
-async def test_a_move_that_waits_for_the_cleaner_is_called_off_at_once(folders: tuple[Path, Path]) -> None:
+async def test_move_waiting_for_the_cleaner_is_cancelled_at_once(folders: tuple[Path, Path]) -> None:
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         target = other(broker, folders)
         source = next(folder for folder in folders if folder != target)
         cleaning = asyncio.get_running_loop().create_future()
         broker.state.moves.cleaning = lambda partition: cleaning
-        assert await ask(broker, target) == 0
-        assert await ask(broker, source) == 0
+        assert await request_move(broker, target) == 0
+        assert await request_move(broker, source) == 0
         async with asyncio.timeout(PATIENCE_S):
             await broker.state.settle()
         assert not broker.state.logs.moving and not list(target.glob("t-0*"))
 
 
-async def test_a_copy_that_could_not_be_closed_is_not_trusted(folders: tuple[Path, Path]) -> None:
+async def test_copy_that_failed_to_close_is_not_resumed(folders: tuple[Path, Path]) -> None:
     files = FailingFiles()
     async with running(*folders, files=files) as broker:
         await broker.topic("t", 1, SMALL)
@@ -86,8 +98,8 @@ async def test_a_copy_that_could_not_be_closed_is_not_trusted(folders: tuple[Pat
     assert faults(*folders) == []
 
 
-async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path, Path]) -> None:
-    """The copy is lost to an error that passes; the stop comes while its files are removed."""
+async def test_stop_during_a_retry_does_not_wait(folders: tuple[Path, Path]) -> None:
+    """The copy is lost to a passing error; the stop comes while its files are removed."""
     files = FailingFiles()
     async with running(*folders, files=files) as broker:
         await broker.topic("t", 1, SMALL)
@@ -108,7 +120,7 @@ async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path
 
         files.fails = fails
         broker.state.config.set_dynamic(RATE, str(1 << 30), ConfigSource.DYNAMIC_DEFAULT_BROKER)
-        assert await ask(broker, target) == 0
+        assert await request_move(broker, target) == 0
         async with asyncio.timeout(PATIENCE_S):
             while not closing:
                 await asyncio.sleep(0.005)
@@ -118,8 +130,8 @@ async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path
         assert await read(broker) == list(range(20))
 
 
-async def test_records_may_be_deleted_faster_than_they_are_copied(folders: tuple[Path, Path]) -> None:
-    """Each time the copy begins anew where the log begins by then."""
+async def test_move_completes_when_records_are_deleted_faster_than_copied(folders: tuple[Path, Path]) -> None:
+    """The copy starts again at the new log start offset each time."""
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 40)
@@ -138,15 +150,13 @@ async def test_records_may_be_deleted_faster_than_they_are_copied(folders: tuple
     assert faults(*folders) == []
 
 
-async def test_a_move_that_is_given_up_leaves_nothing(
-    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_move_leaves_no_copy(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FutureLog, "is_part_of", lambda self, source: False)
     async with running(*folders) as broker:
         await broker.topic("t", 1, SMALL)
         await sent(broker, 0, 2)
         target = other(broker, folders)
-        assert await ask(broker, target) == 0
+        assert await request_move(broker, target) == 0
         await broker.state.settle()
         assert not broker.state.logs.moving and not list(target.glob("t-0*"))
         assert not any(log_dir.data.guests for log_dir in broker.state.logs.directories)

@@ -1,4 +1,4 @@
-"""Timers whose time has passed fire before the next request is handled, also where the event loop had no time yet."""
+"""Timers whose time has passed fire before the next request is handled, even if the event loop had no time for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SESSION_MS = 60_000
 
 
 class Machine:
-    """The machine's clocks, moved by a test: the event loop's own timers do not see it."""
+    """The machine's clocks, moved by a test; the event loop's own timers are unaffected."""
 
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000

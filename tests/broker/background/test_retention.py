@@ -1,4 +1,4 @@
-"""Retention over the real broker with a clock that is moved by hand: which segments go, and when their files do."""
+"""Retention in a real broker with a manual clock: which segments are deleted, and when their files are."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DELAY_MS = 60_000
 
 
 def write(broker: Broker, *times_ms: int, topic: str = "t", size: int = 100) -> None:
-    """A batch of one record at each time; each in a segment of its own where these are small."""
+    """Writes a batch of one record at each time; each in its own segment if segments are small."""
     for time_ms in times_ms:
         log = broker.log(topic)
         log.append(batch.build([batch.Record(0, time_ms, b"k", b"x" * size, ())]), now_ms=broker.clock.now_ms())
 
 
 def names(folder: Path, suffix: str = ".log", topic: str = "t") -> list[int]:
-    """The base offsets of the files with that ending."""
+    """The base offsets of the files with a suffix."""
     return sorted(int(path.name[:20]) for path in (folder / f"{topic}-0").glob(f"[0-9]*{suffix}"))
 
 
@@ -34,13 +34,13 @@ async def make(broker: Broker, policy: str = "delete", **configs: str) -> None:
 
 
 async def passed(broker: Broker, ms: int) -> None:
-    """Time goes by, and what it set off is done."""
+    """Advances the clock and lets the effects settle."""
     broker.clock.advance(ms)
     await broker.state.durability.idle()
 
 
-async def test_by_time_and_the_files_a_minute_later(tmp_path: Path) -> None:
-    """The newest timestamp counts, and must be older, not as old; the newest segment stays if it is young."""
+async def test_retention_by_time_removes_files_a_minute_later(tmp_path: Path) -> None:
+    """The newest timestamp of a segment decides, and has to be older than the limit; a young active segment stays."""
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker, retention_ms=str(CHECK_MS))
@@ -59,7 +59,7 @@ async def test_by_time_and_the_files_a_minute_later(tmp_path: Path) -> None:
         assert not list((tmp_path / "t-0").glob("*.deleted"))
         assert next(iter(batch.records(oldest))).timestamp == T0 - 2
         await passed(broker, CHECK_MS - DELAY_MS)
-        # All of it is old now: a new, empty segment takes the place of the newest one, and stays.
+        # Everything is old now: a new, empty segment replaces the active one, and stays.
         assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
         await passed(broker, 10 * CHECK_MS)
         assert names(tmp_path) == [3]
@@ -69,7 +69,7 @@ async def test_by_time_and_the_files_a_minute_later(tmp_path: Path) -> None:
         assert (broker.log("t").log_start_offset, broker.log("t").log_end_offset) == (3, 4)
 
 
-async def test_by_size_at_least_so_much_stays(tmp_path: Path) -> None:
+async def test_retention_by_size_keeps_at_least_the_limit(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker, retention_ms="-1", retention_bytes="350")
@@ -85,8 +85,8 @@ async def test_by_size_at_least_so_much_stays(tmp_path: Path) -> None:
     ("policy", "release", "start"),
     [("delete", "ottla", 5), ("compact,delete", "ottla", 5), ("compact", "ottla", 0), ("", "4.3", 0)],
 )
-async def test_by_policy(policy: str, release: str, start: int, tmp_path: Path) -> None:
-    """Neither time nor size where the policy does not delete; the log start holds for all."""
+async def test_retention_follows_the_cleanup_policy(policy: str, release: str, start: int, tmp_path: Path) -> None:
+    """A policy without delete ignores time and size; the log start offset applies under all policies."""
     clock = ManualClock(T0)
     overrides = {"log.cleaner.enable": "false"}
     async with running(tmp_path, clock=clock, release=release, overrides=overrides) as broker:
@@ -101,7 +101,7 @@ async def test_by_policy(policy: str, release: str, start: int, tmp_path: Path) 
             assert names(tmp_path) == [3, 4]
 
 
-async def test_a_timestamp_of_the_future_keeps_it_and_what_is_behind_it(tmp_path: Path) -> None:
+async def test_future_timestamp_keeps_its_segment_and_later_ones(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker, retention_ms="1000", message_timestamp_after_max_ms="1000000000")
@@ -110,7 +110,7 @@ async def test_a_timestamp_of_the_future_keeps_it_and_what_is_behind_it(tmp_path
         assert names(tmp_path) == [1, 2] and broker.log("t").log_start_offset == 1
 
 
-async def test_deleted_records_take_their_files_with_them_at_the_next_pass(tmp_path: Path) -> None:
+async def test_deleted_records_lose_their_files_at_the_next_pass(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock) as broker:
         await make(broker, retention_ms="-1", file_delete_delay_ms="7")
@@ -122,12 +122,12 @@ async def test_deleted_records_take_their_files_with_them_at_the_next_pass(tmp_p
         assert names(tmp_path) == [2, 3] and names(tmp_path, ".log.deleted") == [0, 1]
         await passed(broker, 7)
         assert names(tmp_path, ".log.deleted") == []
-        log.delete_records_before(4)  # the newest stays until there is one behind it
+        log.delete_records_before(4)  # the newest one stays until another segment follows
         await passed(broker, CHECK_MS)
         assert names(tmp_path) == [3] and log.log_start_offset == 4
 
 
-async def test_configs_of_the_broker_hold_at_once_and_leftovers_go_at_the_next_start(tmp_path: Path) -> None:
+async def test_broker_configs_apply_at_once_and_leftovers_go_at_the_next_start(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     overrides = {"log.retention.check.interval.ms": "10", "log.retention.minutes": "1"}
     async with running(tmp_path, clock=clock, overrides=overrides) as broker:
@@ -142,7 +142,7 @@ async def test_configs_of_the_broker_hold_at_once_and_leftovers_go_at_the_next_s
         assert names(tmp_path, ".log.deleted") == []
 
 
-async def test_the_folder_of_a_deleted_topic_goes_after_the_delay(tmp_path: Path) -> None:
+async def test_folder_of_a_deleted_topic_is_removed_after_the_delay(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     async with running(tmp_path, clock=clock, overrides={"log.segment.delete.delay.ms": "5000"}) as broker:
         for when in range(2):
@@ -167,7 +167,7 @@ ROLLS: list[tuple[dict[str, str], list[int]]] = [
     ({"cleanup.policy": "compact"}, [0]),
     ({"cleanup.policy": "delete", "segment.ms": "100"}, [0, 2]),
     ({"cleanup.policy": "delete", "segment.ms": "100", "segment.jitter.ms": "5000"}, [0, 1, 2, 3]),
-    # The jitter is bounded by segment.ms, not by the shorter lag: what it leaves of that may be nothing.
+    # The jitter is bounded by segment.ms, not by the shorter lag, so the difference may be 0.
     (
         {
             "cleanup.policy": "compact",
@@ -180,8 +180,8 @@ ROLLS: list[tuple[dict[str, str], list[int]]] = [
 ]
 
 
-async def test_rolls_by_time_are_those_of_the_topic(tmp_path: Path) -> None:
-    """The largest jitter is picked; a compacted topic rolls in time for its records to be compacted (KIP-354)."""
+async def test_segments_roll_by_the_topics_time(tmp_path: Path) -> None:
+    """The largest jitter is used; a compacted topic rolls early enough for its records to be compacted (KIP-354)."""
     async with running(tmp_path, clock=ManualClock(T0)) as broker:
         for number, (configs, rolled_at) in enumerate(ROLLS):
             await broker.topic(f"t{number}", configs=configs)

@@ -1,4 +1,4 @@
-"""A disk with faults: what fails and what does not, on the real disk and in memory, and what a broker does with it."""
+"""A disk with faults: which operations fail, on the real disk and in memory, and how a broker reacts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORAGE_ERROR = 56
 
 @pytest.fixture(params=["disk", "memory"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, FaultsView, str]:
-    """(files, their faults, a folder for partitions)."""
+    """(files, their fault rules, a folder for partitions)."""
     inner: Files = DiskFiles() if request.param == "disk" else MemoryFiles(lambda: 0)
     folder = str(tmp_path) if request.param == "disk" else "/data"
     inner.make_directory(f"{folder}/t-0")
@@ -34,7 +34,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, FaultsV
     return FaultyFiles(inner, faults), FaultsView(faults), folder
 
 
-def test_whose_a_path_is() -> None:
+def test_place_of_a_path_is_its_partition() -> None:
     t1 = Place("t", 1)
     assert place_of("/d/t-1/00000000000000000000.log") == place_of("/d/t-1") == t1
     assert place_of("/d/a-b.c-12/x.index") == Place("a-b.c", 12)
@@ -43,7 +43,7 @@ def test_whose_a_path_is() -> None:
 
 
 def failure(action: Callable[[], Any]) -> int:
-    """The errno with which something fails; 0 if it does not."""
+    """The errno of a failed call; 0 for success."""
     try:
         action()
     except OSError as error:
@@ -52,7 +52,7 @@ def failure(action: Callable[[], Any]) -> int:
     return 0
 
 
-def test_reads_and_writes_fail_for_as_long_as_a_rule_says(made: tuple[Files, FaultsView, str]) -> None:
+def test_reads_and_writes_fail_while_a_rule_is_in_force(made: tuple[Files, FaultsView, str]) -> None:
     files, faults, folder = made
     path = f"{folder}/t-0/a.log"
     file = files.open(path, create=True)
@@ -81,7 +81,7 @@ def test_reads_and_writes_fail_for_as_long_as_a_rule_says(made: tuple[Files, Fau
     file.close()
 
 
-def test_a_full_disk_takes_half_of_a_write(made: tuple[Files, FaultsView, str]) -> None:
+def test_full_disk_writes_half_of_the_data(made: tuple[Files, FaultsView, str]) -> None:
     files, faults, folder = made
     file = files.open(f"{folder}/t-0/a.log", create=True)
     with faults.disk_full():
@@ -92,7 +92,7 @@ def test_a_full_disk_takes_half_of_a_write(made: tuple[Files, FaultsView, str]) 
     file.close()
 
 
-def test_locks_go_through(made: tuple[Files, FaultsView, str]) -> None:
+def test_locks_never_fail(made: tuple[Files, FaultsView, str]) -> None:
     files, faults, folder = made
     with faults.disk_error():
         lock = files.lock(f"{folder}/.lock")
@@ -105,8 +105,8 @@ async def codes(client: Client, *partitions: tuple[str, int]) -> list[int]:
     return [only(await client.call(produce(records(b"x"), *one), 9)).error_code for one in partitions]
 
 
-async def test_a_full_disk_is_told_to_who_appends_and_passes(tmp_path: Path) -> None:
-    """Nothing is left of what did not fit: the next append comes right behind the last."""
+async def test_full_disk_fails_appends_until_the_rule_is_removed(tmp_path: Path) -> None:
+    """Nothing of the failed append is left: the next one follows the last offset."""
     faults = Faults()
     view = FaultsView(faults)
     async with running(tmp_path / "data", faults=faults) as broker:
@@ -123,7 +123,7 @@ async def test_a_full_disk_is_told_to_who_appends_and_passes(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("on", ["read", "write"])
-async def test_a_disk_error_takes_its_directory_offline(on: str, tmp_path: Path) -> None:
+async def test_disk_error_takes_its_directory_offline(on: str, tmp_path: Path) -> None:
     faults = Faults()
     view = FaultsView(faults)
     async with running(tmp_path / "one", tmp_path / "two", faults=faults) as broker:
@@ -132,7 +132,7 @@ async def test_a_disk_error_takes_its_directory_offline(on: str, tmp_path: Path)
             await broker.topic(name)
         client = await broker.client()
         assert await codes(client, *((name, 0) for name in topics)) == [0] * 4
-        # The metadata's directory is the one without which it cannot go on.
+        # The broker cannot run without the metadata directory.
         here = [name for name in topics if not broker.state.logs.metadata_dir.holds(broker.log(name))]
         there = [name for name in topics if name not in here]
         assert here and there
@@ -148,7 +148,7 @@ async def test_a_disk_error_takes_its_directory_offline(on: str, tmp_path: Path)
         assert not broker.running.failed.done()
 
 
-async def test_the_cleaner_meets_faults_and_tries_again(tmp_path: Path) -> None:
+async def test_cleaner_fails_by_a_rule_and_retries(tmp_path: Path) -> None:
     faults, clock = Faults(), ManualClock()
     fault = FaultsView(faults).disk_full(topic="t", path="*.cleaned", times=1)
     async with running(tmp_path / "data", faults=faults, clock=clock) as broker:
@@ -171,10 +171,10 @@ async def test_the_cleaner_meets_faults_and_tries_again(tmp_path: Path) -> None:
                 clock.advance(15_000)
                 await asyncio.sleep(0.005)
         assert fault.fired == 1
-        assert kept() == [b"3", b"x", b"y"]  # the newest segment is not looked at
+        assert kept() == [b"3", b"x", b"y"]  # the active segment is not read
 
 
-async def test_a_listener_refuses_while_a_rule_says_so(tmp_path: Path) -> None:
+async def test_listener_refuses_connections_while_a_rule_is_in_force(tmp_path: Path) -> None:
     faults = Faults()
     view = FaultsView(faults)
     async with running(tmp_path / "data", faults=faults) as broker:
@@ -183,11 +183,11 @@ async def test_a_listener_refuses_while_a_rule_says_so(tmp_path: Path) -> None:
         with view.refuse():
             with pytest.raises(ConnectionRefusedError):
                 await broker.client()
-            assert await codes(client, ("t", 0)) == [0]  # who is connected stays so
+            assert await codes(client, ("t", 0)) == [0]  # open connections stay
         assert await codes(await broker.client(), ("t", 0)) == [0]
         view.refuse()
     with pytest.raises(ConnectionRefusedError):
         await Client.connect(broker.ports[0])
-    view.clear()  # after the stop: nothing listens again
+    view.clear()  # after the stop no listener listens again
     with pytest.raises(ConnectionRefusedError):
         await Client.connect(broker.ports[0])

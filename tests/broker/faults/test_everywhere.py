@@ -1,6 +1,6 @@
-"""An error on command in the answers of every API that is served, in every version, over the wire.
+"""Injected errors in the responses of every served API, in every version, over the wire.
 
-Requests are made from the declarations, so a new API is tried as soon as it is served.
+Requests are made from the declarations, so a new API is tested as soon as it is served.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions", 
 
 
 def asking(layout: Group, topics: dict[str, bytes]) -> Any:
-    """A request for partition 0 of topics, by name and by id; group g, and so on."""
+    """A request for partition 0 of topics, by name and by id, for group g, and so on."""
     return filled(empty_value(layout.cls), layout, topics, None)  # type: ignore[arg-type]
 
 
@@ -59,7 +59,7 @@ def filled(value: Any, layout: Group, topics: dict[str, bytes], topic: str | Non
         elif name in NUMBERS:
             setattr(value, name, NUMBERS[name])
     if "topic_id" in value._fields and "name" in value._fields and layout.cls.__name__ == "DeleteTopicState":
-        value.topic_id = ZERO_UUID  # by the one or the other
+        value.topic_id = ZERO_UUID  # a topic is requested by name or by id
     return value
 
 
@@ -79,7 +79,7 @@ def listed(name: str, codec: Array, topics: dict[str, bytes], topic: str | None)
 
 
 def codes(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """(what it is about, code) of every error code in an answer."""
+    """(subject, code) of every error code in a response."""
     fields = value._fields
     named = [getattr(value, n) for n in ("name", "topic", "topic_name", "topic_id", "resource_name") if n in fields]
     numbers = [getattr(value, n) for n in ("partition_index", "partition_id", "index", "partition") if n in fields]
@@ -105,7 +105,7 @@ def title(key: int, version: int) -> str:
     return f"{ROUTES[key].name} v{version}"
 
 
-async def test_every_answer_can_say_an_error(tmp_path: Path) -> None:
+async def test_every_response_has_a_place_for_an_error(tmp_path: Path) -> None:
     wrong: list[str] = []
     async with running(tmp_path / "data", faults=Faults(), overrides=TELEMETRY) as broker:
         client, faults, topics = await world(broker)
@@ -113,20 +113,20 @@ async def test_every_answer_can_say_an_error(tmp_path: Path) -> None:
             route = ROUTES[key]
             request = asking(struct_of(route.request_class, version), topics)
             with faults.error(route.name, TIMED_OUT) as fault:
-                answer = await client.call(request, version)
-            found = list(codes(answer))
-            told = [code for _, code in found if code]
-            if (fault.matched, fault.fired) != (1, 1) or not told or set(told) != {TIMED_OUT}:
+                response = await client.call(request, version)
+            found = list(codes(response))
+            reported = [code for _, code in found if code]
+            if (fault.matched, fault.fired) != (1, 1) or not reported or set(reported) != {TIMED_OUT}:
                 wrong.append(f"{title(key, version)}: {found}")
             if message_parts.place_of_error(message_parts.shape_of(route.request_class, version), TIMED_OUT) == ():
-                assert answer.error_code == TIMED_OUT
-        assert sorted(topic.name for topic in broker.state.topics) == ["t", "u"]  # nothing was done
+                assert response.error_code == TIMED_OUT
+        assert sorted(topic.name for topic in broker.state.topics) == ["t", "u"]  # no topic was created or deleted
         assert broker.log("t").log_end_offset == 0
     assert not wrong, "\n".join(wrong)
 
 
-async def test_an_error_of_one_topic_leaves_the_other(tmp_path: Path) -> None:
-    """Where a request names topics, only the one that the rule names is in error, and the rest is asked for in full."""
+async def test_error_of_one_topic_leaves_the_other_intact(tmp_path: Path) -> None:
+    """If a request names topics, only the topic of the rule has an error, and the rest is complete."""
     wrong: list[str] = []
     seen = set()
     async with running(tmp_path / "data", faults=Faults(), overrides=TELEMETRY) as broker:
@@ -142,11 +142,14 @@ async def test_an_error_of_one_topic_leaves_the_other(tmp_path: Path) -> None:
             seen.add(route.name)
             of_u = [code for about, code in found.items() if name in about and code]
             others = [code for about, code in found.items() if name not in about]
-            if route.name in ("DescribeLogDirs", "ListPartitionReassignments"):  # errors of folders, or of all
+            if route.name in (
+                "DescribeLogDirs",
+                "ListPartitionReassignments",
+            ):  # errors of other things
                 assert list(found.values()) == [NOT_LEADER], title(key, version)
             elif not (set(of_u) == {NOT_LEADER} and NOT_LEADER not in others and others):
                 wrong.append(f"{title(key, version)}: {found}")
-            if broker.state.topics.get("t") is None:  # DeleteTopics deletes the other
+            if broker.state.topics.get("t") is None:  # DeleteTopics has deleted the other one
                 topics["t"] = await broker.topic("t")
             assert broker.state.topics.get("u") is not None
     assert not wrong, "\n".join(wrong)
@@ -154,7 +157,7 @@ async def test_an_error_of_one_topic_leaves_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, UNKNOWN_MEMBER, TIMED_OUT])
-def test_where_an_error_goes_is_in_the_answer(code: int) -> None:
+def test_place_of_an_error_is_in_the_response(code: int) -> None:
     for key, version in CASES:
         shape = message_parts.shape_of(ROUTES[key].request_class, version)
         path = message_parts.place_of_error(shape, code)
@@ -182,7 +185,7 @@ def test_where_an_error_goes_is_in_the_answer(code: int) -> None:
         ("FindCoordinator", 4, 15, ["coordinators"]),
     ],
 )
-def test_where_brokers_put_errors(api: str, version: int, code: int, path: list[str]) -> None:
+def test_errors_are_placed_as_by_brokers(api: str, version: int, code: int, path: list[str]) -> None:
     (request_class,) = [route.request_class for route in ROUTES.values() if route.name == api]
     found = message_parts.place_of_error(message_parts.shape_of(request_class, version), code)
     assert found is not None and [level.field for level in found] == path
@@ -209,7 +212,7 @@ def places(api: str, version: int, **values: Any) -> list[Place]:
     return message_parts.places(request, message_parts.shape_of(request_class, version), Known())
 
 
-def test_what_requests_name() -> None:
+def test_places_of_a_request_are_its_topics_and_partitions() -> None:
     t0, every = Place("t", 0), [Place("t", None), Place("t", 0), Place("t", 1)]
     everything = [*every, Place("u", None), Place("u", 0)]
     assert places("Produce", 9) == places("Produce", 13) == places("ListOffsets", 5) == [t0]
@@ -221,12 +224,12 @@ def test_what_requests_name() -> None:
     assert places("OffsetFetch", 7, topics=None) == everything
     assert places("DescribeTopicPartitions", 0, topics=[]) == everything
     assert places("Metadata", 1, topics=[]) == []
-    assert places("ListPartitionReassignments", 0) == [t0]  # its answers have an error of the whole all the same
+    assert places("ListPartitionReassignments", 0) == [t0]  # its responses still have an error of the whole
     for name in ONLY_AT_THE_TOP - {"ListPartitionReassignments"}:
         assert places(name, 0) == [], name
 
 
-def test_which_answers_have_nothing_but_one_error() -> None:
+def test_responses_without_lists_have_one_error() -> None:
     found = set()
     for route in ROUTES.values():
         if all(message_parts.shape_of(route.request_class, v).paths == ((),) for v in SERVED[route.api_key].range()):

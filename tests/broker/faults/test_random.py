@@ -1,6 +1,6 @@
-"""Random requests of every API under random rules: the parts of a request, and a broker that stays well.
+"""Random requests of every API under random rules: the division of requests, and a broker that stays consistent.
 
-Each run uses another seed and names it when it fails; OTTLA_FUZZ_SEED repeats one.
+Each run uses another seed and prints it on failure; OTTLA_FUZZ_SEED repeats one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla_testing.broker.harness import (
     only,
     ping,
     produce,
-    read_answer,
+    read_response,
     records,
     running,
     values,
@@ -60,7 +60,7 @@ class Known:
 
 
 def named(value: Any, chooser: random.Random, ids: list[bytes], name: str = "") -> Any:
-    """A random value in which topics and partitions are mostly some that there are."""
+    """A random value whose topics and partitions mostly exist."""
     if isinstance(value, Value):
         for field in value._fields:
             found = getattr(value, field)
@@ -83,7 +83,7 @@ def named(value: Any, chooser: random.Random, ids: list[bytes], name: str = "") 
 
 
 def leaves(value: Any, fields: list[str], about: tuple[Any, ...] = ()) -> Counter[tuple[Any, ...]]:
-    """How often each entry at the end of a path of lists is there, by what it and those above it are called."""
+    """Counts the entries at the end of a path of lists, by their names and those above them."""
     found: Counter[tuple[Any, ...]] = Counter()
     for entry in getattr(value, fields[0]) or ():
         here = (*about, *names(entry))
@@ -109,8 +109,8 @@ def chooser() -> random.Random:
     return random.Random(seed)
 
 
-def test_each_entry_is_left_or_refused(chooser: random.Random, scaled: Callable[[int], int]) -> None:
-    """Nothing of a request is lost or answered twice when rules divide it, and both parts can be written."""
+def test_divided_request_has_each_entry_once(chooser: random.Random, scaled: Callable[[int], int]) -> None:
+    """Rules that divide a request lose no entry and repeat none, and both parts can be encoded."""
     divided_some = 0
     for _ in range(scaled(3000)):
         route, version = chooser.choice(CASES)
@@ -137,18 +137,18 @@ def test_each_entry_is_left_or_refused(chooser: random.Random, scaled: Callable[
         if not path:
             assert rest is None and refused.error_code == code
             continue
-        asked = leaves(before, [level.asked or "" for level in path])
-        left = leaves(rest, [level.asked or "" for level in path]) if rest is not None else Counter()
-        answered = leaves(refused, [level.field for level in path]) if refused is not None else Counter()
-        assert sum(asked.values()) == sum(left.values()) + sum(answered.values()), (route.name, version, before)
-        assert not left - asked
+        requested = leaves(before, [level.request_list or "" for level in path])
+        left = leaves(rest, [level.request_list or "" for level in path]) if rest is not None else Counter()
+        responded = leaves(refused, [level.field for level in path]) if refused is not None else Counter()
+        assert sum(requested.values()) == sum(left.values()) + sum(responded.values()), (route.name, version, before)
+        assert not left - requested
         if not rule.is_narrow:
             assert not left
         if refused is not None and rest is not None:
             divided_some += 1
             other = copy.deepcopy(refused)
             message_parts.merge(other, refused, shape.levels)
-            assert sum(leaves(other, [level.field for level in path]).values()) == 2 * sum(answered.values())
+            assert sum(leaves(other, [level.field for level in path]).values()) == 2 * sum(responded.values())
     assert divided_some
 
 
@@ -179,12 +179,14 @@ def random_rule(chooser: random.Random) -> Rule:
 
 
 @pytest.mark.soak
-async def test_a_broker_with_faults_stays_well(
+async def test_broker_with_random_rules_stays_consistent(
     tmp_path: Path, chooser: random.Random, scaled: Callable[[int], int]
 ) -> None:
-    """It answers in the layout that was asked for, or closes; what is not meant by the rules is as ever."""
+    """Each response has the layout of its request's version, or the connection closes; entries without a matching rule
+    are unaffected.
+    """
     faults = Faults()
-    answered = closed = 0
+    responded = closed = 0
     get_logger()
     async with running(tmp_path / "data", faults=faults) as broker:
         ids = [await broker.topic("t", 2), await broker.topic("u"), b"?" * 16]
@@ -197,7 +199,7 @@ async def test_a_broker_with_faults_stays_well(
                     for _ in range(chooser.randrange(1, 4)):
                         faults.add(random_rule(chooser))
                 route, version = chooser.choice(CASES)
-                if route.name in ("JoinGroup", "SyncGroup"):  # these may wait for others
+                if route.name in ("JoinGroup", "SyncGroup"):  # these may wait for other members
                     continue
                 request = named(random_value(struct_of(route.request_class, version), chooser), chooser, ids)
                 sent = frame(request, version, number)
@@ -207,15 +209,15 @@ async def test_a_broker_with_faults_stays_well(
                     read_class, read_version = ROUTES[18].request_class, 0
                 try:
                     await client.send_bytes(sent)
-                    answer = await client.receive_bytes()
-                except (Closed, ConnectionError):  # it may have been closed behind a whole answer
+                    response = await client.receive_bytes()
+                except (Closed, ConnectionError):  # it may have been closed after a whole response
                     closed += 1
                     client.close()
                     client = await broker.client()
                 else:
-                    answered += 1
-                    if not (route.name == "ApiVersions" and answer[4:6] == b"\0\x23"):
-                        assert read_answer(answer, read_class, read_version)[0] == number, (route.name, version)
+                    responded += 1
+                    if not (route.name == "ApiVersions" and response[4:6] == b"\0\x23"):
+                        assert read_response(response, read_class, read_version)[0] == number, (route.name, version)
                 if number % 100 == 0:
                     before = broker.log("well").log_end_offset
                     appended = only(await well.call(produce(records(b"fine"), "well"), 9, "other"))
@@ -226,4 +228,4 @@ async def test_a_broker_with_faults_stays_well(
             assert (await well.call(ping(), 0)).error_code == 0
         errors = [event for event in events if event["log_level"] not in ("info", "debug", "warning")]
         assert not errors, errors
-    assert answered > closed > 0
+    assert responded > closed > 0

@@ -1,6 +1,7 @@
-"""Requests that meet faults: what is done of them, in which order answers leave, and what becomes of the connection.
+"""Requests with matching rules: which parts are handled, the order of responses, and the connection afterwards.
 
-Delays are real time and short; what must not happen meanwhile is shown by order, never by waiting.
+Delays are in real time and short. A test of what must not happen meanwhile compares the order of events and never
+waits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def produce_all(*partitions: tuple[str, int, bytes], acks: int = -1, topic_id: b
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[part.topic_data[0] for part in parts])
 
 
-def answers(response: Any) -> dict[tuple[str, int], int]:
+def results(response: Any) -> dict[tuple[str, int], int]:
     return {
         (topic.name, one.index): one.error_code for topic in response.responses for one in topic.partition_responses
     }
@@ -55,23 +56,23 @@ def ends(broker: Broker) -> list[int]:
 # Errors
 
 
-async def test_the_other_partitions_of_a_request_are_appended(tmp_path: Path) -> None:
+async def test_error_of_one_partition_appends_the_others(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         with faults.error("Produce", NOT_LEADER, topic="t", partition=1, nth=2) as fault:
             for expected in (0, NOT_LEADER, 0):
                 response = await client.call(produce_all(("t", 0, b"x"), ("t", 1, b"y")), 9)
-                assert answers(response) == {("t", 0): 0, ("t", 1): expected}
-            assert answers(await client.call(produce_all(("t", 0, b"z")), 9)) == {("t", 0): 0}
+                assert results(response) == {("t", 0): 0, ("t", 1): expected}
+            assert results(await client.call(produce_all(("t", 0, b"z")), 9)) == {("t", 0): 0}
         assert (fault.matched, fault.fired) == (3, 1)
         assert ends(broker) == [4, 2]
         assert only(await client.call(produce(records(b"x"), "t", 1), 9)).error_code == 0
 
 
-async def test_an_error_answer_has_nothing_else(tmp_path: Path) -> None:
+async def test_error_response_has_no_other_values(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         with faults.error("Produce", "KAFKA_STORAGE_ERROR"):
-            answer = only(await client.call(produce(records(b"x")), 9))
-        assert (answer.error_code, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (
+            result = only(await client.call(produce(records(b"x")), 9))
+        assert (result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset) == (
             56,
             -1,
             -1,
@@ -82,33 +83,33 @@ async def test_an_error_answer_has_nothing_else(tmp_path: Path) -> None:
         assert ends(broker) == [0, 0]
 
 
-async def test_rules_may_divide_a_request_among_them(tmp_path: Path) -> None:
-    """The older of two that are about the same partition answers it; the other is not asked."""
+async def test_several_rules_divide_a_request(tmp_path: Path) -> None:
+    """Of two rules for the same partition the older one applies; the other one counts no match."""
     async with world(tmp_path) as (broker, client, faults):
         first = faults.error("Produce", 5, partition=1)
         second = faults.error("Produce", 7, topic="t")
         response = await client.call(produce_all(("t", 0, b"x"), ("t", 1, b"y"), ("u", 0, b"z")), 9)
-        assert answers(response) == {("t", 0): 7, ("t", 1): 5, ("u", 0): 3}
+        assert results(response) == {("t", 0): 7, ("t", 1): 5, ("u", 0): 3}
         assert (first.fired, second.fired) == (1, 1)
         assert only(await client.call(produce(records(b"y"), "t", 1), 9)).error_code == 5
         assert (first.fired, second.fired, second.matched) == (2, 1, 1)
         assert ends(broker) == [0, 0]
 
 
-async def test_topics_by_id_are_found_by_their_names(tmp_path: Path) -> None:
+async def test_rule_for_a_topic_name_matches_topic_ids(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         id = broker.state.topics.named("t").id
         with faults.error("Produce", NOT_LEADER, topic="t", partition=0):
             response = await client.call(produce_all(("", 0, b"x"), ("", 1, b"y"), topic_id=id), 13)
-            assert answers(response) == {("", 0): NOT_LEADER, ("", 1): 0}
-            assert [topic.topic_id for topic in response.responses] == [id]  # one answer for both
+            assert results(response) == {("", 0): NOT_LEADER, ("", 1): 0}
+            assert [topic.topic_id for topic in response.responses] == [id]  # one response for both
         with faults.error("Fetch", NOT_LEADER, topic="t"):
             assert only(await client.call(fetch((id, 1, 0)), 13)).error_code == NOT_LEADER
             unknown = only(await client.call(fetch((b"?" * 16, 1, 0)), 13))
             assert unknown.error_code == 100
 
 
-async def test_refused_records_of_acks_0_close_the_connection(tmp_path: Path) -> None:
+async def test_refused_records_with_acks_0_close_the_connection(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         with faults.error("Produce", NOT_LEADER, partition=1):
             await client.send(produce_all(("t", 0, b"x"), ("t", 1, b"y"), acks=0), 9)
@@ -119,7 +120,7 @@ async def test_refused_records_of_acks_0_close_the_connection(tmp_path: Path) ->
         assert ends(broker) == [2, 0]
 
 
-async def test_who_is_meant(tmp_path: Path) -> None:
+async def test_rule_matches_client_ids_and_listeners(tmp_path: Path) -> None:
     configs = {
         "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
@@ -143,7 +144,7 @@ async def test_who_is_meant(tmp_path: Path) -> None:
         assert await codes() == [0, 0, 0]
 
 
-async def test_which_node_is_meant(tmp_path: Path) -> None:
+async def test_rule_matches_nodes(tmp_path: Path) -> None:
     async with world(tmp_path, brokers=2) as (broker, client, faults):
         other = await broker.client(1)
         with faults.error("ApiVersions", "INVALID_REQUEST", node=2) as fault:
@@ -156,7 +157,7 @@ async def test_which_node_is_meant(tmp_path: Path) -> None:
         assert (await (await broker.client(1)).call(ping(), 0)).error_code == 0
 
 
-async def test_a_version_of_api_versions_that_is_refused_is_answered_as_v0(tmp_path: Path) -> None:
+async def test_refused_api_versions_responds_in_the_layout_of_v0(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         with faults.error("ApiVersions", "UNSUPPORTED_VERSION"):
             await client.send(ping(), 4)
@@ -173,7 +174,7 @@ def asking(*names: str) -> MetadataRequest:
     return MetadataRequest(topics=topics if names else None)
 
 
-async def test_metadata_of_all_topics_tells_the_error_of_one(tmp_path: Path) -> None:
+async def test_metadata_of_all_topics_has_the_error_of_one(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         await broker.topic("u")
         with faults.error("Metadata", "LEADER_NOT_AVAILABLE", topic="t") as fault:
@@ -186,7 +187,7 @@ async def test_metadata_of_all_topics_tells_the_error_of_one(tmp_path: Path) -> 
         assert (fault.matched, fault.fired) == (3, 3)
 
 
-async def test_metadata_tells_the_error_of_one_partition(tmp_path: Path) -> None:
+async def test_metadata_has_the_error_of_one_partition(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         with faults.error("Metadata", "LEADER_NOT_AVAILABLE", topic="t", partition=1):
             (topic,) = (await client.call(asking("t"), 9)).topics
@@ -199,13 +200,13 @@ async def test_metadata_tells_the_error_of_one_partition(tmp_path: Path) -> None
 # Fetch
 
 
-async def test_a_partition_of_a_session_is_in_error_and_recovers(tmp_path: Path) -> None:
+async def test_partition_of_a_session_has_an_error_and_recovers(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         for index in (0, 1):
             await client.call(produce(records(b"a"), "t", index), 9)
         first = await client.call(fetch(("t", 0, 0), ("t", 1, 0), session_epoch=0), 11)
         assert first.session_id and len(first.responses) == 1
-        # Nothing is named, as nothing has changed; a wait is asked for, and not made.
+        # The request names nothing, as nothing has changed; its wait is requested and skipped.
         again = fetch(session_id=first.session_id, session_epoch=1, max_wait_ms=60_000, min_bytes=1 << 20)
         with faults.error("Fetch", NOT_LEADER, topic="t", partition=1) as fault:
             response = await client.call(again, 11)
@@ -219,11 +220,11 @@ async def test_a_partition_of_a_session_is_in_error_and_recovers(tmp_path: Path)
         with faults.error("Fetch", "FETCH_SESSION_ID_NOT_FOUND"):
             response = await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)
             assert (response.error_code, response.responses) == (70, [])
-        # The session does not know that: the broker's own answer was never made.
+        # The session has no such state: the broker's own response was never made.
         assert (await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)).error_code == 0
 
 
-async def test_a_partition_that_is_forgotten_meets_no_rule(tmp_path: Path) -> None:
+async def test_partition_removed_from_a_session_matches_no_rule(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         first = await client.call(fetch(("t", 0, 0), ("t", 1, 0), session_epoch=0), 11)
         forgotten = [type(fetch()).ForgottenTopic(topic="t", partitions=[1])]
@@ -233,7 +234,7 @@ async def test_a_partition_that_is_forgotten_meets_no_rule(tmp_path: Path) -> No
         assert fault.matched == 0
 
 
-async def test_a_partition_in_error_takes_no_room_in_the_answer(tmp_path: Path) -> None:
+async def test_partition_with_an_error_takes_no_bytes_of_the_bound(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         for index in (0, 1):
             await client.call(produce(records(b"a" * 5000), "t", index), 9)
@@ -247,25 +248,25 @@ async def test_a_partition_in_error_takes_no_room_in_the_answer(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("version", [3, 4, 11])
-async def test_records_with_a_wrong_crc(version: int, tmp_path: Path) -> None:
+async def test_wrong_crc_flips_a_bit_in_fetched_records(version: int, tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         assert len(only(await client.call(fetch(("t", 1, 0)), version)).records) == 0
         for _ in range(2):
             await client.call(produce(records(b"abc", b"abc"), "t", 1), 9)
         good = bytes(only(await client.call(fetch(("t", 1, 0)), version)).records)
         with faults.wrong_crc(topic="t", partition=1, nth=2) as fault:
-            # Answers without records do not count.
+            # Responses without records do not count.
             assert len(only(await client.call(fetch(("t", 0, 0)), version)).records) == 0
             assert len(only(await client.call(fetch(("t", 1, 4)), version)).records) == 0
-            answered = [bytes(only(await client.call(fetch(("t", 1, 0)), version)).records) for _ in range(3)]
+            responded = [bytes(only(await client.call(fetch(("t", 1, 0)), version)).records) for _ in range(3)]
             assert (fault.matched, fault.fired) == (3, 1)
-        assert answered[0] == answered[2] == good
-        (changed,) = [at for at, pair in enumerate(zip(good, answered[1], strict=True)) if pair[0] != pair[1]]
-        assert (good[changed] ^ answered[1][changed]).bit_count() == 1
+        assert responded[0] == responded[2] == good
+        (changed,) = [at for at, pair in enumerate(zip(good, responded[1], strict=True)) if pair[0] != pair[1]]
+        assert (good[changed] ^ responded[1][changed]).bit_count() == 1
         if version >= 4:
-            header = batch.read_header(answered[1])
-            assert not batch.crc_matches(answered[1], 0, header) and changed < header.size_bytes
-            assert values(answered[1])[0:2] == [b"abc", b"abb"]
+            header = batch.read_header(responded[1])
+            assert not batch.crc_matches(responded[1], 0, header) and changed < header.size_bytes
+            assert values(responded[1])[0:2] == [b"abc", b"abb"]
         log = bytes(broker.log("t", 1).read(0, 1 << 20).records)
         assert batch.crc_matches(log, 0, batch.read_header(log))
 
@@ -273,8 +274,8 @@ async def test_records_with_a_wrong_crc(version: int, tmp_path: Path) -> None:
 # Time
 
 
-async def test_answers_stay_in_order_behind_a_delay(tmp_path: Path) -> None:
-    """What is behind a delayed request is not begun: records of one connection keep their order."""
+async def test_responses_after_a_delay_keep_their_order(tmp_path: Path) -> None:
+    """A request after a delayed one does not start: records of one connection keep their order."""
     async with world(tmp_path) as (broker, client, faults):
         with faults.delay("Produce", 60, times=1) as fault:
             started = time.monotonic()
@@ -285,11 +286,11 @@ async def test_answers_stay_in_order_behind_a_delay(tmp_path: Path) -> None:
             received = [await client.receive() for _ in sent]
             assert time.monotonic() - started >= 0.06
         assert [number for number, _ in received] == sent
-        assert [only(answer).base_offset for _, answer in received[:3]] == [1, 2, 3]
+        assert [only(result).base_offset for _, result in received[:3]] == [1, 2, 3]
         assert (fault.matched, fault.fired) == (4, 1)
 
 
-async def test_a_delay_after_the_work(tmp_path: Path) -> None:
+async def test_delay_after_the_handler_delays_the_response(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         with faults.delay("Produce", 60, "after", times=1):
             await client.send(produce(records(b"1")), 9)
@@ -298,7 +299,7 @@ async def test_a_delay_after_the_work(tmp_path: Path) -> None:
             assert only((await client.receive())[1]).base_offset == 0
 
 
-async def test_a_stalled_request_goes_on_when_the_rule_goes(tmp_path: Path) -> None:
+async def test_stalled_request_resumes_when_its_rule_is_removed(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         fault = faults.stall("Produce", topic="t")
         sent = [await client.send(produce(records(value)), 9) for value in (b"1", b"2")]
@@ -311,14 +312,14 @@ async def test_a_stalled_request_goes_on_when_the_rule_goes(tmp_path: Path) -> N
         assert values(broker.log("t").read(0, 1 << 20).records) == [b"1", b"2"]
 
 
-async def test_a_held_request_keeps_its_records(tmp_path: Path) -> None:
-    """The buffer that they came in is read into again meanwhile."""
+async def test_delayed_request_keeps_its_records(tmp_path: Path) -> None:
+    """Its receive buffer is reused meanwhile."""
     async with world(tmp_path) as (broker, client, faults):
         fault = faults.stall("Produce", client_id="held")
         await client.send(produce(records(b"v" * 1000)), 9, "held")
         await broker.settle()
         pool = broker.running.connections.pool
-        for buffer in [pool.take() for _ in range(8)]:  # as if others received into all that there are
+        for buffer in [pool.take() for _ in range(8)]:  # as if other connections received into all free buffers
             buffer[:] = b"\xff" * len(buffer)
             pool.give(buffer)
         fault.remove()
@@ -326,15 +327,15 @@ async def test_a_held_request_keeps_its_records(tmp_path: Path) -> None:
         assert values(broker.log("t").read(0, 1 << 20).records) == [b"v" * 1000]
 
 
-@pytest.mark.parametrize("behind", [0, 3])
+@pytest.mark.parametrize("later", [0, 3])
 @pytest.mark.parametrize("abruptly", [False, True])
-async def test_a_stalled_client_that_goes_away_is_forgotten(behind: int, abruptly: bool, tmp_path: Path) -> None:
-    """Also with requests behind the stalled one, for which nothing is read any more."""
+async def test_stalled_client_that_disconnects_is_closed(later: int, abruptly: bool, tmp_path: Path) -> None:
+    """Also with requests after the stalled one, which are no longer read."""
     async with world(tmp_path) as (broker, client, faults):
         fault = faults.stall("Produce")
         await broker.settle()
         before = set(broker.running.connections.open)
-        for _ in range(1 + behind):
+        for _ in range(1 + later):
             await client.send(produce(records(b"x" * 1000)), 9)
         await broker.settle()
         if abruptly:
@@ -350,7 +351,7 @@ async def test_a_stalled_client_that_goes_away_is_forgotten(behind: int, abruptl
 
 
 @pytest.mark.parametrize("kind", ["stall", "delay", "throttle"])
-async def test_a_stop_does_not_wait_for_faults(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_broker_stop_does_not_wait_for_faults(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_injection, "LOOK_SECONDS", 3600)
     async with world(tmp_path) as (broker, client, faults):
         if kind == "stall":
@@ -367,8 +368,8 @@ async def test_a_stop_does_not_wait_for_faults(kind: str, tmp_path: Path, monkey
         broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
 
 
-async def test_a_slow_reader_is_waited_for_also_with_faults(tmp_path: Path) -> None:
-    """Back-pressure: answers that are not taken hold up what is behind them, and none is lost."""
+async def test_slow_reader_is_waited_for_with_faults(tmp_path: Path) -> None:
+    """Back-pressure: unread responses delay later ones, and none is lost."""
     async with world(tmp_path) as (broker, client, faults):
         await client.call(produce(records(b"v" * 900_000)), 9)
         faults.delay("Fetch", 1)
@@ -379,21 +380,21 @@ async def test_a_slow_reader_is_waited_for_also_with_faults(tmp_path: Path) -> N
         assert [(await client.receive())[0] for _ in sent] == sent
 
 
-async def test_throttled_connections_are_told_and_then_not_heard(tmp_path: Path) -> None:
+async def test_throttle_returns_its_time_and_mutes_the_connection(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         other = await broker.client()
-        for throttle_ms in (80, 800, 8_000):  # on a machine that stands still for so long nothing can be seen
+        for throttle_ms in (80, 800, 8_000):  # a machine that pauses for so long shows nothing
             with faults.throttle("Produce", throttle_ms, times=1):
                 started = time.monotonic()
                 await client.send(produce(records(b"1")), 9)
-                behind = await client.send(ping(), 0)
-                answer = (await client.receive())[1]
-                assert (answer.throttle_time_ms, only(answer).error_code) == (throttle_ms, 0)
+                later = await client.send(ping(), 0)
+                result = (await client.receive())[1]
+                assert (result.throttle_time_ms, only(result).error_code) == (throttle_ms, 0)
                 received = asyncio.ensure_future(client.receive())
                 assert (await other.call(ping(), 0)).error_code == 0
                 is_first = not received.done()
                 took_s = time.monotonic() - started
-                assert (await received)[0] == behind
+                assert (await received)[0] == later
                 assert time.monotonic() - started >= throttle_ms / 1000
             if took_s < throttle_ms / 1000:
                 assert is_first
@@ -401,7 +402,7 @@ async def test_throttled_connections_are_told_and_then_not_heard(tmp_path: Path)
         assert (await client.call(produce(records(b"2")), 9)).throttle_time_ms == 0
 
 
-async def test_a_version_without_throttle_times_is_only_not_heard(tmp_path: Path) -> None:
+async def test_throttle_in_a_version_without_the_field_mutes_the_connection(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         with faults.throttle("Metadata", 30, times=1):
             started = time.monotonic()
@@ -413,7 +414,7 @@ async def test_a_version_without_throttle_times_is_only_not_heard(tmp_path: Path
 # Connections
 
 
-async def test_disconnected_before_and_after_the_append(tmp_path: Path) -> None:
+async def test_disconnect_before_and_after_the_append(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         with faults.disconnect("Produce", times=1):
             await client.send(produce(records(b"1")), 9)
@@ -434,15 +435,15 @@ async def test_disconnect_after_a_waiting_fetch_response_leaves_first(tmp_path: 
             await client.send(produce(records(b"1"), "t", 1), 9)
             await client.send(produce(records(b"2"), "t", 1), 9)
             await broker.settle()
-            assert ends(broker) == [0, 0]  # nothing begins before the fetch has its response
+            assert ends(broker) == [0, 0]  # nothing starts before the fetch has its response
             await (await broker.client()).call(produce(records(b"x")), 9)
-            number, answer = await client.receive()
-            assert (number, values(only(answer).records)) == (waiting, [b"x"])
+            number, result = await client.receive()
+            assert (number, values(only(result).records)) == (waiting, [b"x"])
             assert await client.is_closed()
-        assert ends(broker) == [1, 1]  # the first was appended, the one behind the disconnect never is
+        assert ends(broker) == [1, 1]  # the first was appended, the one after the disconnect never is
 
 
-async def test_truncated_answers(tmp_path: Path) -> None:
+async def test_truncated_response_is_cut_and_closes_the_connection(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         await client.send(produce(records(b"1")), 9)
         whole = await client.receive_bytes()
@@ -459,29 +460,29 @@ async def test_truncated_answers(tmp_path: Path) -> None:
         assert ends(broker) == [3, 0]
 
 
-async def test_garbled_answers_are_the_same_for_a_seed(tmp_path: Path) -> None:
+async def test_garbled_responses_are_equal_for_a_seed(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
 
-        async def answer(seed: int | None) -> bytes:
+        async def result(seed: int | None) -> bytes:
             with faults.garble("Metadata", seed) if seed is not None else contextlib.nullcontext():
                 await client.send(asking("t"), 9)
                 return await client.receive_bytes()
 
-        good, first, second, third = [await answer(seed) for seed in (None, 1, 1, 2)]
+        good, first, second, third = [await result(seed) for seed in (None, 1, 1, 2)]
         assert first[5:] == second[5:] != good[5:] and first[5:] != third[5:]
         for number, one in enumerate((good, first, second, third), 1):
             assert one[:5] == number.to_bytes(4, "big") + b"\0" and len(one) == len(good)
 
 
-async def test_faults_come_together(tmp_path: Path) -> None:
+async def test_several_actions_apply_to_one_request(tmp_path: Path) -> None:
     async with world(tmp_path) as (broker, client, faults):
         faults.error("Produce", NOT_LEADER, partition=1)
         faults.delay("Produce", 5)
         faults.delay("Produce", 5, "after")
         throttle = faults.throttle("Produce", 5)
         started = time.monotonic()
-        answer = await client.call(produce_all(("t", 0, b"1"), ("t", 1, b"2")), 9)
-        assert answers(answer) == {("t", 0): 0, ("t", 1): NOT_LEADER} and answer.throttle_time_ms == 5
+        result = await client.call(produce_all(("t", 0, b"1"), ("t", 1, b"2")), 9)
+        assert results(result) == {("t", 0): 0, ("t", 1): NOT_LEADER} and result.throttle_time_ms == 5
         assert time.monotonic() - started >= 0.01
         throttle.remove()
         faults.truncate("Produce", 0)
@@ -491,7 +492,7 @@ async def test_faults_come_together(tmp_path: Path) -> None:
         assert ends(broker) == [2, 0]
 
 
-async def test_what_a_rule_is_not_about_is_answered_as_ever(tmp_path: Path) -> None:
+async def test_requests_without_a_matching_rule_are_handled_as_usual(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         faults.stall("Produce", topic="other")
         faults.stall("Heartbeat")

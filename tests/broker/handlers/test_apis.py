@@ -1,6 +1,6 @@
-"""Every served API in every served version, over the wire: a plausible request gets a meaningful answer.
+"""Every served API in every served version, over the wire: a plausible request gets a meaningful response.
 
-The table of cases is held against the router's: an API without a case fails, and so does one that is no longer served.
+The table of cases is compared with the router's: an API without a case fails, and so does a case of an unserved API.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BY_ROUTE = pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: r
 
 
 @BY_ROUTE
-async def test_every_served_version_is_answered(route: router.Route, tmp_path: Path) -> None:
+async def test_every_served_version_gets_a_response(route: router.Route, tmp_path: Path) -> None:
     for version in route.versions.range():
         data = tmp_path / f"v{version}" / "data"
         async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
@@ -51,10 +51,8 @@ async def test_every_served_version_is_answered(route: router.Route, tmp_path: P
 
 
 @BY_ROUTE
-async def test_every_served_version_with_bytes_left_over_is_answered_as_without(
-    route: router.Route, tmp_path: Path
-) -> None:
-    """Kafka does not look at them; kafka-go sends one after DescribeAcls v3, librdkafka three after Metadata v9."""
+async def test_trailing_bytes_of_a_request_are_ignored(route: router.Route, tmp_path: Path) -> None:
+    """Kafka ignores them; kafka-go sends one after DescribeAcls v3, librdkafka three after Metadata v9."""
     for version, left_over in itertools.product(route.versions.range(), (b"\x01", bytes(range(256)) * 4)):
         data = tmp_path / f"v{version} {len(left_over)}" / "data"
         async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
@@ -73,8 +71,8 @@ def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 
 
-def test_what_is_declared_is_advertised_and_served() -> None:
-    """By the own profile; what releases leave out is in test_profiles.py."""
+def test_declared_versions_are_advertised_and_served() -> None:
+    """In the own profile; test_profiles.py tests the differences of releases."""
     apis = apis_of(own_profile(), telemetry=True)
     assert apis.advertised == apis.served == {key: route.versions for key, route in ROUTES.items()}
     for key, route in ROUTES.items():
@@ -82,7 +80,7 @@ def test_what_is_declared_is_advertised_and_served() -> None:
         assert (declared.api_key, declared.versions) == (key, route.versions)
 
 
-async def test_versions_that_are_not_served_close_the_connection(tmp_path: Path) -> None:
+async def test_unserved_versions_close_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         for key, route in ROUTES.items():
             first, last = route.versions
@@ -98,14 +96,14 @@ async def test_versions_that_are_not_served_close_the_connection(tmp_path: Path)
 
 
 @pytest.mark.parametrize("version", [-1, 5, 6, 127, 32767])
-async def test_an_unknown_version_of_api_versions_is_answered_as_v0(version: int, tmp_path: Path) -> None:
-    """With the one range that helps, so that the client asks again (KIP-511); the body is not even read."""
+async def test_unknown_version_of_api_versions_responds_as_v0(version: int, tmp_path: Path) -> None:
+    """The response has the one range that helps the client to retry (KIP-511); the body is not read."""
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         await client.send_bytes(struct.pack(">ihhih", 14, 18, version, 77, 9000) + b"\xff\xfe\xfd\xfc")
-        answer = await client.receive_bytes()
-        assert struct.unpack_from(">i", answer) == (77,)
-        response = parse(ApiVersionsResponse, 0, answer, 4)
+        result = await client.receive_bytes()
+        assert struct.unpack_from(">i", result) == (77,)
+        response = parse(ApiVersionsResponse, 0, result, 4)
         assert response.error_code == 35
         assert [(e.api_key, e.min_version, e.max_version) for e in response.api_keys] == [(18, 0, 4)]
         assert (await client.call(ping(), 2)).error_code == 0
@@ -123,17 +121,19 @@ async def test_an_unknown_version_of_api_versions_is_answered_as_v0(version: int
         ("a", "1.0-", 42),
     ],
 )
-async def test_software_names_follow_the_rule(name: str, software_version: str, code: int, tmp_path: Path) -> None:
+async def test_api_versions_invalid_software_name_is_refused(
+    name: str, software_version: str, code: int, tmp_path: Path
+) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
         for version in (3, 4):
-            answer = await client.call(request, version)
-            assert answer.error_code == code and bool(answer.api_keys) == (code == 0)
+            result = await client.call(request, version)
+            assert result.error_code == code and bool(result.api_keys) == (code == 0)
 
 
-async def test_any_client_id_is_taken(tmp_path: Path) -> None:
-    """Null and empty ones too, and tagged fields of the header are passed over."""
+async def test_any_client_id_is_accepted(tmp_path: Path) -> None:
+    """Null and empty ones too; tagged fields of the header are skipped."""
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         for client_id in (None, "", "ünïcode", "x" * 32767):
@@ -142,5 +142,5 @@ async def test_any_client_id_is_taken(tmp_path: Path) -> None:
         tagged = b"\x02\x05\x03abc\x09\x00"
         head, body = whole[4:18], whole[19:]
         await client.send_bytes(struct.pack(">i", len(head + tagged + body)) + head + tagged + body)
-        answer = await client.receive_bytes()
-        assert struct.unpack_from(">i", answer) == (5,)
+        result = await client.receive_bytes()
+        assert struct.unpack_from(">i", result) == (5,)

@@ -1,4 +1,4 @@
-"""What Fetch answers, when it waits and what ends the wait; and ListOffsets and OffsetForLeaderEpoch."""
+"""Responses of Fetch, its waits and their ends; and ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ottla_testing.broker.harness import Broker, Client, fetch, only, produce, r
 T0 = 1_700_000_000_000
 
 
-def batches(answer: Any) -> list[tuple[int, int]]:
-    """(base offset, last offset) of the batches in an answer."""
-    return [(header.base_offset, header.last_offset) for _, header in batch.headers(answer.records)]
+def batches(response: Any) -> list[tuple[int, int]]:
+    """(base offset, last offset) of the batches in a response."""
+    return [(header.base_offset, header.last_offset) for _, header in batch.headers(response.records)]
 
 
-def parts(answer: Any) -> list[Any]:
-    """The partitions of an answer in order."""
-    return [part for topic in answer.responses for part in topic.partitions]
+def parts(response: Any) -> list[Any]:
+    """The partitions of a response, in order."""
+    return [part for topic in response.responses for part in topic.partitions]
 
 
 async def filled(broker: Broker, *sizes: int, topic: str = "t", partition: int = 0) -> int:
-    """Appends one record of each size, each in a batch of its own; the bytes of the last batch."""
+    """Appends one record of each size, each in its own batch; returns the bytes of the last batch."""
     data = bytearray()
     for size in sizes:
         data = records(b"v" * size, timestamp=broker.clock.now_ms())
@@ -42,7 +42,7 @@ async def is_waiting(broker: Broker, topic: str = "t") -> bool:
 # Waiting
 
 
-async def test_a_fetch_waits_for_its_bytes(tmp_path: Path) -> None:
+async def test_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         size = await filled(broker, 100)
@@ -54,14 +54,14 @@ async def test_a_fetch_waits_for_its_bytes(tmp_path: Path) -> None:
         broker.clock.advance(999)
         assert await is_waiting(broker)
         await filled(broker, 1)
-        _, answer = await client.receive()
-        found = [(part.partition_index, batches(part)) for part in parts(answer)]
+        _, response = await client.receive()
+        found = [(part.partition_index, batches(part)) for part in parts(response)]
         assert found == [(0, [(0, 0), (1, 1)]), (1, [(0, 0)])]
         assert not await is_waiting(broker)
 
 
 @pytest.mark.parametrize("min_bytes", [1, 1000])
-async def test_a_fetch_ends_at_its_deadline(min_bytes: int, tmp_path: Path) -> None:
+async def test_fetch_returns_at_its_deadline(min_bytes: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         if min_bytes > 1:
@@ -72,20 +72,20 @@ async def test_a_fetch_ends_at_its_deadline(min_bytes: int, tmp_path: Path) -> N
         broker.clock.advance(499)
         assert await is_waiting(broker)
         broker.clock.advance(1)
-        answer = only((await client.receive())[1])
-        assert (answer.error_code, batches(answer)) == (0, [(0, 0)] if min_bytes > 1 else [])
+        response = only((await client.receive())[1])
+        assert (response.error_code, batches(response)) == (0, [(0, 0)] if min_bytes > 1 else [])
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, -1])
-async def test_no_wait_answers_at_once(max_wait_ms: int, tmp_path: Path) -> None:
+async def test_fetch_without_max_wait_returns_at_once(max_wait_ms: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
-        answer = only(await client.call(fetch(("t", 0, 0), max_wait_ms=max_wait_ms, min_bytes=1 << 30), 11))
-        assert (answer.error_code, answer.records) == (0, b"")
+        response = only(await client.call(fetch(("t", 0, 0), max_wait_ms=max_wait_ms, min_bytes=1 << 30), 11))
+        assert (response.error_code, response.records) == (0, b"")
 
 
-async def test_what_cannot_be_waited_for_is_answered_at_once(tmp_path: Path) -> None:
+async def test_fetch_that_cannot_get_more_returns_at_once(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         await broker.topic("rolled", 1, {"segment.bytes": "1048576", "max.message.bytes": "1048576"})
@@ -94,15 +94,15 @@ async def test_what_cannot_be_waited_for_is_answered_at_once(tmp_path: Path) -> 
         client = await broker.client()
         patient: dict[str, Any] = {"max_wait_ms": 60_000, "min_bytes": 1 << 30}
         assert (await client.call(fetch(**patient), 11)).responses == []
-        answer = await client.call(fetch(("t", 1, 0), ("t", 7, 0), **patient), 11)
-        assert [part.error_code for part in parts(answer)] == [0, 3]
-        # More than max_bytes can never come.
+        response = await client.call(fetch(("t", 1, 0), ("t", 7, 0), **patient), 11)
+        assert [part.error_code for part in parts(response)] == [0, 3]
+        # More than max_bytes can never be returned.
         assert batches(only(await client.call(fetch(("t", 0, 0), max_bytes=100, **patient), 11))) == [(0, 0)]
         # An older segment does not grow.
         assert batches(only(await client.call(fetch(("rolled", 0, 0), **patient), 11))) == [(0, 0)]
 
 
-async def test_bytes_beyond_the_partitions_limit_do_not_count(tmp_path: Path) -> None:
+async def test_fetch_bytes_above_the_partitions_limit_do_not_count(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         client = await broker.client()
@@ -115,18 +115,18 @@ async def test_bytes_beyond_the_partitions_limit_do_not_count(tmp_path: Path) ->
         await client.receive()
 
 
-async def test_a_topic_that_goes_away_ends_the_wait(tmp_path: Path) -> None:
+async def test_deleted_topic_ends_the_wait_of_a_fetch(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         topic_id = await broker.topic("t")
         by_name, by_id, admin = [await broker.client() for _ in range(3)]
         await by_name.send(fetch(("t", 0, 0), max_wait_ms=60_000), 12)
         await by_id.send(fetch((topic_id, 0, 0), max_wait_ms=60_000), 13)
         assert await is_waiting(broker)
-        answer = await admin.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
-        assert answer.responses[0].error_code == 0
+        response = await admin.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+        assert response.responses[0].error_code == 0
         assert only((await by_name.receive())[1]).error_code == 3
         assert only((await by_id.receive())[1]).error_code == 100
-        # The one that takes its name is another topic.
+        # The topic that gets its name is another one.
         await broker.topic("t")
         await filled(broker, 1)
         assert only(await by_id.call(fetch((topic_id, 0, 0)), 13)).error_code == 100
@@ -136,7 +136,7 @@ async def test_a_topic_that_goes_away_ends_the_wait(tmp_path: Path) -> None:
 # Sizes
 
 
-async def test_the_answer_is_bounded_over_all_partitions_in_order(tmp_path: Path) -> None:
+async def test_fetch_is_bounded_over_all_partitions_in_order(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 4)
         for partition in (1, 2, 3):
@@ -144,35 +144,35 @@ async def test_the_answer_is_bounded_over_all_partitions_in_order(tmp_path: Path
         client = await broker.client()
 
         async def read(max_bytes: int, **more: Any) -> list[tuple[int, int]]:
-            """(partition, batches) in order, those without any left out."""
+            """(partition, batches) in order, without empty ones."""
             wanted = [("t", index, 0) for index in (3, 0, 2, 1)]
-            answer = await client.call(fetch(*wanted, max_bytes=max_bytes, **more), 11)  # type: ignore[arg-type]
-            assert [part.partition_index for part in parts(answer)] == [3, 0, 2, 1]
-            return [(part.partition_index, len(batches(part))) for part in parts(answer) if len(part.records)]
+            response = await client.call(fetch(*wanted, max_bytes=max_bytes, **more), 11)  # type: ignore[arg-type]
+            assert [part.partition_index for part in parts(response)] == [3, 0, 2, 1]
+            return [(part.partition_index, len(batches(part))) for part in parts(response) if len(part.records)]
 
         assert await read(size * 9) == [(3, 3), (2, 3), (1, 3)]
         assert await read(size * 5) == [(3, 3), (2, 2)]
         assert await read(size * 5 - 1) == [(3, 3), (2, 1)]
         assert await read(size * 3) == [(3, 3)]
-        # The first partition that has any sends one, however large.
+        # The first partition with records returns one batch, however large.
         for max_bytes in (0, 1, size - 1, -1):
             assert await read(max_bytes) == [(3, 1)]
         assert await read(1 << 20, partition_max_bytes=1) == [(3, 1)]
         assert await read(1 << 20, partition_max_bytes=2 * size) == [(3, 2), (2, 2), (1, 2)]
 
 
-async def test_the_broker_has_a_bound_of_its_own(tmp_path: Path) -> None:
+async def test_fetch_max_bytes_of_the_broker_bounds_a_fetch(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"fetch.max.bytes": "1024"}) as broker:
         await broker.topic("t", 2)
         await filled(broker, 400, 400, 400)
         await filled(broker, 1, partition=1)
         client = await broker.client()
-        answer = await client.call(fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000, min_bytes=1 << 20), 11)
-        assert [batches(part) for part in parts(answer)] == [[(0, 0), (1, 1)], [(0, 0)]]
+        response = await client.call(fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000, min_bytes=1 << 20), 11)
+        assert [batches(part) for part in parts(response)] == [[(0, 0), (1, 1)], [(0, 0)]]
 
 
-async def test_what_the_bounds_cut_off_counts_as_there(tmp_path: Path) -> None:
-    """A client whose least is its most is not made to wait when whole batches do not add up to it."""
+async def test_bytes_cut_off_by_the_bounds_count_for_min_bytes(tmp_path: Path) -> None:
+    """A client with min_bytes equal to max_bytes does not wait if whole batches do not add up to it."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         size = await filled(broker, 100, 100, 100)
@@ -180,15 +180,15 @@ async def test_what_the_bounds_cut_off_counts_as_there(tmp_path: Path) -> None:
         patient: dict[str, Any] = {"max_wait_ms": 60_000}
         limit = size * 2 + 5
         for bounds in ({"max_bytes": limit}, {"partition_max_bytes": limit}):
-            answer = await client.call(fetch(("t", 0, 0), ("t", 1, 0), min_bytes=limit, **bounds, **patient), 11)
-            assert [len(batches(part)) for part in parts(answer)] == [2, 0]
+            response = await client.call(fetch(("t", 0, 0), ("t", 1, 0), min_bytes=limit, **bounds, **patient), 11)
+            assert [len(batches(part)) for part in parts(response)] == [2, 0]
         await client.send(fetch(("t", 0, 1), ("t", 1, 0), min_bytes=limit, max_bytes=limit, **patient), 11)
         assert await is_waiting(broker)
         await filled(broker, 100)
         assert [len(batches(part)) for part in parts((await client.receive())[1])] == [2, 0]
 
 
-async def test_a_batch_is_sent_whole_to_who_asks_for_its_middle(tmp_path: Path) -> None:
+async def test_fetch_from_the_middle_of_a_batch_returns_it_whole(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -196,29 +196,29 @@ async def test_a_batch_is_sent_whole_to_who_asks_for_its_middle(tmp_path: Path) 
             await client.call(produce(records(b"a", b"b", b"c")), 9)
         assert batches(only(await client.call(fetch(("t", 0, 1)), 11))) == [(0, 2), (3, 5)]
         assert batches(only(await client.call(fetch(("t", 0, 5)), 11))) == [(3, 5)]
-        answer = only(await client.call(fetch(("t", 0, 6)), 11))
-        assert (answer.error_code, answer.high_watermark, answer.records) == (0, 6, b"")
+        response = only(await client.call(fetch(("t", 0, 6)), 11))
+        assert (response.error_code, response.high_watermark, response.records) == (0, 6, b"")
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1, 7, 2**63 - 1, -(2**63)])
-async def test_offsets_out_of_range(offset: int, tmp_path: Path) -> None:
+async def test_fetch_out_of_range_is_refused(offset: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await filled(broker, 1, 1, 1, 1, 1, 1)
         broker.log("t").delete_records_before(2)
         client = await broker.client()
-        answer = only(await client.call(fetch(("t", 0, offset), max_wait_ms=60_000, min_bytes=1 << 20), 11))
-        shown = answer.error_code, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
-        assert (*shown, answer.records) == (1, -1, -1, -1, b"")
-        answer = only(await client.call(fetch(("t", 0, 2)), 11))
-        assert (answer.error_code, answer.log_start_offset, batches(answer)[0]) == (0, 2, (2, 2))
+        response = only(await client.call(fetch(("t", 0, offset), max_wait_ms=60_000, min_bytes=1 << 20), 11))
+        shown = response.error_code, response.high_watermark, response.last_stable_offset, response.log_start_offset
+        assert (*shown, response.records) == (1, -1, -1, -1, b"")
+        response = only(await client.call(fetch(("t", 0, 2)), 11))
+        assert (response.error_code, response.log_start_offset, batches(response)[0]) == (0, 2, (2, 2))
 
 
 # Epochs and isolation
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 75), (2**31 - 1, 75), (-2, 74)])
-async def test_the_leader_epoch_of_the_client(epoch: int, code: int, tmp_path: Path) -> None:
+async def test_fetch_with_another_leader_epoch_is_refused(epoch: int, code: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await filled(broker, 1)
@@ -226,13 +226,13 @@ async def test_the_leader_epoch_of_the_client(epoch: int, code: int, tmp_path: P
         request = fetch(("t", 0, 0), partition_fields={"current_leader_epoch": epoch})
         assert only(await client.call(request, 11)).error_code == code
         topic = ListOffsetsRequest.ListOffsetsTopic
-        asked = topic.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
-        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked])])
-        answer = only(await client.call(request, 5))
-        assert (answer.error_code, answer.offset) == (code, -1 if code else 1)
+        requested = topic.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[requested])])
+        response = only(await client.call(request, 5))
+        assert (response.error_code, response.offset) == (code, -1 if code else 1)
 
 
-async def test_an_epoch_that_ends_before_the_offset_diverges(tmp_path: Path) -> None:
+async def test_fetch_after_the_end_of_its_epoch_returns_the_diverging_epoch(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await filled(broker, 1, 1)
@@ -247,9 +247,9 @@ async def test_an_epoch_that_ends_before_the_offset_diverges(tmp_path: Path) -> 
             await client.send(request, 12)
             if await is_waiting(broker):
                 broker.clock.advance(60_000)
-            answer = only((await client.receive())[1])
-            diverging = answer.diverging_epoch
-            return answer.error_code, len(batches(answer)), diverging.epoch, diverging.end_offset
+            response = only((await client.receive())[1])
+            diverging = response.diverging_epoch
+            return response.error_code, len(batches(response)), diverging.epoch, diverging.end_offset
 
         assert await read(2, 0) == (0, 1, -1, -1)
         assert await read(3, 0) == (0, 0, 0, 2)
@@ -258,15 +258,15 @@ async def test_an_epoch_that_ends_before_the_offset_diverges(tmp_path: Path) -> 
         assert await read(3, 4) == (1, 0, -1, -1)
 
 
-async def test_isolation_shows_in_the_list_of_aborted_transactions(tmp_path: Path) -> None:
+async def test_read_committed_lists_aborted_transactions(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await filled(broker, 1)
         client = await broker.client()
         for level, expected in ((0, None), (1, [])):
             for topic, offset, listed in ("t", 0, expected), ("t", 1, expected), ("t", 9, None), ("x", 0, []):
-                answer = only(await client.call(fetch((topic, 0, offset), isolation_level=level), 11))
-                assert answer.aborted_transactions == listed
+                response = only(await client.call(fetch((topic, 0, offset), isolation_level=level), 11))
+                assert response.aborted_transactions == listed
             assert only(await client.call(fetch(("t", 0, 0), isolation_level=level), 11)).last_stable_offset == 1
 
 
@@ -275,13 +275,13 @@ async def test_isolation_shows_in_the_list_of_aborted_transactions(tmp_path: Pat
 
 async def listed(client: Client, timestamp: int, version: int, partition: int = 0, **more: Any) -> tuple[Any, ...]:
     topic = ListOffsetsRequest.ListOffsetsTopic
-    asked = topic.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **more)
-    request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked])])
-    answer = only(await client.call(request, version))
-    return answer.error_code, answer.timestamp, answer.offset, answer.leader_epoch
+    requested = topic.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **more)
+    request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[requested])])
+    response = only(await client.call(request, version))
+    return response.error_code, response.timestamp, response.offset, response.leader_epoch
 
 
-async def test_offsets_by_timestamp(tmp_path: Path) -> None:
+async def test_list_offsets_returns_offsets_by_timestamp(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         client = await broker.client()
@@ -312,27 +312,27 @@ async def test_offsets_by_timestamp(tmp_path: Path) -> None:
         assert await listed(client, 0, 5) == (0, T0 + 7, 2, 0)
 
 
-async def test_a_partition_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+async def test_list_offsets_partition_listed_twice_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         client = await broker.client()
         topic = ListOffsetsRequest.ListOffsetsTopic
-        asked = [topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
-        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=asked)])
-        (answer,) = (await client.call(request, 5)).topics
-        assert [(p.partition_index, p.error_code) for p in answer.partitions] == [(0, 42), (1, 0), (0, 42)]
+        requested = [topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=requested)])
+        (response,) = (await client.call(request, 5)).topics
+        assert [(p.partition_index, p.error_code) for p in response.partitions] == [(0, 42), (1, 0), (0, 42)]
 
 
-async def test_version_0_lists_segments(tmp_path: Path) -> None:
-    """Newest first, each as old as its newest record, and before them the end of the log."""
+async def test_list_offsets_v0_lists_segments(tmp_path: Path) -> None:
+    """Newest first, each as old as its newest record, preceded by the log end offset."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"segment.bytes": "1048576"})
         client = await broker.client()
 
         async def old(timestamp: int, limit: int = 10) -> list[int]:
             topic = ListOffsetsRequest.ListOffsetsTopic
-            asked = topic.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=limit)
-            request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked])])
+            requested = topic.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=limit)
+            request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[requested])])
             return only(await client.call(request, 0)).old_style_offsets
 
         assert await old(-1) == [0] and await old(-2) == [0]
@@ -352,8 +352,8 @@ async def test_version_0_lists_segments(tmp_path: Path) -> None:
         assert await old(-2) == [1]
 
 
-async def test_values_survive_any_way_of_reading(tmp_path: Path) -> None:
-    """From every offset with every limit, each record is reached once by going on behind what came."""
+async def test_values_are_equal_for_every_way_of_reading(tmp_path: Path) -> None:
+    """From every offset with every limit, each record is returned once by continuing after the last one."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"segment.bytes": "1048576"})
         client = await broker.client()
@@ -365,8 +365,8 @@ async def test_values_survive_any_way_of_reading(tmp_path: Path) -> None:
         for limit in (1, 50_000, 1_000_000):
             offset, got = 0, []
             while offset < len(sent):
-                answer = only(await client.call(fetch(("t", 0, offset), partition_max_bytes=limit), 11))
-                assert batches(answer)[0][0] == offset
-                got += values(answer.records)
-                offset = batches(answer)[-1][1] + 1
+                response = only(await client.call(fetch(("t", 0, offset), partition_max_bytes=limit), 11))
+                assert batches(response)[0][0] == offset
+                got += values(response.records)
+                offset = batches(response)[-1][1] + 1
             assert got == sent

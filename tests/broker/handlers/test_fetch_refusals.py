@@ -1,7 +1,7 @@
-"""What old versions of Fetch are refused, and how long they wait for it, under each family of releases.
+"""Refusals of old versions of Fetch, and their waits, in each family of releases.
 
-zstd for those who cannot read it, topics that are not converted, files that cannot be read. Kafka 2.8.2 and 3.9.1 (this
-one also with inter.broker.protocol.version 2.8) answered to the same requests what is expected here.
+zstd for clients that cannot read it, topics without conversion, files that cannot be read. The expectations are the
+responses of Kafka 2.8.2 and 3.9.1 (the latter also with inter.broker.protocol.version 2.8) to the same requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.protocol.messages.topics.delete_topics import DeleteTopicsRequest
 from ottla.protocol.records import formats
 from ottla.protocol.records.compression import Codec
 from ottla_testing.broker.harness import Broker, Client, fetch, only, produce, records, running
-from ottla_testing.broker.stored_logs import ask, is_waiting, offsets, place, plain, rows, stored, wrapper
+from ottla_testing.broker.stored_logs import fetch_partition, is_waiting, offsets, place, plain, rows, stored, wrapper
 from ottla_testing.each import each
 
 UNSUPPORTED_VERSION = 35
@@ -26,18 +26,18 @@ OFF = {"message.downconversion.enable": "false"}
 PROTOCOL = "inter.broker.protocol.version"
 
 
-def refused(answer: Any) -> int:
-    """The code of an answer that says nothing else."""
-    assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (-1, -1, -1)
-    assert answer.records == b""
-    return answer.error_code
+def refused(response: Any) -> int:
+    """The code of a response without other values."""
+    assert (response.high_watermark, response.last_stable_offset, response.log_start_offset) == (-1, -1, -1)
+    assert response.records == b""
+    return response.error_code
 
 
 async def set_configs(client: Client, topic: str, configs: dict[str, str]) -> None:
-    """All that are set of a topic, in the oldest way."""
+    """Replaces all configs of a topic, by the oldest API."""
     resource = AlterConfigsRequest.AlterConfigsResource
-    asked = [resource.AlterableConfig(name=name, value=value) for name, value in configs.items()]
-    changed = resource(resource_type=2, resource_name=topic, configs=asked)
+    requested = [resource.AlterableConfig(name=name, value=value) for name, value in configs.items()]
+    changed = resource(resource_type=2, resource_name=topic, configs=requested)
     request = AlterConfigsRequest(resources=[changed], validate_only=False)
     assert (await client.call(request, 0)).responses[0].error_code == 0
 
@@ -46,51 +46,51 @@ async def set_configs(client: Client, topic: str, configs: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.0", "3.9", "ottla"])
-async def test_zstd_cannot_be_converted(release: str, tmp_path: Path) -> None:
-    """76 where it comes first, also behind what conversion drops; else the answer ends before it."""
+async def test_zstd_is_not_converted_down(release: str, tmp_path: Path) -> None:
+    """76 if it comes first, also after dropped records; else the response ends before it."""
     data = stored(2, rows(2)) + stored(2, rows(2, 2), Codec.ZSTD) + stored(2, rows(2, 4))
     await place(tmp_path, {"t": data})
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         for version in (0, 1, 2, 3):
             magic = 0 if version < 2 else 1
-            assert (await ask(client, version)).records == plain(rows(2), magic)
+            assert (await fetch_partition(client, version)).records == plain(rows(2), magic)
             for offset in (2, 3):
-                assert refused(await ask(client, version, offset=offset)) == UNSUPPORTED_COMPRESSION_TYPE
-            assert (await ask(client, version, offset=4)).records == plain(rows(2, 4), magic)
-        for version in (4, 9, 10):  # a producer's own codec goes out to all
-            assert (await ask(client, version)).records == data
+                assert refused(await fetch_partition(client, version, offset=offset)) == UNSUPPORTED_COMPRESSION_TYPE
+            assert (await fetch_partition(client, version, offset=4)).records == plain(rows(2, 4), magic)
+        for version in (4, 9, 10):  # a producer's own codec is returned to all versions
+            assert (await fetch_partition(client, version)).records == data
 
 
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.0", "3.9", "4.0", "4.3", "ottla"])
-async def test_a_topic_of_zstd_needs_fetch_10_from_2_1_to_3_9(release: str, tmp_path: Path) -> None:
-    """By its config alone: whatever it holds, and whatever else would be wrong."""
+async def test_zstd_topic_needs_fetch_v10_from_2_1_to_3_9(release: str, tmp_path: Path) -> None:
+    """By the topic's config alone, regardless of its content and of other errors."""
     await place(tmp_path, {"t": stored(2, rows(2)), "empty": b""}, {"compression.type": "zstd"})
     is_refused = release in ("2.1", "2.8", "3.0", "3.9")
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         for version in range(4 if release.startswith("4.") else 0, 10):
             for topic, offset, otherwise in (("t", 0, 0), ("t", 2, 0), ("t", 9, 1), ("empty", 0, 0), ("empty", 1, 1)):
-                answer = await ask(client, version, topic, offset)
+                response = await fetch_partition(client, version, topic, offset)
                 if is_refused:
-                    assert refused(answer) == UNSUPPORTED_COMPRESSION_TYPE, (version, topic, offset)
+                    assert refused(response) == UNSUPPORTED_COMPRESSION_TYPE, (version, topic, offset)
                 else:
-                    assert answer.error_code == otherwise, (version, topic, offset)
-        assert (await ask(client, 10)).records == stored(2, rows(2))
-        assert (await ask(client, 10, "t", 9)).error_code == 1
-        # Only where there is such a partition.
-        assert (await ask(client, 9, "none")).error_code == 3
+                    assert response.error_code == otherwise, (version, topic, offset)
+        assert (await fetch_partition(client, 10)).records == stored(2, rows(2))
+        assert (await fetch_partition(client, 10, "t", 9)).error_code == 1
+        # Only with such a partition.
+        assert (await fetch_partition(client, 9, "none")).error_code == 3
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 9])
-async def test_the_refusal_of_zstd_waits_as_any_answer(version: int, tmp_path: Path) -> None:
-    """Else a client at the end of the log would ask again and again without a pause."""
+async def test_zstd_refusal_waits_like_other_responses(version: int, tmp_path: Path) -> None:
+    """Else a client at the end of the log would retry without a pause."""
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t", configs={"compression.type": "zstd"})
         await ends_at_its_deadline(broker, version, UNSUPPORTED_COMPRESSION_TYPE)
 
 
-async def test_the_refusal_of_zstd_is_told_in_each_answer_of_a_session(tmp_path: Path) -> None:
+async def test_zstd_refusal_is_in_every_response_of_a_session(tmp_path: Path) -> None:
     await place(tmp_path, {"t": stored(2, rows(2)), "u": stored(2, rows(1))})
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
@@ -99,12 +99,12 @@ async def test_the_refusal_of_zstd_is_told_in_each_answer_of_a_session(tmp_path:
         assert [topic.partitions[0].error_code for topic in first.responses] == [UNSUPPORTED_COMPRESSION_TYPE, 0]
         assert first.session_id
         for epoch in (1, 2):
-            answer = await client.call(fetch(("u", 0, 1), session_id=first.session_id, session_epoch=epoch), 9)
-            assert (answer.error_code, [topic.topic for topic in answer.responses]) == (0, ["t"])
-            assert refused(only(answer)) == UNSUPPORTED_COMPRESSION_TYPE
+            response = await client.call(fetch(("u", 0, 1), session_id=first.session_id, session_epoch=epoch), 9)
+            assert (response.error_code, [topic.topic for topic in response.responses]) == (0, ["t"])
+            assert refused(only(response)) == UNSUPPORTED_COMPRESSION_TYPE
         await set_configs(client, "t", {})
-        answer = await client.call(fetch(session_id=first.session_id, session_epoch=3), 9)
-        assert only(answer).records == stored(2, rows(2))
+        response = await client.call(fetch(session_id=first.session_id, session_epoch=3), 9)
+        assert only(response).records == stored(2, rows(2))
 
 
 async def ends_at_its_deadline(broker: Broker, version: int, code: int) -> None:
@@ -122,20 +122,20 @@ async def ends_at_its_deadline(broker: Broker, version: int, code: int) -> None:
 
 @pytest.mark.parametrize("release", ["2.0.0", "2.8", "3.0", "3.9", "ottla"])
 @pytest.mark.parametrize("where", ["topic", "broker"])
-async def test_conversion_may_be_turned_off(release: str, where: str, tmp_path: Path) -> None:
+async def test_conversion_turned_off_is_refused(release: str, where: str, tmp_path: Path) -> None:
     await place(tmp_path, {"t": stored(2, rows(2))}, OFF if where == "topic" else {})
     overrides = {"log.message.downconversion.enable": "false"} if where == "broker" else {}
     async with running(tmp_path, release=release, overrides=overrides) as broker:
         client = await broker.client()
         for version in (0, 1, 2, 3):
-            assert refused(await ask(client, version)) == UNSUPPORTED_VERSION
-        assert (await ask(client, 4)).records == stored(2, rows(2))
+            assert refused(await fetch_partition(client, version)) == UNSUPPORTED_VERSION
+        assert (await fetch_partition(client, 4)).records == stored(2, rows(2))
         await set_configs(client, "t", {"message.downconversion.enable": "true"})
-        assert (await ask(client, 3)).records == plain(rows(2), 1)
+        assert (await fetch_partition(client, 3)).records == plain(rows(2), 1)
 
 
-async def test_conversion_is_turned_off_for_all_topics_while_the_broker_runs(tmp_path: Path) -> None:
-    """A topic's own config is stronger."""
+async def test_conversion_turned_off_for_all_topics_applies_at_once(tmp_path: Path) -> None:
+    """A topic's own config has precedence."""
     resource = AlterConfigsRequest.AlterConfigsResource
     await place(tmp_path, {"t": stored(2, rows(2)), "u": stored(2, rows(2))})
     async with running(tmp_path, release="2.8") as broker:
@@ -146,21 +146,21 @@ async def test_conversion_is_turned_off_for_all_topics_while_the_broker_runs(tmp
             changed = resource(resource_type=4, resource_name="", configs=[config])
             request = AlterConfigsRequest(resources=[changed], validate_only=False)
             assert (await client.call(request, 0)).responses[0].error_code == 0
-            assert (await ask(client, 3)).error_code == code
-            assert (await ask(client, 3, "u")).records == plain(rows(2), 1)
+            assert (await fetch_partition(client, 3)).error_code == code
+            assert (await fetch_partition(client, 3, "u")).records == plain(rows(2), 1)
 
 
 @pytest.mark.parametrize("release", ["0.11", "1.1"])
-async def test_before_2_0_it_cannot(release: str, tmp_path: Path) -> None:
+async def test_conversion_cannot_be_turned_off_before_2_0(release: str, tmp_path: Path) -> None:
     await place(tmp_path, {"t": stored(2, rows(2))}, OFF)
     async with running(tmp_path, release=release) as broker:
-        assert (await ask(await broker.client(), 3)).records == plain(rows(2), 1)
+        assert (await fetch_partition(await broker.client(), 3)).records == plain(rows(2), 1)
         with pytest.raises(ConfigError, match=r"message\.downconversion\.enable"):
             await broker.topic("u", configs=OFF)
 
 
-# What Fetch v3 (unless said otherwise) gets of a topic that is not converted: 2.8 looks for a newer format in what it
-# has read; from 3.0 on the topic's format says all, also where nothing was read or the offset is wrong.
+# The response of Fetch v3 (unless noted) for a topic without conversion: 2.8 looks for a newer format in the bytes it
+# read; from 3.0 on the topic's format decides, also for an empty read or a wrong offset.
 NOT_CONVERTED = [
     ("the end of the log", 0, 35),
     ("an empty log", 0, 35),
@@ -173,7 +173,7 @@ NOT_CONVERTED = [
 
 @each(("case", "scanned", "always"), NOT_CONVERTED)
 @each("release", ["2.0", "2.8", "3.0", "3.9", "ottla"])
-async def test_who_is_refused_where_conversion_is_off(
+async def test_conversion_turned_off_refuses_old_versions_only(
     case: str, scanned: int, always: int, release: str, tmp_path: Path
 ) -> None:
     logs = {"t": stored(2, rows(2)), "empty": b"", "old": plain(rows(2), 1) + wrapper(plain(rows(2), 0), offset=3)}
@@ -187,11 +187,11 @@ async def test_who_is_refused_where_conversion_is_off(
         "no such topic": (3, "none", 0, 1 << 20),
     }[case]
     async with running(tmp_path, release=release) as broker:
-        answer = await ask(await broker.client(), version, topic, offset, partition_max_bytes=bound)
+        response = await fetch_partition(await broker.client(), version, topic, offset, partition_max_bytes=bound)
         expected = scanned if release in ("2.0", "2.8") else always
-        assert answer.error_code == expected
+        assert response.error_code == expected
         if expected == 0 and topic != "empty" and offset == 0:
-            assert answer.records == logs[topic][:bound]
+            assert response.records == logs[topic][:bound]
 
 
 @pytest.mark.parametrize(
@@ -205,24 +205,24 @@ async def test_who_is_refused_where_conversion_is_off(
         ("ottla", None, [35, 35, 35, 35]),
     ],
 )
-async def test_the_topics_format_decides_whether_there_is_anything_to_convert(
+async def test_conversion_depends_on_the_topics_format(
     release: str, protocol: str | None, codes: list[int], tmp_path: Path
 ) -> None:
-    """A release from 3.0 on has no scan, whatever its protocol version; the own profile has one below 3.0."""
+    """Releases from 3.0 on make no scan at any protocol version; the own profile does below 3.0."""
     data = plain(rows(2), 1)
     await place(tmp_path, {"t": data}, {"message.format.version": "0.10.2", **OFF})
     async with running(tmp_path, release=release, overrides={PROTOCOL: protocol} if protocol else {}) as broker:
         client = await broker.client()
-        answers = [await ask(client, version) for version in (1, 3)]
+        results = [await fetch_partition(client, version) for version in (1, 3)]
         await set_configs(client, "t", {"message.format.version": "2.8", **OFF})
-        answers += [await ask(client, version) for version in (1, 3)]
-        assert [answer.error_code for answer in answers] == codes
-        assert [answer.records for answer in answers] == [b"" if code else data for code in codes]
-        assert (await ask(client, 4)).records == data
+        results += [await fetch_partition(client, version) for version in (1, 3)]
+        assert [response.error_code for response in results] == codes
+        assert [response.records for response in results] == [b"" if code else data for code in codes]
+        assert (await fetch_partition(client, 4)).records == data
 
 
 @pytest.mark.parametrize(("release", "code"), [("2.8", 0), ("3.9", UNSUPPORTED_VERSION)])
-async def test_that_refusal_waits_too(release: str, code: int, tmp_path: Path) -> None:
+async def test_conversion_refusal_waits_like_other_responses(release: str, code: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", configs=OFF)
         client = await broker.client()
@@ -233,31 +233,31 @@ async def test_that_refusal_waits_too(release: str, code: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "ottla"])
-async def test_followers_are_converted_for_all_the_same(release: str, tmp_path: Path) -> None:
+async def test_conversion_turned_off_still_converts_for_followers(release: str, tmp_path: Path) -> None:
     await place(tmp_path, {"t": stored(2, rows(2))}, OFF)
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         for version in (1, 3):
             for replica in (0, 7):
-                answer = only(await client.call(fetch(("t", 0, 0), replica_id=replica), version))
-                assert (answer.error_code, answer.records) == (0, plain(rows(2), version // 2))
-            answer = only(await client.call(fetch(("t", 0, 0), replica_id=-2), version))  # a consumer that debugs
-            assert refused(answer) == UNSUPPORTED_VERSION
+                response = only(await client.call(fetch(("t", 0, 0), replica_id=replica), version))
+                assert (response.error_code, response.records) == (0, plain(rows(2), version // 2))
+            response = only(await client.call(fetch(("t", 0, 0), replica_id=-2), version))  # a consumer that debugs
+            assert refused(response) == UNSUPPORTED_VERSION
 
 
 # ---- files that cannot be read
 
 
 @pytest.mark.parametrize("release", ["1.1", "2.8", "3.9", "4.3", "ottla"])
-async def test_a_failing_disk_has_a_code_that_each_version_knows(release: str, tmp_path: Path) -> None:
-    """KIP-112: before v6 it is "not the leader", which makes a client ask for the leader and try again."""
+async def test_disk_error_has_a_code_of_the_version(release: str, tmp_path: Path) -> None:
+    """KIP-112: before v6 it is NOT_LEADER_OR_FOLLOWER, at which a client updates its metadata and retries."""
     await place(tmp_path, {"t": stored(2, rows(2))})
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         broker.log("t").abandon()
         served = broker.state.profile.served[1]
         for version in range(served.first, min(served.last, 12) + 1):
-            assert refused(await ask(client, version)) == (6 if version < 6 else 56), version
+            assert refused(await fetch_partition(client, version)) == (6 if version < 6 else 56), version
 
 
 # ---- waiting
@@ -276,14 +276,14 @@ async def appended(broker: Broker, release: str) -> None:
     client = await broker.client()
     if release in ("0.9", "0.10.2"):
         magic = 0 if release == "0.9" else 1
-        answer = await client.call(produce(plain(rows(1), magic)), 1 if magic == 0 else 2)
+        response = await client.call(produce(plain(rows(1), magic)), 1 if magic == 0 else 2)
     else:
-        answer = await client.call(produce(records(b"v" * 30)), 7)
-    assert only(answer).error_code == 0
+        response = await client.call(produce(records(b"v" * 30)), 7)
+    assert only(response).error_code == 0
 
 
 @each(("release", "version"), LONG_POLLS)
-async def test_old_versions_wait_for_bytes_as_they_are_stored(release: str, version: int, tmp_path: Path) -> None:
+async def test_old_versions_wait_for_stored_bytes(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -294,14 +294,14 @@ async def test_old_versions_wait_for_bytes_as_they_are_stored(release: str, vers
         assert (found.error_code, found.high_watermark, offsets(found.records)) == (0, 1, [0])
         newest = 0 if version < 2 else 1
         assert all(header.magic <= newest for _, header in formats.headers(found.records))
-        # All that lies there counts, not what becomes of it.
+        # The stored bytes count, not the converted ones.
         size = broker.log("t").size_bytes
         await client.send(fetch(("t", 0, 0), max_wait_ms=1000, min_bytes=2 * size + 1), version)
         await appended(broker, release)
         assert await is_waiting(broker)
         await appended(broker, release)
         assert offsets(only((await client.receive())[1]).records) == [0, 1, 2]
-        # The deadline ends the wait with what there is.
+        # The deadline ends the wait with the present bytes.
         await client.send(fetch(("t", 0, 2), max_wait_ms=1000, min_bytes=1 << 20), version)
         assert await is_waiting(broker)
         broker.clock.advance(999)
@@ -311,7 +311,7 @@ async def test_old_versions_wait_for_bytes_as_they_are_stored(release: str, vers
 
 
 @pytest.mark.parametrize(("release", "size"), [("2.8", 20), ("3.9", 0), ("ottla", 20)])
-async def test_a_bound_below_one_message_is_no_reason_to_wait(release: str, size: int, tmp_path: Path) -> None:
+async def test_fetch_with_a_bound_below_one_message_returns_at_once(release: str, size: int, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -319,19 +319,19 @@ async def test_a_bound_below_one_message_is_no_reason_to_wait(release: str, size
         assert await is_waiting(broker)
         await appended(broker, release)
         assert len(only((await client.receive())[1]).records) == size
-        answer = await ask(client, 2, max_wait_ms=1000, partition_max_bytes=20)
-        assert len(answer.records) == size
+        response = await fetch_partition(client, 2, max_wait_ms=1000, partition_max_bytes=20)
+        assert len(response.records) == size
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "ottla"])
-async def test_a_deleted_topic_ends_the_wait_of_old_versions(release: str, tmp_path: Path) -> None:
+async def test_deleted_topic_ends_the_wait_of_old_versions(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         clients = [await broker.client() for _ in range(4)]
         for version, client in enumerate(clients):
             await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), version)
         assert await is_waiting(broker)
-        answer = await (await broker.client()).call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
-        assert answer.responses[0].error_code == 0
+        response = await (await broker.client()).call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+        assert response.responses[0].error_code == 0
         for client in clients:
             assert refused(only((await client.receive())[1])) == 3

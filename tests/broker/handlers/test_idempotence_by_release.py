@@ -1,7 +1,7 @@
-"""What each release answers to a numbered batch, over the wire: every cell of the tables, live and after restarts.
+"""The response of each release to a numbered batch, over the wire: every cell of the tables, live and after restarts.
 
-The rows are KIP-192's and what Kafka's releases made of it; the columns are releases where something moved, and those
-at both ends. "copy" is a success without an append: the offset of the first one, and its largest timestamp.
+The rows are KIP-192's with the changes of later releases; the columns are the first, the last and all changed releases.
+"copy" is a success without an append, with the offset of the first one and its largest timestamp.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ TABLE = """
     begins below, ends above                45 45 45 45 45 45 45 45 45 45 45 45 45 45
     gap                                     45 45 45 45 45 45 45 45 45 45 45 45 45 45
 """
-# A snapshot has one batch of each producer: after a clean restart a release knows no more. Ours looks into the log.
+# A snapshot has one batch of each producer: after a clean restart a release has no more. Our own profile scans the log.
 AFTER_CLOSE = {"copy of the fifth newest": "45 46 45 45 45 45 45 45 45 45 45 45 45 copy".split()}
 
-SIX = [(2 * number, 2) for number in range(6)]  # two records each, sequences 0 to 11; the first is not remembered
-# What is sent in each row: first sequence, count, epoch; the producer's epoch is 1, in the topic "t" unless told.
+SIX = [(2 * number, 2) for number in range(6)]  # two records each, sequences 0 to 11; the first is not cached
+# The batch of each row: first sequence, count, epoch; the producer's epoch is 1, the topic "t" unless given.
 BATCHES: dict[str, tuple[int, int, int]] = {
     "older epoch, next in sequence": (12, 2, 0),
     "older epoch, copy": (10, 2, 0),
@@ -87,7 +87,7 @@ MORE_HOWS = (
 
 
 def expected(release: str, how: str) -> dict[str, str]:
-    """Row -> what this release answers."""
+    """Row -> the response of this release."""
     column = COLUMNS.index(release)
     found = {}
     for line in TABLE.strip().splitlines():
@@ -103,12 +103,12 @@ def topic_of(row: str) -> str:
 
 
 def plain() -> bytes:
-    """Two records of no producer, at the front of each log."""
+    """Two records without a producer, at the start of each log."""
     return bytes(batch.build([Record(n, T0, None, b"plain") for n in range(2)]))
 
 
 async def before(writer: Writer) -> None:
-    """A topic for each row, whose log begins at offset 2; then what the row is about."""
+    """Creates a topic for each row, whose log begins at offset 2, and the state of the row."""
     for row in BATCHES:
         topic = topic_of(row)
         log = writer.broker.log(topic)
@@ -120,15 +120,17 @@ async def before(writer: Writer) -> None:
 
 
 async def delete_before(writer: Writer, topic: str, offset: int) -> None:
-    asked = DeleteRecordsRequest.DeleteRecordsTopic
-    one = asked.DeleteRecordsPartition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(topics=[asked(name=topic, partitions=[one])], timeout_ms=1000)
-    answer = only(await writer.client.call(request, 0))
-    assert (answer.error_code, answer.low_watermark) == (0, offset)
+    requested = DeleteRecordsRequest.DeleteRecordsTopic
+    one = requested.DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(topics=[requested(name=topic, partitions=[one])], timeout_ms=1000)
+    response = only(await writer.client.call(request, 0))
+    assert (response.error_code, response.low_watermark) == (0, offset)
 
 
 async def placed(folder: Path, release: str) -> None:
-    """The topics, and logs that no client of this broker can write: a lone marker, the end of the circle."""
+    """Places the topics, and logs that no client of this broker can write: a lone marker, the wrap-around of
+    sequences.
+    """
     async with writing(folder, release) as writer:
         for row in BATCHES:
             await writer.broker.topic(topic_of(row))
@@ -157,26 +159,26 @@ async def check_rows(writer: Writer, release: str, how: str) -> None:
         end = writer.end(topic)
         for version in produce_versions(release) if cell != "ok" else [writer.version]:
             log_start = LOG_START if version >= 5 else -1
-            answer = await writer.send(data, topic, version)
+            response = await writer.send(data, topic, version)
             if cell == "ok":
-                assert answer == Sent(0, end, -1, log_start), row
+                assert response == Sent(0, end, -1, log_start), row
                 assert writer.end(topic) == end + count
                 assert await writer.send(data, topic) == Sent(0, end, batch_time(sequence, count), log_start), row
             elif cell == "copy":
                 offset = LOG_START + sequence
-                assert answer == Sent(0, offset, batch_time(sequence, count), log_start), (row, version)
+                assert response == Sent(0, offset, batch_time(sequence, count), log_start), (row, version)
             else:
-                assert answer == Sent(int(cell), -1, -1, log_start), (row, version)
+                assert response == Sent(int(cell), -1, -1, log_start), (row, version)
         if cell != "ok":
             assert writer.end(topic) == end, row
-            # What was refused or known left no trace in the producer's state either.
+            # Refused and duplicate batches left no trace in the producer's state either.
             if not row.startswith(("nothing", "marker")):
                 await writer.write((12, 1), topic=topic, epoch=1)
 
 
 @each("how", HOWS)
 @each("release", COLUMNS)
-async def test_every_cell(release: str, how: str, tmp_path: Path) -> None:
+async def test_every_case_in_every_release(release: str, how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     await placed(folder, release)
     if how == "running":
@@ -191,7 +193,7 @@ async def test_every_cell(release: str, how: str, tmp_path: Path) -> None:
 
 @each("how", MORE_HOWS)
 @each("release", ["0.11", "1.0.1", "2.4", "4.3", "ottla"])
-async def test_every_cell_after_a_loss_of_hints(release: str, how: str, tmp_path: Path) -> None:
+async def test_every_case_after_a_loss_of_snapshots(release: str, how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     await placed(folder, release)
     folder, clock = await restarted(folder, release, how, before)

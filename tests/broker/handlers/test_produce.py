@@ -1,4 +1,4 @@
-"""What Produce answers: the codes, offsets and times of Kafka's partition responses, and idempotent producers."""
+"""Responses of Produce: the codes, offsets and times of Kafka's partition responses, and idempotent producers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ottla_testing.broker.harness import Client, fetch, new_topic, only, process
 HOUR_MS = 3_600_000
 
 
-def shown(answer: Any) -> tuple[int, int, int, int]:
-    return answer.error_code, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset
+def shown(response: Any) -> tuple[int, int, int, int]:
+    return response.error_code, response.base_offset, response.log_append_time_ms, response.log_start_offset
 
 
 async def test_create_time_and_log_append_time(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ async def test_create_time_and_log_append_time(tmp_path: Path) -> None:
             assert batch.crc_matches(memoryview(data), 0, header)
 
 
-async def test_the_log_start_is_told_where_the_log_was_reached(tmp_path: Path) -> None:
+async def test_produce_errors_have_the_log_start_offset_after_the_log_was_read(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"cleanup.policy": "compact,delete", "segment.bytes": "1048576"})
         client = await broker.client()
@@ -56,22 +56,22 @@ async def test_the_log_start_is_told_where_the_log_was_reached(tmp_path: Path) -
         ]
         for name, data, expected in cases:
             assert shown(only(await client.call(produce(data), 9))) == expected, name
-        assert only(await client.call(produce(records(b"v"), "t"), 4)).log_start_offset == -1  # no place before v5
+        assert only(await client.call(produce(records(b"v"), "t"), 4)).log_start_offset == -1  # no field before v5
 
 
-async def test_more_than_a_segment_is_refused(tmp_path: Path) -> None:
+async def test_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
     configs = {"segment.bytes": "1048576", "max.message.bytes": "4000000"}
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
         client = await broker.client()
         assert shown(only(await client.call(produce(records(b"v" * 1_048_577)), 9))) == (18, -1, -1, -1)
         fits = records(b"v" * (1_048_576 - len(records(b"")) - 4))
-        assert len(fits) == 1_048_576  # exactly full is allowed
+        assert len(fits) == 1_048_576  # the exact limit is allowed
         assert only(await client.call(produce(fits), 9)).error_code == 0
 
 
 async def test_record_errors_name_the_records(tmp_path: Path) -> None:
-    """From v8 on; all bad records of the batch, the time's code before the others (KIP-467)."""
+    """From v8 on: all invalid records of the batch, those with an invalid time first (KIP-467)."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"cleanup.policy": "compact"})
         client = await broker.client()
@@ -81,15 +81,15 @@ async def test_record_errors_name_the_records(tmp_path: Path) -> None:
         made = [batch.Record(n, time, key, b"v", ()) for n, (time, key) in enumerate(rows)]
         for chosen, code, indexes in ((made, 32, [1, 2, 3]), ([*made[:2], made[3]._replace(offset=2)], 87, [1, 2])):
             request = produce(batch.build(chosen))
-            answer = only(await client.call(request, 8))
-            assert answer.error_code == code and answer.error_message
-            assert [error.batch_index for error in answer.record_errors] == indexes
-            assert all(error.batch_index_error_message for error in answer.record_errors)
-            answer = only(await client.call(request, 7))
-            assert (answer.error_code, answer.error_message, answer.record_errors) == (code, None, [])
-        # A batch that is refused as a whole names none.
-        answer = only(await client.call(produce(bytes(records(b"v")) * 2), 8))
-        assert (answer.error_code, answer.error_message, answer.record_errors) == (87, None, [])
+            response = only(await client.call(request, 8))
+            assert response.error_code == code and response.error_message
+            assert [error.batch_index for error in response.record_errors] == indexes
+            assert all(error.batch_index_error_message for error in response.record_errors)
+            response = only(await client.call(request, 7))
+            assert (response.error_code, response.error_message, response.record_errors) == (code, None, [])
+        # A batch that is refused as a whole lists no records.
+        response = only(await client.call(produce(bytes(records(b"v")) * 2), 8))
+        assert (response.error_code, response.error_message, response.record_errors) == (87, None, [])
         assert broker.log("t").log_end_offset == 0
 
 
@@ -105,7 +105,9 @@ async def test_record_errors_name_the_records(tmp_path: Path) -> None:
         ({"message.timestamp.before.max.ms": "0", "message.timestamp.type": "LogAppendTime"}, 10**9, 0),
     ],
 )
-async def test_the_range_of_times(configs: dict[str, str], age_ms: int, code: int, tmp_path: Path) -> None:
+async def test_timestamps_out_of_range_are_refused(
+    configs: dict[str, str], age_ms: int, code: int, tmp_path: Path
+) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
         client = await broker.client()
@@ -113,7 +115,7 @@ async def test_the_range_of_times(configs: dict[str, str], age_ms: int, code: in
         assert only(await client.call(produce(data), 9)).error_code == code
 
 
-async def test_one_refused_partition_does_not_touch_the_others(tmp_path: Path) -> None:
+async def test_refused_partition_does_not_affect_the_others(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 3)
         client = await broker.client()
@@ -121,13 +123,13 @@ async def test_one_refused_partition_does_not_touch_the_others(tmp_path: Path) -
         data = [bytes(records(b"a")), bytes(records(b"b"))[:-1], bytes(records(b"c")), bytes(records(b"d"))]
         parts = [topic.PartitionProduceData(index=index, records=one) for index, one in enumerate(data)]
         request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic(name="t", partition_data=parts)])
-        (answer,) = (await client.call(request, 9)).responses
-        codes = [(p.index, p.error_code) for p in answer.partition_responses]
+        (response,) = (await client.call(request, 9)).responses
+        codes = [(p.index, p.error_code) for p in response.partition_responses]
         assert codes == [(0, 0), (1, 87), (2, 0), (3, 3)]
         assert [broker.log("t", index).log_end_offset for index in range(3)] == [1, 0, 1]
 
 
-async def test_internal_topics_are_the_admin_clients_alone(tmp_path: Path) -> None:
+async def test_internal_topics_accept_the_admin_client_only(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         broker.state.internal_topic("__consumer_offsets", 0)
         client = await broker.client()
@@ -136,8 +138,8 @@ async def test_internal_topics_are_the_admin_clients_alone(tmp_path: Path) -> No
         assert only(await client.call(request, 9, "__admin_client")).error_code == 0
 
 
-async def test_transactional_batches_of_strangers_are_refused(tmp_path: Path) -> None:
-    """The code depends on whether the request names a transactional id, here an unknown one; damage comes later."""
+async def test_transactional_batches_without_a_transaction_are_refused(tmp_path: Path) -> None:
+    """The code depends on whether the request has a transactional id, here an unknown one; damage is checked later."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -153,7 +155,7 @@ async def test_transactional_batches_of_strangers_are_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-async def test_a_topic_recompresses(codec: str, tmp_path: Path) -> None:
+async def test_topic_with_a_codec_recompresses(codec: str, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"compression.type": codec})
         client = await broker.client()
@@ -174,34 +176,34 @@ def sequenced(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 
     return records(*[b"s%d" % n for n in range(count)], timestamp=timestamp or 1_700_000_000_000, **fields)
 
 
-async def test_the_five_newest_batches_may_be_sent_again(tmp_path: Path) -> None:
+async def test_five_newest_batches_are_deduplicated(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
 
         async def sent(*arguments: int, **more: int) -> tuple[int, int, int]:
-            answer = only(await client.call(produce(sequenced(*arguments, **more)), 9))
-            return answer.error_code, answer.base_offset, answer.log_append_time_ms
+            response = only(await client.call(produce(sequenced(*arguments, **more)), 9))
+            return response.error_code, response.base_offset, response.log_append_time_ms
 
-        assert await sent(3) == (59, -1, -1)  # nothing is known of the producer
+        assert await sent(3) == (59, -1, -1)  # the log has no state of the producer
         for number in range(6):
             assert await sent(number * 2, 2, timestamp=1000 + number) == (0, number * 2, -1)
         for number in range(1, 6):
-            # The answer of the first time, but the batch's largest time where a first answer has -1.
+            # The first response again, but with the batch's largest time where a first response has -1.
             assert await sent(number * 2, 2, timestamp=1000 + number) == (0, number * 2, 1000 + number)
-        assert await sent(0, 2) == (0, 0, 1000)  # not remembered any more, but found in the log
-        assert await sent(1, 2) == (46, -1, -1)  # long written, in other batches
+        assert await sent(0, 2) == (0, 0, 1000)  # no longer cached, but found in the log
+        assert await sent(1, 2) == (46, -1, -1)  # written long ago, in other batches
         assert await sent(10, 1) == (46, -1, -1)
-        assert await sent(11, 2) == (45, -1, -1)  # half of it is new: to call that a duplicate would lose it
+        assert await sent(11, 2) == (45, -1, -1)  # half of it is new: a duplicate response would lose it
         assert await sent(13) == (45, -1, -1)  # a gap
-        assert await sent(12, epoch=1) == (45, -1, -1)  # a new epoch begins with 0
+        assert await sent(12, epoch=1) == (45, -1, -1)  # a new epoch begins with sequence 0
         assert await sent(0, epoch=1) == (0, 12, -1)
         assert await sent(12, epoch=0) == (47, -1, -1)  # fenced
         assert await sent(1, epoch=1) == (0, 13, -1)
         assert broker.log("t").log_end_offset == 14
 
 
-async def test_sequences_begin_again_after_the_last(tmp_path: Path) -> None:
+async def test_sequences_wrap_around_after_the_last(tmp_path: Path) -> None:
     last = 2**31 - 1
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
@@ -210,14 +212,14 @@ async def test_sequences_begin_again_after_the_last(tmp_path: Path) -> None:
         known = broker.log("t").producers()
         known[9] = known[9]._replace(batches=(known[9].batches[0]._replace(last_sequence=last - 3),))
         for sequence, count, offset in ((last - 2, 2, 1), (last, 3, 3), (2, 1, 6)):
-            answer = only(await client.call(produce(sequenced(sequence, count)), 9))
-            assert (answer.error_code, answer.base_offset) == (0, offset)
-        answer = only(await client.call(produce(sequenced(last, 3)), 9))
-        assert (answer.error_code, answer.base_offset) == (0, 3)
+            response = only(await client.call(produce(sequenced(sequence, count)), 9))
+            assert (response.error_code, response.base_offset) == (0, offset)
+        response = only(await client.call(produce(sequenced(last, 3)), 9))
+        assert (response.error_code, response.base_offset) == (0, 3)
 
 
-async def test_a_duplicate_is_checked_like_any_batch(tmp_path: Path) -> None:
-    """One that is too old by now is refused for that (semantics of Kafka, whose order of checks this is)."""
+async def test_duplicate_batch_is_validated(tmp_path: Path) -> None:
+    """A batch that is too old by now is refused (the order of checks is Kafka's)."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {"message.timestamp.before.max.ms": "1000"})
         client = await broker.client()
@@ -228,7 +230,7 @@ async def test_a_duplicate_is_checked_like_any_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-async def test_producers_are_known_after_a_kill(tmp_path: Path) -> None:
+async def test_producer_state_survives_a_kill(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         client = await Client.connect(broker.ports[0])
         await client.call(CreateTopicsRequest(topics=[new_topic("t")]), 4)

@@ -1,7 +1,8 @@
-"""What each release answers to Produce, over the wire: splitting, limits, the rules of request, batch and record.
+"""The response of each release to Produce, over the wire: splitting, limits, and the rules of requests, batches and
+records.
 
-Every row of what Kafka's releases refuse, and with which code. Where a release is asked which formats it stores, and
-what is stored in the end, is `test_produce_stored.py`; damage is `test_produce_damage.py`.
+Covers every refusal of Kafka's releases with its code. Stored formats are tested in `test_produce_stored.py`, damage in
+`test_produce_damage.py`.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ V0, V1, V2 = message(magic=0), message(magic=1), bytes(batch.build(SAMPLE[:1]))
 
 
 def old(release: str) -> bytes:
-    """One message in the newest of the old formats that the release knows."""
+    """One message in the newest old format of the release."""
     return message(magic=min(newest_format(release), 1))
 
 
 def batch_versions(played: Played) -> list[int]:
-    """Some versions of Produce that carry batches: the first, the newest, and those next to what moved."""
+    """Some versions of Produce with batches: the first, the newest, and those around changes."""
     return [version for version in (3, 6, 7, played.newest) if 3 <= version <= played.newest]
 
 
@@ -67,8 +68,8 @@ def batch_versions(played: Played) -> list[int]:
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-async def test_a_set_of_nothing_has_no_offset_and_no_error(release: str, tmp_path: Path) -> None:
-    """Produce v0-v2 with no set, or one whose only message is cut; Kafka 2.1 to 2.7 fail while they parse it."""
+async def test_empty_set_has_no_offset_and_no_error(release: str, tmp_path: Path) -> None:
+    """Produce v0-v2 without a set, or with one whose only message is cut; Kafka 2.1 to 2.7 fail while they parse it."""
     async with playing(tmp_path, release) as played:
         topics = ["t"]
         await played.topic("t")
@@ -82,20 +83,20 @@ async def test_a_set_of_nothing_has_no_offset_and_no_error(release: str, tmp_pat
                     if closes_for_unreadable(release):
                         assert await played.code(data, version, topic) is None
                         continue
-                    answer = await played.send(data, version, topic)
-                    assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, -1, -1)
+                    response = await played.send(data, version, topic)
+                    assert (response.error_code, response.base_offset, response.log_append_time_ms) == (0, -1, -1)
                 if closes_for_unreadable(release):
                     continue
-                answer = await played.send(b"", version, topic, acks=1)
-                assert (answer.error_code, answer.base_offset) == (0, -1)
+                response = await played.send(b"", version, topic, acks=1)
+                assert (response.error_code, response.base_offset) == (0, -1)
             assert (played.end(topic), played.stored(topic)) == (0, b"")
-        # Nothing closed, not even without acks; and what is whole before the cut is taken.
+        # No connection closes, not even with acks=0; whole entries before the cut are appended.
         client = await played.broker.client()
         if not closes_for_unreadable(release):
             await client.send(produce(None, acks=0), 0)
         newest = min(2, played.newest)
-        answer = await played.send(old(release) + old(release)[:-1], newest)
-        assert (answer.error_code, answer.base_offset, played.end()) == (0, 0, 1)
+        response = await played.send(old(release) + old(release)[:-1], newest)
+        assert (response.error_code, response.base_offset, played.end()) == (0, 0, 1)
         if not closes_for_unreadable(release):
             await client.send(produce(b"", acks=0), newest)
         assert (await client.call(produce(old(release)), 0)).responses[0].partition_responses[0].base_offset == 1
@@ -122,9 +123,10 @@ DAMAGED: list[tuple[str, bytes]] = [
 
 
 @each("release", FAMILIES)
-async def test_sets_that_cannot_be_split_are_corrupt(release: str, tmp_path: Path) -> None:
-    """Up to 2.0 the sets of Produce v3 and later, up to 2.7 the first batch of any, are read with the request: there
-    such a set closes the connection."""
+async def test_malformed_sets_are_corrupt(release: str, tmp_path: Path) -> None:
+    """Up to 2.0 the sets of Produce v3 and later, up to 2.7 the first batch of any, are parsed with the request: there
+    such a set closes the connection.
+    """
     async with playing(tmp_path, release) as played:
         await played.topic()
         for why, data in UNSPLITTABLE:
@@ -146,8 +148,8 @@ async def test_sets_that_cannot_be_split_are_corrupt(release: str, tmp_path: Pat
 
 
 @each("release", FAMILIES)
-async def test_the_largest_batch_by_default(release: str, tmp_path: Path) -> None:
-    """1000012 bytes, and 1048588 since 2.5; looked at before the CRC."""
+async def test_default_limit_of_a_batch(release: str, tmp_path: Path) -> None:
+    """1000012 bytes, and 1048588 since 2.5; checked before the CRC."""
     largest = 1_048_588 if since(release, "2.5") else 1_000_012
     async with playing(tmp_path, release) as played:
         await played.topic()
@@ -168,19 +170,19 @@ async def test_the_largest_batch_by_default(release: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-async def test_each_message_and_what_is_made_of_them_has_a_limit(release: str, tmp_path: Path) -> None:
+async def test_messages_and_converted_batches_have_a_limit(release: str, tmp_path: Path) -> None:
     magic = newest_format(release)
     one = message(value=bytes(300), magic=min(magic, 1))
     async with playing(tmp_path, release) as played:
         version = min(2, played.newest)
         await played.topic("t", max_message_bytes=str(len(one)))
         larger = message(value=bytes(301), magic=min(magic, 1))
-        assert await played.code(one + broken(larger), version) == TOO_LARGE  # each one's size before its CRC
+        assert await played.code(one + broken(larger), version) == TOO_LARGE  # the size of each one, before its CRC
         assert await played.code(broken(one) + larger, version) == CORRUPT
-        assert await played.code(one, version) == (0 if magic < 2 else TOO_LARGE)  # a batch has a larger head
-        # Each fits alone. As one batch they do not.
+        assert await played.code(one, version) == (0 if magic < 2 else TOO_LARGE)  # a batch has a larger header
+        # Each fits alone; as one batch they do not.
         assert await played.code(one * 3, version) == (0 if magic < 2 else TOO_LARGE)
-        # Compressed they fit, as they are to be stored they do not.
+        # They fit compressed, but not in their stored form.
         inner = b"".join(message(index, value=bytes(300), magic=min(magic, 1)) for index in range(9))
         packed = wrapper(inner, magic=min(magic, 1), offset=8)
         await played.topic("plain", max_message_bytes=str(len(one) - 1), compression_type="uncompressed")
@@ -191,7 +193,7 @@ async def test_each_message_and_what_is_made_of_them_has_a_limit(release: str, t
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_a_batch_that_is_too_large_once_it_is_written_anew(release: str, tmp_path: Path) -> None:
+async def test_batch_too_large_after_recompression_is_refused(release: str, tmp_path: Path) -> None:
     one = [Record(0, NOW, b"k", bytes(5000))]
     packed, size = batch.build(one, codec=1), len(batch.build(one))
     assert len(packed) < 500
@@ -204,10 +206,10 @@ async def test_a_batch_that_is_too_large_once_it_is_written_anew(release: str, t
 
 
 @each("release", FAMILIES)
-async def test_a_set_that_is_larger_than_a_segment(release: str, tmp_path: Path) -> None:
+async def test_set_larger_than_a_segment_is_refused(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.topic("t", segment_bytes="1048576", max_message_bytes="2000000")
-        if newest_format(release) < 2:  # of messages each of which is small
+        if newest_format(release) < 2:  # of messages that are small each
             data = message(value=bytes(350_000), magic=newest_format(release)) * 3
             assert await played.code(data, played.newest) == LIST_TOO_LARGE
             assert await played.code(data[: len(data) * 2 // 3], played.newest) == 0
@@ -217,15 +219,15 @@ async def test_a_set_that_is_larger_than_a_segment(release: str, tmp_path: Path)
 
 
 @each("release", [name for name in FAMILIES if since(name, "0.11")] + ["4.0", "4.1"])
-async def test_the_smallest_segment(release: str, tmp_path: Path) -> None:
-    """14 bytes; a megabyte as the broker's since 4.0, and as a topic's since 4.1."""
+async def test_smallest_segment_accepts_a_batch(release: str, tmp_path: Path) -> None:
+    """14 bytes; one megabyte for the broker's config since 4.0, and for a topic's since 4.1."""
     for size, taken in ((13, False), (14, not since(release, "4.1")), (1_048_575, not since(release, "4.1"))):
         async with playing(tmp_path, release) as played:
             client = await played.broker.client()
             version = profile(release).served[spec(CreateTopicsRequest).api_key].first
             topic = new_topic(f"t{size}", configs=[Configured(name="segment.bytes", value=str(size))])
-            answer = (await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), version)).topics[0]
-            assert answer.error_code == (0 if taken else INVALID_CONFIG)
+            response = (await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), version)).topics[0]
+            assert response.error_code == (0 if taken else INVALID_CONFIG)
         overrides = {"log.segment.bytes": str(size)}
         if size == 13 or since(release, "4.0.0"):
             with pytest.raises(ConfigError):
@@ -262,7 +264,7 @@ def wrong_batches(release: str, why: str = "") -> int | None:
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_from_v3_on_a_partition_gets_one_batch_of_v2(release: str, tmp_path: Path) -> None:
+async def test_produce_from_v3_takes_one_batch_v2(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.topic()
         for version in batch_versions(played):
@@ -270,7 +272,7 @@ async def test_from_v3_on_a_partition_gets_one_batch_of_v2(release: str, tmp_pat
                 assert await played.code(data, version) == wrong_batches(release, why), (why, version)
             assert await played.code(V2 + V2[:-1], version) == 0
             if wrong_batches(release) is not None and version >= 5:
-                # Refused before the log is asked.
+                # Refused before the log is read.
                 assert (await played.send(V1, version)).log_start_offset == -1
 
 
@@ -282,8 +284,8 @@ def several(*parts: bytes) -> ProduceRequest:
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_wrong_batches_of_one_partition(release: str, tmp_path: Path) -> None:
-    """Refused while the request is read, they take all of it along; later, only their own partition."""
+async def test_wrong_batches_have_the_error_of_the_release(release: str, tmp_path: Path) -> None:
+    """A refusal while the request is parsed applies to all of it; later, to its own partition only."""
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 3)
         client = await played.broker.client()
@@ -293,7 +295,7 @@ async def test_wrong_batches_of_one_partition(release: str, tmp_path: Path) -> N
                 await client.call(request, 3)
         else:
             (topic,) = (await client.call(request, 3)).responses
-            codes = [answer.error_code for answer in topic.partition_responses]
+            codes = [response.error_code for response in topic.partition_responses]
             assert codes == [0, wrong_batches(release), 0]
         ends = [played.broker.log("t", index).log_end_offset for index in range(3)]
         assert ends == ([0, 0, 0] if wrong_batches(release) is None else [1, 0, 1])
@@ -301,8 +303,8 @@ async def test_wrong_batches_of_one_partition(release: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-async def test_v0_to_v2_carry_any_number_of_any_format(release: str, tmp_path: Path) -> None:
-    """Also v2 batches, as from clients that mistake the version. From 2.4 on, one format, and batches one by one."""
+async def test_produce_v0_to_v2_take_any_number_of_any_format(release: str, tmp_path: Path) -> None:
+    """Also v2 batches, as of clients with a wrong version. From 2.4 on: one format, and batches one by one."""
     merged = 0 if not since(release, "2.4") else 87
     newest = newest_format(release)
     packed, packed_v0 = made(1, 1), made(0, 1)
@@ -338,7 +340,7 @@ async def test_v0_to_v2_carry_any_number_of_any_format(release: str, tmp_path: P
 
 
 @pytest.mark.parametrize("release", [name for name in FAMILIES if name not in WITH_OLD])
-async def test_from_4_0_on_v0_to_v2_close_though_they_are_advertised(release: str, tmp_path: Path) -> None:
+async def test_produce_v0_to_v2_close_from_4_0_on(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.topic()
         assert played.broker.state.apis.advertised[0].first == 0
@@ -359,7 +361,7 @@ async def test_zstd_needs_produce_v7(release: str, tmp_path: Path) -> None:
             assert await played.code(data, version) == (CODEC if refused else 0), version
             if refused and version >= 5:
                 assert (await played.send(data, version)).log_start_offset == -1
-            assert await played.code(made(2, 1), version, "zstd") == 0  # what is stored is another matter
+            assert await played.code(made(2, 1), version, "zstd") == 0  # stored formats are tested elsewhere
         assert {header.codec for header, _ in played.entries("zstd")} == {4}
 
 
@@ -375,14 +377,14 @@ BATCHES: list[tuple[str, bytes | bytearray]] = [
     ("no sequence with a producer", header_changed(43, ">q", 9)),
     ("more records than declared", header_changed(57, ">i", 2, header_changed(23, ">i", 1))),
     ("fewer records than declared", header_changed(57, ">i", 4, header_changed(23, ">i", 3))),
-    ("bytes behind the last", header_changed(8, ">i", len(batch.build(SAMPLE)) - 11, batch.build(SAMPLE) + b"\0")),
+    ("bytes after the last", header_changed(8, ">i", len(batch.build(SAMPLE)) - 11, batch.build(SAMPLE) + b"\0")),
     ("a varint of six bytes", header_changed(61, ">q", -1)),
 ]
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_what_a_batch_says_of_itself(release: str, tmp_path: Path) -> None:
-    """Codes moved with 2.4: what clients retry, and from then on what they do not."""
+async def test_batch_fields_are_kept_or_overwritten(release: str, tmp_path: Path) -> None:
+    """Codes changed with 2.4: before it clients retry for them, since then they do not."""
     async with playing(tmp_path, release) as played:
         await played.topic()
         versions = [2, *batch_versions(played)] if release in WITH_BOTH else batch_versions(played)
@@ -390,14 +392,14 @@ async def test_what_a_batch_says_of_itself(release: str, tmp_path: Path) -> None
             for why, data in BATCHES:
                 assert await played.code(data, version) == invalid(release), (why, version)
             if version >= 5:
-                answer = await played.send(BATCHES[0][1], version)
-                # Up to 2.3 it counts as corrupt, for which no log start is told.
-                assert answer.log_start_offset == (0 if since(release, "2.4") else -1)
+                response = await played.send(BATCHES[0][1], version)
+                # Up to 2.3 it counts as corrupt, without a log start offset.
+                assert response.log_start_offset == (0 if since(release, "2.4") else -1)
 
 
 @each("release", WITH_BOTH)
 @each("magic", [0, 1])
-async def test_producers_and_transactions_need_v2(release: str, magic: int, tmp_path: Path) -> None:
+async def test_producers_and_transactions_need_format_v2(release: str, magic: int, tmp_path: Path) -> None:
     async with playing(tmp_path, release, old_formats=True) as played:
         await played.topic("t", magic)
         await played.topic("v2", 2)
@@ -414,13 +416,17 @@ async def test_producers_and_transactions_need_v2(release: str, magic: int, tmp_
 # ---- each record
 
 
-def shown(answer: Any) -> tuple[int, list[int], bool]:
-    """(code, records that are named, whether there is a message); nothing has a place before v8."""
-    return answer.error_code, [error.batch_index for error in answer.record_errors], answer.error_message is not None
+def shown(response: Any) -> tuple[int, list[int], bool]:
+    """(code, listed records, whether there is a message); there is no field before v8."""
+    return (
+        response.error_code,
+        [error.batch_index for error in response.record_errors],
+        response.error_message is not None,
+    )
 
 
 LATE = NOW + 2 * HOUR
-# (key, time) of each record; from 2.5 on (code, named), in 2.4 (code, named), before that the code.
+# (key, time) of each record; from 2.5 on (code, listed), in 2.4 (code, listed), before that the code.
 RECORDS: list[tuple[str, list[tuple[bytes | None, int]], tuple[int, list[int]], tuple[int, list[int]]]] = [
     ("no key", [(b"k", NOW), (None, NOW), (b"k", NOW), (None, NOW)], (87, [1, 3]), (87, [1])),
     ("late", [(b"k", NOW), (b"k", LATE), (b"k", LATE)], (32, [1, 2]), (32, [1])),
@@ -431,14 +437,14 @@ RECORDS: list[tuple[str, list[tuple[bytes | None, int]], tuple[int, list[int]], 
 
 
 def window(release: str) -> dict[str, str]:
-    """An hour ahead, in a compacted topic."""
+    """A limit of one hour ahead, in a compacted topic."""
     name = "message_timestamp_after_max_ms" if since(release, "3.6") else "message_timestamp_difference_max_ms"
     return {name: str(HOUR), "cleanup_policy": "compact"}
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_refused_records_are_named_as_the_release_does(release: str, tmp_path: Path) -> None:
-    """KIP-467: all of them from 2.5 on, the first in 2.4; before, a code alone, which was another one."""
+async def test_refused_records_are_listed_as_in_the_release(release: str, tmp_path: Path) -> None:
+    """KIP-467: all of them from 2.5 on, the first one in 2.4; before, another code alone."""
     async with playing(tmp_path, release) as played:
         await played.topic("t", None, **window(release))
         for codec in (0, 1):
@@ -449,20 +455,20 @@ async def test_refused_records_are_named_as_the_release_does(release: str, tmp_p
                 code = code if code == TIMES else invalid(release)
                 for version in batch_versions(played):
                     wanted = (code, named, True) if version >= 8 else (code, [], False)
-                    answer = await played.send(data, version)
-                    assert shown(answer) == wanted, (why, version)
-                    texts = [error.batch_index_error_message for error in answer.record_errors]
+                    response = await played.send(data, version)
+                    assert shown(response) == wanted, (why, version)
+                    texts = [error.batch_index_error_message for error in response.record_errors]
                     assert all(texts) if since(release, "2.5") else not any(texts)
                     if version >= 5:
-                        assert answer.log_start_offset == (0 if since(release, "2.4") else -1)
+                        assert response.log_start_offset == (0 if since(release, "2.4") else -1)
         assert (played.end(), played.stored()) == (0, b"")
-        for version in batch_versions(played):  # refused as a whole: none is named
+        for version in batch_versions(played):  # refused as a whole: none is listed
             if version >= 8:
                 assert shown(await played.send(header_changed(57, ">i", 2), version)) == (87, [], False)
 
 
 @pytest.mark.parametrize("release", [name for name in WITH_OLD if since(name, "0.10.0")])
-async def test_messages_stop_at_the_first_and_wrappers_do_not(release: str, tmp_path: Path) -> None:
+async def test_refused_messages_stop_at_the_first_but_wrappers_do_not(release: str, tmp_path: Path) -> None:
     """Each plain message is a batch of its own; those in a wrapper are judged together from 2.5 on."""
     keyless_late = [Record(0, NOW, b"k", b""), Record(1, NOW, None, b""), Record(2, LATE, b"k", b"")]
     late_keyless = [Record(0, LATE, b"k", b""), Record(1, NOW, None, b"")]
@@ -477,21 +483,21 @@ async def test_messages_stop_at_the_first_and_wrappers_do_not(release: str, tmp_
 
 
 @pytest.mark.parametrize("release", WITH_OLD)
-async def test_messages_inside_of_a_wrapper(release: str, tmp_path: Path) -> None:
+async def test_messages_in_a_wrapper_are_validated(release: str, tmp_path: Path) -> None:
     bad = invalid(release)
     magic = min(newest_format(release), 1)
     keyless_broken = message(0, None, magic=magic) + broken(message(1, magic=magic))
     cases: list[tuple[str, bytes, int]] = [
         ("nested", wrapper(wrapper(plain(magic=magic), magic=magic, offset=2), magic=magic), bad),
         (
-            "one that says it is compressed",
+            "one with a codec in its attributes",
             wrapper(message(0, magic=magic) + message(1, magic=magic, attributes=2), magic=magic, offset=1),
             bad,
         ),
         ("null", message(0, None, None, magic=magic, attributes=1), bad),
         ("empty", wrapper(b"", magic=magic), bad),
         ("wrong CRC inside", wrapper(broken(message(magic=magic)), magic=magic), CORRUPT),
-        # Where the first bad record ends it, that is the one without a key; else the CRC decides at once.
+        # Where the first invalid record ends it, that is the one without a key; else the CRC decides first.
         ("no key, then a wrong CRC", wrapper(keyless_broken, magic=magic, offset=1), 87 if release == "2.4" else 2),
     ]
     if magic:
@@ -509,11 +515,11 @@ async def test_messages_inside_of_a_wrapper(release: str, tmp_path: Path) -> Non
         assert await played.code(wrapper(message(magic=magic), magic=magic), version) == 0
 
 
-# ---- the answer
+# ---- the response
 
 
 @each("release", FAMILIES)
-async def test_without_acks_a_refused_set_closes_the_connection(release: str, tmp_path: Path) -> None:
+async def test_refused_set_with_acks_0_closes_the_connection(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.topic()
         version = played.newest
@@ -527,19 +533,21 @@ async def test_without_acks_a_refused_set_closes_the_connection(release: str, tm
 
 
 @each("release", FAMILIES)
-async def test_old_clients_know_no_storage_error(release: str, tmp_path: Path) -> None:
-    """Before Produce v4 it is NOT_LEADER, which they retry, as long as a release serves clients that old."""
+async def test_storage_error_has_another_code_for_old_clients(release: str, tmp_path: Path) -> None:
+    """Before Produce v4 it is NOT_LEADER_OR_FOLLOWER, for which clients retry, in releases that serve such old
+    clients.
+    """
     async with playing(tmp_path, release) as played:
         await played.topic()
         played.broker.log("t").close()
         for version in range(played.versions.first, played.newest + 1):
-            answer = await played.send(V2 if version >= 3 else old(release), version)
+            response = await played.send(V2 if version >= 3 else old(release), version)
             rewritten = version <= 3 and release in WITH_OLD
-            assert answer.error_code == (6 if rewritten else 56), version
-            assert answer.log_start_offset == -1
+            assert response.error_code == (6 if rewritten else 56), version
+            assert response.log_start_offset == -1
 
 
-async def test_a_client_that_is_thrown_out_may_come_again(tmp_path: Path) -> None:
+async def test_closed_client_may_reconnect(tmp_path: Path) -> None:
     async with playing(tmp_path, "4.3") as played:
         await played.topic()
         client = await Client.connect(played.broker.ports[0])

@@ -1,4 +1,4 @@
-"""Produce requests with one sound partition and one whose batch cannot be read: what is refused with it.
+"""Produce requests with one valid partition and one whose batch is malformed: what is refused with it.
 
 The codes are Apache Kafka's, which `make interop` compares; see also `tests/interop/refused_batches.py`.
 """
@@ -43,7 +43,7 @@ def sized(length: int, data: bytes = V2) -> bytes:
     return data[:8] + struct.pack(">i", length) + data[12:]
 
 
-# (why, set, code)
+# (reason, set, code)
 UNREADABLE: list[tuple[str, bytes, int]] = [
     ("a size of 13", sized(13), CORRUPT),
     ("a size below 0", sized(-1), CORRUPT),
@@ -54,8 +54,10 @@ UNREADABLE: list[tuple[str, bytes, int]] = [
 ]
 
 
-async def answered(played: Played, version: int, *sets: bytes | None, **fields: Any) -> list[int] | None:
-    """The codes of the partitions 0, 1, ..., None where the connection closes; what has no code 0 is not stored."""
+async def responded(played: Played, version: int, *sets: bytes | None, **fields: Any) -> list[int] | None:
+    """The codes of the partitions 0, 1, ..., None if the connection closes; a partition with an error must store
+    nothing.
+    """
     broker = played.broker
     topic = broker.state.topics.named("t")
     data = [TOPIC.PartitionProduceData(index=index, records=one) for index, one in enumerate(sets)]
@@ -64,13 +66,13 @@ async def answered(played: Played, version: int, *sets: bytes | None, **fields: 
     client = await broker.client()
     try:
         request = ProduceRequest(**{"acks": 1, "timeout_ms": 1000, "topic_data": [named], **fields})
-        answers = (await client.call(request, version)).responses[0].partition_responses
+        results = (await client.call(request, version)).responses[0].partition_responses
     except Closed:
         codes = None
     else:
-        codes = [answer.error_code for answer in answers]
+        codes = [response.error_code for response in results]
         if version >= 8:
-            texts = {answer.error_message for answer in answers if answer.error_code == CORRUPT}
+            texts = {response.error_message for response in results if response.error_code == CORRUPT}
             assert codes.count(CORRUPT) < 2 or all(texts), texts
     finally:
         client.close()
@@ -86,27 +88,23 @@ def versions(played: Played) -> list[int]:
 
 @each("release", WITH_BATCHES)
 @each("first", [True, False])
-async def test_an_unreadable_first_batch_refuses_what_the_release_refuses(
-    release: str, first: bool, tmp_path: Path
-) -> None:
+async def test_unreadable_first_batch_is_refused_as_in_the_release(release: str, first: bool, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         for version in versions(played):
             for why, data, code in UNREADABLE:
-                codes = await answered(played, version, *((data, V2) if first else (V2, data)))
+                codes = await responded(played, version, *((data, V2) if first else (V2, data)))
                 assert codes == ([code, code] if since(release, "2.8") else None), (why, version)
-        assert await answered(played, played.newest, V2, V2) == [0, 0]
+        assert await responded(played, played.newest, V2, V2) == [0, 0]
 
 
 @pytest.mark.parametrize("release", [name for name in WITH_SETS if since(name, "0.11")])
-async def test_an_unreadable_first_entry_of_a_set_refuses_what_the_release_refuses(
-    release: str, tmp_path: Path
-) -> None:
+async def test_unreadable_first_entry_of_a_set_is_refused_as_in_the_release(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         for version in range(min(2, played.newest) + 1):
             for why, data, code in UNREADABLE:
-                codes = await answered(played, version, V1, data)
+                codes = await responded(played, version, V1, data)
                 if closes_for_unreadable(release):
                     assert codes is None, (why, version)
                 else:
@@ -114,36 +112,34 @@ async def test_an_unreadable_first_entry_of_a_set_refuses_what_the_release_refus
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.10.2"])
-async def test_a_size_near_2_to_the_31_ends_a_set_up_to_0_10(release: str, tmp_path: Path) -> None:
-    """Kafka adds nothing to it there: the set is as one that is cut."""
+async def test_size_near_2_to_the_31_ends_a_set_up_to_0_10(release: str, tmp_path: Path) -> None:
+    """Kafka adds nothing to it there: the set counts as a cut one."""
     async with playing(tmp_path, release) as played:
         await played.topic()
         good = message(magic=newest_format(release))
-        answer = await played.send(good + sized(INT32_MAX, good), 0)
-        assert (answer.error_code, answer.base_offset, played.end()) == (0, 0, 1)
-        answer = await played.send(sized(INT32_MAX, good), 0)
-        assert (answer.error_code, answer.base_offset, played.end()) == (0, -1, 1)
+        response = await played.send(good + sized(INT32_MAX, good), 0)
+        assert (response.error_code, response.base_offset, played.end()) == (0, 0, 1)
+        response = await played.send(sized(INT32_MAX, good), 0)
+        assert (response.error_code, response.base_offset, played.end()) == (0, -1, 1)
 
 
 @pytest.mark.parametrize("release", WITH_SETS)
-async def test_an_unreadable_later_entry_of_a_set_refuses_the_request_in_3_8_and_3_9(
-    release: str, tmp_path: Path
-) -> None:
+async def test_unreadable_later_entry_of_a_set_refuses_the_request_in_3_8_and_3_9(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         good = message(magic=min(newest_format(release), 1))
         whole = release in ("3.8", "3.9")
         for version in range(min(2, played.newest) + 1):
-            assert await answered(played, version, good, good + sized(13, good)) == [CORRUPT if whole else 0, CORRUPT]
+            assert await responded(played, version, good, good + sized(13, good)) == [CORRUPT if whole else 0, CORRUPT]
             if since(release, "0.11"):
-                codes = await answered(played, version, good, good + sized(INT32_MAX, good))
+                codes = await responded(played, version, good, good + sized(INT32_MAX, good))
                 assert codes == [UNKNOWN if whole else 0, UNKNOWN]
 
 
 @pytest.mark.parametrize(
     ("release", "code"), [("2.0", 2), ("2.7", 87), ("2.8", 87), ("3.7", 87), ("3.9", CORRUPT), ("ottla", 87)]
 )
-async def test_an_unreadable_later_entry_comes_before_a_bad_first_one_in_3_8_and_3_9(
+async def test_unreadable_later_entry_precedes_an_invalid_first_one_in_3_8_and_3_9(
     release: str, code: int, tmp_path: Path
 ) -> None:
     async with playing(tmp_path, release) as played:
@@ -153,37 +149,37 @@ async def test_an_unreadable_later_entry_comes_before_a_bad_first_one_in_3_8_and
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_bytes_after_the_batch_that_kafka_fails_on_refuse_the_request(release: str, tmp_path: Path) -> None:
+async def test_trailing_bytes_that_kafka_fails_on_refuse_the_request(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         for version in versions(played):
-            codes = await answered(played, version, V2, V2 + sized(INT32_MAX))
+            codes = await responded(played, version, V2, V2 + sized(INT32_MAX))
             assert codes == ([UNKNOWN, UNKNOWN] if since(release, "2.1") else None)
-            codes = await answered(played, version, V2, V2 + sized(13))  # an error that it expects
+            codes = await responded(played, version, V2, V2 + sized(13))  # an expected error
             assert codes == ([0, CORRUPT] if since(release, "2.1") else None)
-            codes = await answered(played, version, V2, V2 + V2)
+            codes = await responded(played, version, V2, V2 + V2)
             assert codes == ([0, invalid(release)] if since(release, "2.1") else None)
-            assert await answered(played, version, V2, V2 + sized(INT32_MAX)[:16]) == [0, 0]
+            assert await responded(played, version, V2, V2 + sized(INT32_MAX)[:16]) == [0, 0]
 
 
 @pytest.mark.parametrize("release", [name for name in WITH_BATCHES if since(name, "2.1")])
-async def test_an_unknown_codec_refuses_the_request_up_to_produce_v6(release: str, tmp_path: Path) -> None:
+async def test_unknown_codec_refuses_the_request_up_to_v6(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         data = bytearray(V2)
         struct.pack_into(">h", data, 21, 5)
         batch.reseal(data, attributes=5, max_timestamp=batch.read_header(data).max_timestamp)
         for version in versions(played):
-            assert await answered(played, version, V2, bytes(data)) == [UNKNOWN if version < 7 else 0, UNKNOWN]
+            assert await responded(played, version, V2, bytes(data)) == [UNKNOWN if version < 7 else 0, UNKNOWN]
 
 
 @pytest.mark.parametrize("release", WITH_BATCHES)
-async def test_a_batch_that_ends_before_its_producer_id(release: str, tmp_path: Path) -> None:
+async def test_batch_that_ends_before_its_producer_id_is_refused(release: str, tmp_path: Path) -> None:
     """Kafka 3.8 and later read that field of every batch, 2.1 to 2.7 while they parse the request."""
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         for version in (*([2] if release in WITH_SETS else []), *versions(played)):
-            codes = await answered(played, version, V2, sized(38)[:50])
+            codes = await responded(played, version, V2, sized(38)[:50])
             if closes_for_unreadable(release):
                 assert codes is None
             else:
@@ -192,24 +188,22 @@ async def test_a_batch_that_ends_before_its_producer_id(release: str, tmp_path: 
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3", "ottla"])
-async def test_a_transactional_batch_ends_the_search(release: str, tmp_path: Path) -> None:
-    """What comes after it is read with its own partition; damage to the batch itself does not matter there."""
+async def test_transactional_batch_ends_the_search(release: str, tmp_path: Path) -> None:
+    """Later batches are read with their own partition; damage to the batch itself does not matter there."""
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         fields: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
         transactional = broken(bytes(batch_of(SAMPLE[:1], **fields)))
-        assert await answered(played, 3, transactional, sized(13)) == [53, 53]
-        assert await answered(played, 3, sized(13), transactional) == [CORRUPT, CORRUPT]
-        damaged = (
-            CORRUPT if release == "2.8" else 49
-        )  # from 3.6 on the coordinator is asked, which does not know the id
-        assert await answered(played, 3, transactional, sized(13), transactional_id="x") == [damaged, CORRUPT]
-        codes = await answered(played, 3, transactional, V2 + sized(INT32_MAX), transactional_id="x")
+        assert await responded(played, 3, transactional, sized(13)) == [53, 53]
+        assert await responded(played, 3, sized(13), transactional) == [CORRUPT, CORRUPT]
+        damaged = CORRUPT if release == "2.8" else 49  # from 3.6 on the coordinator verifies it, and has no such id
+        assert await responded(played, 3, transactional, sized(13), transactional_id="x") == [damaged, CORRUPT]
+        codes = await responded(played, 3, transactional, V2 + sized(INT32_MAX), transactional_id="x")
         assert codes == [UNKNOWN, UNKNOWN]
 
 
 @pytest.mark.parametrize("release", ["2.7", "2.8", "3.9", "4.3", "ottla"])
-async def test_without_acks_the_connection_closes(release: str, tmp_path: Path) -> None:
+async def test_refused_request_with_acks_0_closes_the_connection(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         await played.broker.topic("t", 2)
         client = await played.broker.client()
@@ -220,25 +214,25 @@ async def test_without_acks_the_connection_closes(release: str, tmp_path: Path) 
         assert played.end() == 0
 
 
-async def test_partitions_that_are_not_there_do_not_refuse_the_request(tmp_path: Path) -> None:
-    """Their first batch is read, what follows it is not."""
+async def test_unknown_partitions_do_not_refuse_the_request(tmp_path: Path) -> None:
+    """Their first batch is read, later ones are not."""
     async with playing(tmp_path, "3.9") as played:
         await played.broker.topic("t", 1)
         data = [TOPIC.PartitionProduceData(index=0, records=V2)]
         data.append(TOPIC.PartitionProduceData(index=7, records=V2 + sized(INT32_MAX)))
         client = await played.broker.client()
         request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TOPIC(name="t", partition_data=data)])
-        answers = (await client.call(request, 3)).responses[0].partition_responses
-        assert [answer.error_code for answer in answers] == [0, 3]
+        results = (await client.call(request, 3)).responses[0].partition_responses
+        assert [response.error_code for response in results] == [0, 3]
         data[1].records = sized(INT32_MAX)
-        answers = (await client.call(request, 3)).responses[0].partition_responses
-        assert [answer.error_code for answer in answers] == [UNKNOWN, UNKNOWN]
+        results = (await client.call(request, 3)).responses[0].partition_responses
+        assert [response.error_code for response in results] == [UNKNOWN, UNKNOWN]
 
 
-async def test_a_large_request_of_sets_is_checked_in_steps(tmp_path: Path) -> None:
-    """So that it holds no other client."""
+async def test_large_request_of_sets_is_checked_in_steps(tmp_path: Path) -> None:
+    """Other clients are served meanwhile."""
     async with playing(tmp_path, "3.9") as played:
         await played.broker.topic("t", 2)
         many = message(magic=1) * 30_000
-        assert await answered(played, 2, message(magic=1), many + sized(13, V1)) == [CORRUPT, CORRUPT]
-        assert await answered(played, 2, made(1, 0), many) == [0, 0]
+        assert await responded(played, 2, message(magic=1), many + sized(13, V1)) == [CORRUPT, CORRUPT]
+        assert await responded(played, 2, made(1, 0), many) == [0, 0]

@@ -1,7 +1,7 @@
-"""Damaged sets of v0, v1 and v2 over the wire: refused whole, with the release's code, and nothing of them is stored.
+"""Damaged sets of v0, v1 and v2 over the wire: refused whole, with the release's code, and nothing is stored.
 
-What is asked of whom is told here by code of its own, from the formats alone. What no checksum covers is said, too: an
-offset, which the broker writes itself; a length that reaches beyond the set, which is the end of the set.
+The expected code is computed by the tests' own code, from the formats alone. Two parts have no checksum: an offset,
+which the broker overwrites; and a length beyond the set, which ends the set.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from ottla_testing.broker.producing import (
 
 UNKNOWN, CORRUPT, ZSTD = -1, 2, 76
 RELEASES = ["0.9", "0.10.2", "2.1", "2.3", "2.4", "2.8", "3.9", "4.3", "ottla"]
-NOTHING = "nothing"  # a set of which no entry is whole: Produce v0-v2 take it, and append nothing
+NOTHING = "nothing"  # a set without a whole entry: Produce v0-v2 accept it and append nothing
 Outcome = int | str | None  # the code; NOTHING; None for a closed connection
 
 
 def formats_of(release: str) -> list[int]:
-    """That its producers may send."""
+    """The formats of a release's producers."""
     return [magic for magic in range(newest_format(release) + 1) if magic == 2 or release != "4.3"]
 
 
 def versions(played: Played, magic: int) -> list[int]:
-    """Of Produce: what carries v2, and what carries the others."""
+    """The versions of Produce that carry v2, or the others."""
     old = [min(2, played.newest)] if played.versions.first == 0 else []
     return [*old, 3, played.newest] if magic == 2 else old
 
 
 async def outcome(played: Played, data: bytes | bytearray, version: int, topic: str) -> Outcome:
-    """What became of a set; what was not taken left no trace."""
+    """The result of a set; a refused one must leave no trace."""
     before = played.end(topic), played.stored(topic)
-    answer = await played.send(data, version, topic)
-    if answer is not None and answer.error_code == 0 and answer.base_offset >= 0:
-        assert answer.base_offset == before[0] < played.end(topic)
+    response = await played.send(data, version, topic)
+    if response is not None and response.error_code == 0 and response.base_offset >= 0:
+        assert response.base_offset == before[0] < played.end(topic)
         return 0
     assert (played.end(topic), played.stored(topic)) == before
-    if answer is None:
+    if response is None:
         return None
-    assert (answer.base_offset, answer.log_append_time_ms) == (-1, -1)
-    return answer.error_code or NOTHING
+    assert (response.base_offset, response.log_append_time_ms) == (-1, -1)
+    return response.error_code or NOTHING
 
 
-# ---- what is to be expected, by the formats
+# ---- expectations from the formats
 
 
 def entries(data: bytes, release: str, *, reads_producers: bool = False) -> list[bytes] | int:
-    """The whole entries of a set, or the code where it cannot be split, or a batch ends before its producer id."""
+    """The whole entries of a set, or the code if it cannot be split or a batch ends before its producer id."""
     found: list[bytes] = []
     position = 0
     while len(data) - position >= 12:
@@ -95,14 +95,14 @@ def entries(data: bytes, release: str, *, reads_producers: bool = False) -> list
 
 
 def is_sound(entry: bytes) -> bool:
-    """Whether the checksum is right."""
+    """Whether the checksum matches."""
     if entry[16] == 2:
         return len(entry) >= 61 and crc32c.crc32c(entry[21:]) == struct.unpack_from(">I", entry, 17)[0]
     return zlib.crc32(entry[16:]) == struct.unpack_from(">I", entry, 12)[0]
 
 
 def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcome:
-    """Of a set whose entries, but for one damage, are good; a wrapper or batch holds three records."""
+    """The result for a set whose entries are valid except for one damage; a wrapper or batch holds three records."""
     found = entries(data, release, reads_producers=version < 3 and release == "3.9")
     end = 12 + max(0, *struct.unpack_from(">i", data, 8)) if len(data) > 12 else 0
     first = entries(data[:end], release)
@@ -120,10 +120,10 @@ def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcom
         if first and first[0][16] == 2 and first[0][22] & 7 == 4 and version < 7:
             return ZSTD
         if first and first[0][16] == 2 and first[0][22] & 7 > 4 and version < 7:
-            return UNKNOWN  # the codec is looked at before the checksum there
+            return UNKNOWN  # the codec is checked before the checksum there
         if (isinstance(found, int) or len(found) != 1 or found[0][16] != 2) and not since(release, "2.1"):
             return None
-        if isinstance(found, int):  # an old format is wrong before what follows it is looked at
+        if isinstance(found, int):  # the wrong format is found before later parts are read
             return invalid(release) if first and first[0][16] < 2 else found
         if len(found) != 1 or found[0][16] != 2:
             return invalid(release)
@@ -143,7 +143,7 @@ def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcom
     for entry in found:
         (offset,) = struct.unpack_from(">q", entry)
         if entry[16] == 1 and entry[17] & 7 and offset not in (0, 2):
-            unnumbered = release == "2.4" and target > 0  # that release alone minds
+            unnumbered = release == "2.4" and target > 0  # only in that release
             if offset < 2 or unnumbered:
                 return invalid(release)
     return 0
@@ -185,8 +185,8 @@ def damages(draw: st.DrawFn, magics: list[int]) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_damage_at_any_place(release: str, tmp_path: Path) -> None:
-    """One broker for all examples: what it took in between does not matter."""
+def test_damaged_byte_at_any_place_is_refused(release: str, tmp_path: Path) -> None:
+    """One broker for all examples: the records appended in between do not matter."""
     targets = range(newest_format(release) + 1) if release != "4.3" else [2]
 
     async def begin(stack: contextlib.AsyncExitStack) -> Played:
@@ -227,7 +227,7 @@ def test_damage_at_any_place(release: str, tmp_path: Path) -> None:
 
 
 def fixed(magic: int, codec: int) -> list[tuple[str, bytes, str]]:
-    """(why, set, "corrupt", "invalid", or "by the formats" for `expected`)."""
+    """(reason, set, "corrupt", "invalid", or "by the formats" for `expected`)."""
     data = made(magic, codec)
     end = struct.unpack_from(">i", data, 8)[0]
     crc_at = 17 if magic == 2 else 12
@@ -249,22 +249,22 @@ def fixed(magic: int, codec: int) -> list[tuple[str, bytes, str]]:
         ("cut by one", data[:-1], "by the formats"),
         ("cut in the head", data[:15], "by the formats"),
         ("cut before the head is over", data[:60], "by the formats"),
-        ("zeros behind it", data + bytes(20), "by the formats"),
-        ("a few bytes behind it", data + b"\xff" * 11, "by the formats"),
-        ("itself, damaged, behind it", data + broken(data), "corrupt" if magic < 2 and not codec else "by the formats"),
-        ("itself, cut, behind it", data + data[:-1], "by the formats"),
+        ("zeros after it", data + bytes(20), "by the formats"),
+        ("a few bytes after it", data + b"\xff" * 11, "by the formats"),
+        ("itself, damaged, after it", data + broken(data), "corrupt" if magic < 2 and not codec else "by the formats"),
+        ("itself, cut, after it", data + data[:-1], "by the formats"),
     ]
     return cases
 
 
 def codec_bits(magic: int, codec: int) -> list[tuple[str, bytes]]:
-    """Sets that say another codec than theirs; their checksums are right."""
+    """Sets with another codec in their attributes, and a matching checksum."""
     data = made(magic, codec)
     found = []
     for claimed in range(8):
         if claimed == codec or (codec and not claimed and magic < 2):
-            continue  # an uncompressed message may be of any bytes
-        why = f"codec {codec} that says {claimed}"
+            continue  # an uncompressed message may have any bytes
+        why = f"codec {codec} declared as {claimed}"
         if magic == 2:
             found.append((why, bytes(header_changed(21, ">h", claimed, bytearray(data)))))
         elif codec:
@@ -275,7 +275,7 @@ def codec_bits(magic: int, codec: int) -> list[tuple[str, bytes]]:
 
 
 def inner_damages(magic: int, release: str) -> list[tuple[str, bytes, int]]:
-    """Wrappers whose own checksum is right around messages that are not."""
+    """Wrappers with a matching checksum around damaged messages."""
     bad = invalid(release)
     good = plain(magic=magic)
     payload = compression.compress(1, good, magic=magic)
@@ -286,7 +286,7 @@ def inner_damages(magic: int, release: str) -> list[tuple[str, bytes, int]]:
         ("a length of the end inside", wrapper(with_length(good, 2**31 - 1), magic=magic, offset=2), CORRUPT),
         ("a magic inside", wrapper(good[:16] + b"\x03" + good[17:], magic=magic, offset=2), bad),
         ("a cut set inside", wrapper(good[:-1], magic=magic, offset=2), CORRUPT),
-        ("bytes behind it inside", wrapper(good + bytes(30), magic=magic, offset=2), CORRUPT),
+        ("bytes after it inside", wrapper(good + bytes(30), magic=magic, offset=2), CORRUPT),
         ("nothing inside", wrapper(b"", magic=magic), bad),
         ("a wrapper inside", wrapper(wrapper(good, magic=magic, offset=2), magic=magic, offset=2), bad),
         ("codec bits inside", wrapper(message(magic=magic, attributes=1), magic=magic), bad),
@@ -298,7 +298,7 @@ def inner_damages(magic: int, release: str) -> list[tuple[str, bytes, int]]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_chosen_damage(release: str, tmp_path: Path) -> None:
+async def test_chosen_damage_is_refused(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release, old_formats=release != "4.3") as played:
         await played.topic("t")
         checked = 0
@@ -310,8 +310,10 @@ async def test_chosen_damage(release: str, tmp_path: Path) -> None:
                         assert await outcome(played, data, version, "t") == wanted, (why, magic, codec, version)
                         checked += 1
                     for why, data in codec_bits(magic, codec):
-                        zstd = "says 4" in why and ((magic == 2 and 3 <= version < 7) or not since(release, "2.1"))
-                        read_as_records = "says 0" in why or (magic < 2 and "says 4" in why)
+                        zstd = "declared as 4" in why and (
+                            (magic == 2 and 3 <= version < 7) or not since(release, "2.1")
+                        )
+                        read_as_records = "declared as 0" in why or (magic < 2 and "declared as 4" in why)
                         wanted = ZSTD if zstd else invalid(release) if read_as_records else UNKNOWN
                         assert await outcome(played, data, version, "t") == wanted, (why, magic, version)
         assert checked > 60
@@ -322,8 +324,8 @@ async def test_chosen_damage(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", [name for name in RELEASES if name != "4.3"])
-async def test_damage_inside_of_wrappers(release: str, tmp_path: Path) -> None:
-    """Into every format that the topic may store."""
+async def test_damage_in_wrappers_is_refused(release: str, tmp_path: Path) -> None:
+    """In every format that the topic may store."""
     async with playing(tmp_path, release, old_formats=True) as played:
         version = min(2, played.newest)
         for target in range(newest_format(release) + 1):
@@ -338,8 +340,8 @@ async def test_damage_inside_of_wrappers(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.3", "2.8", "3.9", "ottla"])
-async def test_one_bad_record_among_many_refuses_all(release: str, tmp_path: Path) -> None:
-    """Also where the set is large, and converted in turns: the good ones before it are not written."""
+async def test_one_invalid_record_refuses_the_set(release: str, tmp_path: Path) -> None:
+    """Also in a large set that is converted in steps: the valid records before it are not written."""
     async with playing(tmp_path, release, old_formats=True) as played:
         for target in (0, 1, 2):
             await played.topic(f"v{target}", target)

@@ -1,6 +1,6 @@
-"""Large sets that Produce checks and converts in turns: others are served in between, appends keep their order.
+"""Large sets that Produce validates and converts in steps: others are served in between, appends keep their order.
 
-The steps are counted where the bytes are gone through, by the turns of the loop in which that happens.
+Steps are counted where bytes are processed, by the iteration of the event loop in which that happens.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ottla_testing.broker.harness import Broker, Client, only, ping, produce, ru
 from ottla_testing.broker.producing import NOW, broken, made, message, wrapper
 from ottla_testing.patience import PATIENCE_S
 
-STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000  # for as long as that the loop may be kept from others
+STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000  # the time for which a step may block the loop
 MANY = 20_000
 LARGE = b"".join(message(index, timestamp=NOW) for index in range(MANY))
 LARGE_GZIP = wrapper(LARGE, offset=MANY - 1)
 LARGE_BATCH = bytes(batch.build([Record(index, NOW, b"k", b"v") for index in range(MANY)], codec=1))
-# (version of Produce, configs of a topic, a set that takes turns, a small one)
+# (version of Produce, configs of a topic, a set that takes several steps, a small one)
 SLOW: dict[str, tuple[int, dict[str, str], bytes, bytes]] = {
     "v1": (2, {}, LARGE, message()),
     "v1 gzip": (2, {}, LARGE_GZIP, message()),
-    "v2 written anew": (9, {"compression.type": "lz4"}, LARGE_BATCH, made(2, 1)),
+    "v2 rebuilt": (9, {"compression.type": "lz4"}, LARGE_BATCH, made(2, 1)),
     "v2 looked into": (9, {}, LARGE_BATCH, made(2, 0)),
 }
 slow = pytest.mark.parametrize("case", SLOW)
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Waits for the broker, which runs in this loop."""
+    """Waits for a condition of the broker, which runs in this loop."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0)
@@ -56,11 +56,11 @@ async def begun(broker: Broker, name: str = "t") -> Partition:
     return partition
 
 
-# ---- turns
+# ---- steps
 
 
 class Watch:
-    """What is gone through in each turn of the loop, by the function that does it; other threads do not count."""
+    """Counts the work in each iteration of the loop, by the function that does it; other threads do not count."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.turn = 0
@@ -68,10 +68,10 @@ class Watch:
         self.bytes: Counter[tuple[int, str]] = Counter()
         self._thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
-        self._count_turns()
+        self._count_iterations()
         crc32, read, examine = zlib.crc32, rows.read_messages, validate_legacy._examine_plain
 
-        def summing(data: Any, *start: int) -> int:  # of each message that is looked at
+        def summing(data: Any, *start: int) -> int:  # of each message that is checked
             self.note(sys._getframe(1).f_code.co_name, len(data), 1)
             return crc32(data, *start)
 
@@ -89,9 +89,9 @@ class Watch:
         monkeypatch.setattr(rows, "read_messages", reading)
         monkeypatch.setattr(validate_legacy, "_examine_plain", examining)
 
-    def _count_turns(self) -> None:
+    def _count_iterations(self) -> None:
         self.turn += 1
-        self._loop.call_soon(self._count_turns)
+        self._loop.call_soon(self._count_iterations)
 
     def note(self, name: str, size_bytes: int, records: int) -> None:
         if threading.get_ident() == self._thread:
@@ -99,14 +99,14 @@ class Watch:
             self.bytes[self.turn, name] += size_bytes
 
     def of(self, name: str) -> list[int]:
-        """Records in each turn in which that function worked."""
+        """The records in each iteration in which that function worked."""
         return [count for (_, worked), count in self.records.items() if worked == name and count]
 
 
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize(("count", "value_bytes"), [(40_000, 0), (6_000, 300)])
-async def test_a_conversion_gives_way_after_every_step(
+async def test_conversion_yields_after_every_step(
     count: int, value_bytes: int, magic: int, codec: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     value = bytes(value_bytes)
@@ -125,21 +125,21 @@ async def test_a_conversion_gives_way_after_every_step(
             while partition.unfinished:
                 await other.call(ping(), 0)
                 served += bool(partition.unfinished)
-            received, answer = await client.receive()
-        assert received == number and (only(answer).error_code, only(answer).base_offset) == (0, 0)
+            received, response = await client.receive()
+        assert received == number and (only(response).error_code, only(response).base_offset) == (0, 0)
         assert partition.log.log_end_offset == count
         assert served >= least // 2, "a client of another connection waits for the conversion"
         assert max(watch.records.values()) <= STEP_RECORDS
         assert max(watch.bytes.values()) <= STEP_BYTES + size
-        # Every record is looked at twice, in a set that is plain three times: that many steps there must be.
+        # Every record is read twice, in a plain set three times: at least that many steps.
         looks = ["read", "_examining_inner"] if codec else ["read", "examine", "_split_plain"]
         for name in looks:
-            # A set begins with one step at once, which is done again when it turns out to be large.
+            # A set begins with one step at once, which is repeated if the set is large.
             assert count <= sum(watch.of(name)) <= count + STEP_RECORDS, name
             assert len(watch.of(name)) >= (least if name != "examine" else math.ceil(count / STEP_RECORDS)), name
 
 
-async def test_small_sets_are_answered_in_the_turn_in_which_they_come(tmp_path: Path) -> None:
+async def test_small_sets_are_appended_in_one_step(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -153,24 +153,24 @@ async def test_small_sets_are_answered_in_the_turn_in_which_they_come(tmp_path: 
 
 
 @slow
-async def test_a_small_set_waits_for_the_large_one_before_it(case: str, tmp_path: Path) -> None:
-    """On one connection, written at once; then again with the next two behind them."""
+async def test_small_set_waits_for_an_earlier_large_one(case: str, tmp_path: Path) -> None:
+    """On one connection, written at once; then again with two more after them."""
     version, configs, large, small = SLOW[case]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
         client = await broker.client()
         numbers = [await client.send(produce(data), version) for data in (large, small, large, small)]
         await begun(broker)
-        answers = [await client.receive() for _ in numbers]
-        assert [number for number, _ in answers] == numbers
+        results = [await client.receive() for _ in numbers]
+        assert [number for number, _ in results] == numbers
         count = 1 if version == 2 else 3
-        offsets = [(only(answer).error_code, only(answer).base_offset) for _, answer in answers]
+        offsets = [(only(response).error_code, only(response).base_offset) for _, response in results]
         assert offsets == [(0, 0), (0, MANY), (0, MANY + count), (0, 2 * MANY + count)]
         assert broker.log("t").log_end_offset == 2 * (MANY + count)
 
 
 @slow
-async def test_appends_of_two_connections_keep_the_order_in_which_they_came(case: str, tmp_path: Path) -> None:
+async def test_appends_of_two_connections_keep_their_order(case: str, tmp_path: Path) -> None:
     version, configs, large, small = SLOW[case]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
@@ -189,7 +189,7 @@ async def test_appends_of_two_connections_keep_the_order_in_which_they_came(case
         assert offsets == [MANY + count, MANY, 0]
 
 
-async def test_another_partition_of_another_connection_does_not_wait(tmp_path: Path) -> None:
+async def test_append_to_another_partition_does_not_wait(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2, {"compression.type": "lz4"})
         client, other = await broker.client(), await broker.client()
@@ -201,8 +201,8 @@ async def test_another_partition_of_another_connection_does_not_wait(tmp_path: P
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 9])
-async def test_produce_in_steps_next_request_of_its_connection_waits(version: int, tmp_path: Path) -> None:
-    """Nothing behind it begins before its response, whatever it is; other connections go on."""
+async def test_produce_in_steps_delays_the_next_request_of_its_connection(version: int, tmp_path: Path) -> None:
+    """No later request starts before its response; other connections continue."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2, {"compression.type": "lz4"} if version >= 3 else {})
         client, other = await broker.client(), await broker.client()
@@ -218,7 +218,7 @@ async def test_produce_in_steps_next_request_of_its_connection_waits(version: in
 
 
 @slow
-async def test_what_is_refused_after_many_turns_does_not_hold_up_the_next(case: str, tmp_path: Path) -> None:
+async def test_refusal_after_many_steps_does_not_delay_the_next_append(case: str, tmp_path: Path) -> None:
     version, configs, large, small = SLOW[case]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, {**configs, "cleanup.policy": "compact"})
@@ -238,7 +238,7 @@ async def test_what_is_refused_after_many_turns_does_not_hold_up_the_next(case: 
         assert broker.log("t").log_end_offset == (2 if version == 2 else 6)
 
 
-async def test_all_partitions_of_a_request_are_converted_side_by_side(tmp_path: Path) -> None:
+async def test_partitions_of_a_request_are_converted_in_parallel(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 4)
         client = await broker.client()
@@ -246,19 +246,19 @@ async def test_all_partitions_of_a_request_are_converted_side_by_side(tmp_path: 
         data = [LARGE, message(), broken(LARGE), LARGE_GZIP]
         parts = [topic.PartitionProduceData(index=index, records=part) for index, part in enumerate(data)]
         request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic(name="t", partition_data=parts)])
-        ((answered,),) = ((await client.call(request, 2)).responses,)
-        assert [(a.index, a.error_code, a.base_offset) for a in answered.partition_responses] == [
+        ((responded,),) = ((await client.call(request, 2)).responses,)
+        assert [(a.index, a.error_code, a.base_offset) for a in responded.partition_responses] == [
             *[(0, 0, 0), (1, 0, 0), (2, 2, -1), (3, 0, 0)]
         ]
         assert [broker.log("t", index).log_end_offset for index in range(4)] == [MANY, 1, 0, MANY]
 
 
-# ---- who goes
+# ---- disconnects and deletions
 
 
 @slow
 @pytest.mark.parametrize("acks", [0, -1])
-async def test_what_was_sent_is_appended_though_its_client_is_gone(acks: int, case: str, tmp_path: Path) -> None:
+async def test_records_are_appended_after_their_client_disconnected(acks: int, case: str, tmp_path: Path) -> None:
     version, configs, large, small = SLOW[case]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
@@ -267,14 +267,14 @@ async def test_what_was_sent_is_appended_though_its_client_is_gone(acks: int, ca
         partition = await begun(broker)
         client.writer.transport.abort()
         for connection in list(broker.running.connections.open):
-            connection.abort()  # as when it is noticed at once, which is not so while nothing is read from it
+            connection.abort()  # as when a disconnect is detected at once, which it is not while the socket is not read
         await until(lambda: not broker.running.connections.open)
         assert partition.unfinished and partition.log.log_end_offset == 0
         other = await broker.client()
         assert only(await other.call(produce(small), version)).base_offset == MANY
 
 
-async def test_without_acks_a_refusal_after_many_turns_closes_the_connection(tmp_path: Path) -> None:
+async def test_refusal_with_acks_0_after_many_steps_closes_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -284,8 +284,8 @@ async def test_without_acks_a_refusal_after_many_turns_closes_the_connection(tmp
 
 
 @slow
-async def test_a_topic_that_is_deleted_meanwhile(case: str, tmp_path: Path) -> None:
-    """Everything that waits for it is answered, and a new topic of that name gets nothing of it."""
+async def test_topic_deleted_during_a_conversion_refuses_the_append(case: str, tmp_path: Path) -> None:
+    """All waiting requests get a response, and a new topic of that name gets none of the records."""
     version, configs, large, small = SLOW[case]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
@@ -299,14 +299,14 @@ async def test_a_topic_that_is_deleted_meanwhile(case: str, tmp_path: Path) -> N
         assert deleted.responses[0].error_code == 0 and partition.unfinished
         await broker.topic("t", 1, configs)
         for client in (first, second):
-            answer = only((await client.receive())[1])
-            assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (3, -1, -1)
+            response = only((await client.receive())[1])
+            assert (response.error_code, response.base_offset, response.log_start_offset) == (3, -1, -1)
         assert broker.log("t").log_end_offset == 0
         assert only(await first.call(produce(small), version)).base_offset == 0
 
 
 @slow
-async def test_a_broker_that_stops_ends_what_it_began(case: str, tmp_path: Path) -> None:
+async def test_broker_stop_completes_appends_in_steps(case: str, tmp_path: Path) -> None:
     version, configs, large, _ = SLOW[case]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 1, configs)
@@ -314,8 +314,8 @@ async def test_a_broker_that_stops_ends_what_it_began(case: str, tmp_path: Path)
         number = await client.send(produce(large), version)
         await begun(broker)
         stopping = asyncio.ensure_future(broker.running.stop())
-        received, answer = await client.receive()
-        assert (received, only(answer).error_code, only(answer).base_offset) == (number, 0, 0)
+        received, response = await client.receive()
+        assert (received, only(response).error_code, only(response).base_offset) == (number, 0, 0)
         await stopping
     async with running(tmp_path / "data") as broker:
         assert broker.log("t").log_end_offset == MANY

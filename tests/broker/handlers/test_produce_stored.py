@@ -1,4 +1,4 @@
-"""What each release stores of what it was sent, over the wire: times, offsets, formats and codecs, in place or rebuilt.
+"""The stored form of records in each release, over the wire: times, offsets, formats and codecs, in place or rebuilt.
 
 The log's own file is read back; every CRC in it is checked.
 """
@@ -41,7 +41,7 @@ from ottla_testing.protocol.batches import batch_of
 TIMES, CODEC, SERVER = 32, 76, -1
 APPEND_TIME_BIT = 8
 WITH_TIMES = tuple(name for name in FAMILIES if since(name, "0.10.0"))
-# Where releases do not differ but in the formats that they know.
+# Releases that differ in their formats only.
 FEW = ("0.10.2", "2.3", "2.8", "3.9", "4.3", "ottla")
 FEW_OLD = tuple(name for name in FEW if name in WITH_OLD)
 FEW_BATCHES = tuple(name for name in FEW if name in WITH_BATCHES)
@@ -50,7 +50,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 def sources(release: str) -> list[tuple[int, int]]:
-    """(format, codec) of what producers may send."""
+    """(format, codec) of possible producers."""
     formats = [magic for magic in range(newest_format(release) + 1) if magic == 2 or release in WITH_OLD]
     return [(m, codec) for m in formats for codec in range(5 if m == 2 and since(release, "2.1") else 4)]
 
@@ -65,7 +65,7 @@ def version_for(played: Played, magic: int) -> int:
 
 
 def expected(records: list[Record], source: int, target: int, base_offset: int) -> list[Record]:
-    """As the stored format gives them back."""
+    """The records in the stored format."""
     timed = source and target
     return [
         record._replace(offset=base_offset + index, timestamp=record.timestamp if timed else -1)
@@ -75,7 +75,7 @@ def expected(records: list[Record], source: int, target: int, base_offset: int) 
 
 # ---- times
 
-# Configs, then (age in ms, taken) at and next to the limits.
+# Configs, then (age in ms, accepted) at and next to the limits.
 Window = tuple[dict[str, str], list[tuple[int, bool]]]
 FAR = 2**62 // 1_000_000
 DIFFERENCE: list[Window] = [
@@ -103,7 +103,9 @@ OVERRIDING: list[Window] = [
 
 
 def windows(release: str) -> list[Window]:
-    """No limits by default up to 3.9, an hour ahead from 4.0 on; difference up to 3.9, before and after from 3.6 on."""
+    """No limits by default up to 3.9, one hour ahead from 4.0 on; "difference" up to 3.9, "before" and "after" from 3.6
+    on.
+    """
     ahead = since(release, "4.0.0")
     default: Window = ({}, [(0, True), (NOW, True), (-HOUR, True), (-HOUR - 1, not ahead)])
     found = [default]
@@ -117,7 +119,7 @@ def windows(release: str) -> list[Window]:
 
 
 @pytest.mark.parametrize("release", WITH_TIMES)
-async def test_how_far_a_time_may_lie(release: str, tmp_path: Path) -> None:
+async def test_timestamp_limits_by_release(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
         for number, (configs, cases) in enumerate(windows(release)):
             created, appended = f"created-{number}", f"appended-{number}"
@@ -136,7 +138,7 @@ async def test_how_far_a_time_may_lie(release: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", FEW)
-async def test_no_time_is_taken_whatever_the_limits(release: str, tmp_path: Path) -> None:
+async def test_missing_timestamp_is_accepted_under_any_limit(release: str, tmp_path: Path) -> None:
     configs = windows(release)[1][0]
     async with playing(tmp_path, release) as played:
         await played.topic("t", None, **configs)
@@ -148,8 +150,8 @@ async def test_no_time_is_taken_whatever_the_limits(release: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("release", WITH_TIMES)
-async def test_sets_that_a_client_marked_as_append_time(release: str, tmp_path: Path) -> None:
-    """Refused up to 3.5; from 3.6 on taken by topics of create time, which take the mark away."""
+async def test_sets_marked_as_append_time_by_a_client(release: str, tmp_path: Path) -> None:
+    """Refused up to 3.5; from 3.6 on topics with create time accept them and remove the mark."""
     allowed = since(release, "3.6")
     sent: list[tuple[bytes, int, bool]] = []
     if release in WITH_OLD:
@@ -176,13 +178,15 @@ async def test_sets_that_a_client_marked_as_append_time(release: str, tmp_path: 
             assert await played.code(data, version, "created") == (0 if allowed and timed else TIMES)
             assert await played.code(data, version, "appended") == TIMES
         if release in WITH_OLD:
-            assert await played.code(message(magic=0, attributes=APPEND_TIME_BIT), 1, "appended") == 0  # no such bit
+            assert (
+                await played.code(message(magic=0, attributes=APPEND_TIME_BIT), 1, "appended") == 0
+            )  # v0 has no such bit
         assert not any(header.log_append_time for header, _ in played.entries("created"))
 
 
 @pytest.mark.parametrize("release", FEW_BATCHES)
-async def test_the_stored_time_of_a_batch_is_the_highest_seen(release: str, tmp_path: Path) -> None:
-    """The CRC is computed anew only where that changes something."""
+async def test_stored_max_timestamp_of_a_batch(release: str, tmp_path: Path) -> None:
+    """The CRC is computed again only if the value changes."""
     async with playing(tmp_path, release) as played:
         await played.topic()
         version = played.newest
@@ -198,7 +202,7 @@ async def test_the_stored_time_of_a_batch_is_the_highest_seen(release: str, tmp_
 
 
 @pytest.mark.parametrize("release", FEW_OLD)
-async def test_the_stored_time_of_a_wrapper_is_the_highest_inside(release: str, tmp_path: Path) -> None:
+async def test_stored_timestamp_of_a_wrapper_is_its_highest(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release, old_formats=True) as played:
         await played.topic("t", 1)
         for claimed in (-1, NOW - 5, NOW + HOUR, NOW + 20):
@@ -213,44 +217,44 @@ async def test_the_stored_time_of_a_wrapper_is_the_highest_inside(release: str, 
 
 @pytest.mark.parametrize("release", FEW_OLD)
 @pytest.mark.parametrize("magic", [0, 1])
-async def test_append_time_of_old_formats(release: str, magic: int, tmp_path: Path) -> None:
-    """v1: each message, or the wrapper alone; v0 has no place for it. The answer has it all the same."""
+async def test_append_time_in_old_formats(release: str, magic: int, tmp_path: Path) -> None:
+    """v1: each message, or the wrapper alone; v0 has no field for it. The response has it in any case."""
     async with playing(tmp_path, release, old_formats=True) as played:
         now = played.broker.clock.now_ms() + 99
         played.broker.clock.advance(99)
         await played.topic("t", magic, **APPENDED)
         for codec in range(4):
             data = made(magic, codec)
-            answer = await played.send(data, 2)
-            assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (0, 3 * codec, now)
+            response = await played.send(data, 2)
+            assert (response.error_code, response.base_offset, response.log_append_time_ms) == (0, 3 * codec, now)
             if codec and magic:
                 header, _ = played.entries()[-1]
                 position = len(played.stored()) - header.size_bytes
                 inside = legacy.inner(played.stored(), position, header)
-                assert bytes(inside) == plain()  # those inside are left alone
+                assert bytes(inside) == plain()  # the messages inside are unchanged
         for header, records in played.entries():
             assert header.log_append_time == bool(magic)
             assert {record.timestamp for record in records} == {now if magic else -1}
 
 
 @pytest.mark.parametrize("release", FEW_BATCHES)
-async def test_append_time_of_batches(release: str, tmp_path: Path) -> None:
-    """The bit and the batch's time; base and deltas stay as they were sent. So for v0 and v1 as they become v2."""
+async def test_append_time_in_batches(release: str, tmp_path: Path) -> None:
+    """The bit and the batch's time; base and deltas stay as sent. So do v0 and v1 that become v2."""
     async with playing(tmp_path, release) as played:
         now = played.broker.clock.now_ms() + 99
         played.broker.clock.advance(99)
         await played.topic("t", None, **APPENDED)
         for magic, codec in sources(release):
             data = made(magic, codec)
-            answer = await played.send(data, version_for(played, magic))
-            assert (answer.error_code, answer.log_append_time_ms) == (0, now)
+            response = await played.send(data, version_for(played, magic))
+            assert (response.error_code, response.log_append_time_ms) == (0, now)
             header, records = played.entries()[-1]
             assert header.log_append_time and header.max_timestamp == now
             assert [record.timestamp for record in records] == [now] * 3
             assert header.base_timestamp == NOW if magic == 2 else True
             if magic == 2:  # the deltas too
                 assert played.stored()[-len(data) + 43 :] == data[43:]
-        for name in ("gzip", "uncompressed"):  # and so where it is written anew
+        for name in ("gzip", "uncompressed"):  # also if it is rebuilt
             await played.topic(name, None, **APPENDED, compression_type=name)
             for magic, codec in sources(release):
                 assert (await played.send(made(magic, codec), version_for(played, magic), name)).error_code == 0
@@ -263,12 +267,14 @@ async def test_append_time_of_batches(release: str, tmp_path: Path) -> None:
 
 
 def in_place(magic: int, codec: int, target: int, stored_codec: int) -> bool:
-    """Whether the producer's own bytes are stored: none to none, or a codec to itself but in v0, in one format."""
+    """Whether the producer's own bytes are stored: no codec to none, or a codec to itself except in v0, in one
+    format.
+    """
     return magic == target and codec == stored_codec and not (codec and not magic)
 
 
 def placed(data: bytes, magic: int, codec: int, base_offset: int) -> bytes:
-    """What was sent with the offsets, and the leader epoch 0, that the log gives it."""
+    """The sent batch with the offsets and the leader epoch 0 of the log."""
     found = bytearray(data)
     if magic == 2:
         struct.pack_into(">qii", found, 0, base_offset, len(data) - 12, 0)
@@ -284,8 +290,8 @@ def placed(data: bytes, magic: int, codec: int, base_offset: int) -> bytes:
 
 @each("target", [0, 1, 2])
 @each("release", ["0.9", "0.10.2", "1.1", "2.3", "2.4", "2.8", "3.5", "3.9", "4.3", "ottla"])
-async def test_in_place_or_rebuilt(release: str, target: int, tmp_path: Path) -> None:
-    """Every format and codec into every other, behind something that is there already."""
+async def test_batches_are_kept_or_rebuilt(release: str, target: int, tmp_path: Path) -> None:
+    """Every format and codec into every other, in a log with earlier records."""
     if target not in targets(release):
         return
     async with playing(tmp_path, release, old_formats=release in WITH_OLD) as played:
@@ -324,7 +330,7 @@ async def test_in_place_or_rebuilt(release: str, target: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("release", [name for name in WITH_OLD if not since(name, "2.4")])
-async def test_what_is_merged_takes_the_last_codec(release: str, tmp_path: Path) -> None:
+async def test_merged_batch_has_the_last_codec(release: str, tmp_path: Path) -> None:
     """Up to 2.3, sets of several wrappers become one; plain messages among them do not count."""
     magic = min(newest_format(release), 1)
     gzip, snappy, one = made(magic, 1), made(magic, 2), message(magic=magic)
@@ -339,8 +345,8 @@ async def test_what_is_merged_takes_the_last_codec(release: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("release", [name for name in WITH_OLD if since(name, "3.0")])
-async def test_from_3_0_on_everything_becomes_v2(release: str, tmp_path: Path) -> None:
-    """KIP-724: whatever the topic says."""
+async def test_releases_from_3_0_store_v2(release: str, tmp_path: Path) -> None:
+    """KIP-724: regardless of the topic's config."""
     async with playing(tmp_path, release) as played:
         await played.topic("t", 0)
         for magic, codec in sources(release):
@@ -349,8 +355,8 @@ async def test_from_3_0_on_everything_becomes_v2(release: str, tmp_path: Path) -
 
 
 @each("release", FAMILIES)
-async def test_compressed_records_that_are_not_numbered_from_0(release: str, tmp_path: Path) -> None:
-    """Up to 2.3 written anew; 2.4 refuses them, and names the first; later ones fail on format v2."""
+async def test_compressed_records_not_numbered_from_0(release: str, tmp_path: Path) -> None:
+    """Up to 2.3 rebuilt; 2.4 refuses them and lists the first; later ones fail for format v2."""
     refused = release == "2.4"
     fails = profile(release).behaviour.unnumbered_fail
     gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
@@ -359,18 +365,18 @@ async def test_compressed_records_that_are_not_numbered_from_0(release: str, tmp
         if magic == 2:
             await played.topic("v2")
             packed = header_changed(23, ">i", 2, batch.build(gappy, codec=1))
-            answer = await played.send(packed, played.newest, "v2")
-            named = [error.batch_index for error in answer.record_errors]
-            assert (answer.error_code, named) == ((87, [1]) if refused else (-1, []) if fails else (0, []))
+            response = await played.send(packed, played.newest, "v2")
+            named = [error.batch_index for error in response.record_errors]
+            assert (response.error_code, named) == ((87, [1]) if refused else (-1, []) if fails else (0, []))
             assert await played.code(batch.build(SAMPLE, codec=1), played.newest, "v2") == 0
             assert await played.code(header_changed(23, ">i", 2, batch.build(gappy)), played.newest, "v2") == 0
-            # Nobody looks at those of an uncompressed batch.
+            # The offsets in an uncompressed batch are ignored.
             assert played.stored("v2").endswith(bytes(batch.build(gappy))[61:])
             count = 3 if refused or fails else 6
             assert [record.offset for record in played.records("v2")][:count] == list(range(count))
         if release in WITH_OLD and magic >= 1:
             await played.topic("v1", 1)
-            for offset in (4, 0):  # 0 as of old librdkafkas: the base then
+            for offset in (4, 0):  # 0 as in old librdkafka: the base then
                 data = wrapper(plain(gappy), offset=offset, timestamp=NOW + 20)
                 assert await played.code(data, 2, "v1") == (invalid(release) if refused else 0)
             assert await played.code(plain(gappy), 2, "v1") == 0
@@ -379,28 +385,28 @@ async def test_compressed_records_that_are_not_numbered_from_0(release: str, tmp
             await played.topic("v0", 0)
             version = min(2, played.newest)
             for data in (wrapper(plain(gappy, 0), magic=0, offset=4), wrapper(plain(gappy, 0), magic=0)):
-                assert await played.code(data, version, "v0") == 0  # v0 is rebuilt always
+                assert await played.code(data, version, "v0") == 0  # v0 is always rebuilt
             assert [record.offset for record in played.records("v0")] == list(range(6))
 
 
 @pytest.mark.parametrize("release", FEW_OLD)
-async def test_a_wrapper_of_old_librdkafka_has_offset_0(release: str, tmp_path: Path) -> None:
+async def test_wrapper_of_old_librdkafka_has_offset_0(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release, old_formats=True) as played:
         for magic in targets(release):
             name = f"v{magic}"
             await played.topic(name, magic)
             for codec in (1, 2, 3):
                 data = wrapper(plain(), codec, offset=0, timestamp=NOW + 20)
-                answer = await played.send(data, 2, name)
-                assert (answer.error_code, answer.base_offset) == (0, 3 * (codec - 1))
+                response = await played.send(data, 2, name)
+                assert (response.error_code, response.base_offset) == (0, 3 * (codec - 1))
                 if magic == 1:
-                    assert played.stored(name).endswith(placed(data, 1, codec, answer.base_offset))
+                    assert played.stored(name).endswith(placed(data, 1, codec, response.base_offset))
             assert [record.offset for record in played.records(name)] == list(range(9))
 
 
 @pytest.mark.parametrize("release", FEW_BATCHES)
-async def test_a_rebuilt_batch_keeps_its_producer(release: str, tmp_path: Path) -> None:
-    """And its times are counted from the first record."""
+async def test_rebuilt_batch_keeps_its_producer(release: str, tmp_path: Path) -> None:
+    """Its times are relative to the first record."""
     async with playing(tmp_path, release) as played:
         await played.topic("t", compression_type="gzip")
         headers = (Header("h", b"x"), Header("n", None))
@@ -412,13 +418,15 @@ async def test_a_rebuilt_batch_keeps_its_producer(release: str, tmp_path: Path) 
         assert (header.producer_id, header.producer_epoch, header.base_sequence, header.codec) == (4, 3, 0, 1)
         assert (header.base_timestamp, header.max_timestamp, header.partition_leader_epoch) == (NOW, NOW + 20, 0)
         assert records == rows
-        assert (await played.send(header_changed(21, ">h", 0, sent), played.newest)).base_offset == 0  # known again
+        assert (await played.send(header_changed(21, ">h", 0, sent), played.newest)).base_offset == 0  # a duplicate
         assert played.end() == 3
 
 
 @each("release", FAMILIES)
-async def test_what_cannot_be_written_anew(release: str, tmp_path: Path) -> None:
-    """A time below -1, headers in an old format: Kafka's writer fails there, and ours says what Kafka says then."""
+async def test_records_that_cannot_be_rewritten(release: str, tmp_path: Path) -> None:
+    """A time below -1, or headers in an old format: Kafka's record writer throws there, and the response has Kafka's
+    error.
+    """
     async with playing(tmp_path, release, old_formats=release in WITH_OLD) as played:
         early = [Record(0, -2, b"k", b"v")]
         if newest_format(release) == 2:
@@ -447,7 +455,7 @@ async def test_what_cannot_be_written_anew(release: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("release", ["2.1", "2.8", "3.9", "ottla"])
 @pytest.mark.parametrize("protocol", ["0.11.0", "2.0", "2.1"])
-async def test_zstd_is_written_from_protocol_2_1_on(release: str, protocol: str, tmp_path: Path) -> None:
+async def test_zstd_needs_protocol_version_2_1(release: str, protocol: str, tmp_path: Path) -> None:
     code = 0 if protocol == "2.1" else CODEC
     async with playing(tmp_path, release, {"inter.broker.protocol.version": protocol}) as played:
         await played.topic("zstd", compression_type="zstd")
@@ -459,14 +467,14 @@ async def test_zstd_is_written_from_protocol_2_1_on(release: str, protocol: str,
         assert await played.code(made(1, 0), 2, "zstd") == await played.code(made(1, 1), 2, "zstd") == code
         assert await played.code(made(2, 4), version, "producer") == code
         assert await played.code(made(2, 1), version, "producer") == 0
-        assert await played.code(made(2, 4), version, "gzip") == 0  # to be read is one thing
-        if code:  # the log was asked, so it tells where it begins
+        assert await played.code(made(2, 4), version, "gzip") == 0  # reading it is tested elsewhere
+        if code:  # the log was read, so the response has the log start offset
             assert (await played.send(made(2, 4), version, "producer")).log_start_offset == 0
             assert await played.code(broken(made(2, 4)), version, "producer") == 2
 
 
 @pytest.mark.parametrize("release", ["0.11", "2.8", "3.9", "ottla"])
-async def test_old_messages_behind_batches_clear_the_leader_epochs(release: str, tmp_path: Path) -> None:
+async def test_old_messages_after_batches_clear_the_leader_epochs(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release, old_formats=True) as played:
         await played.topic("t", 2)
         checkpoint = tmp_path / "data" / "t-0" / "leader-epoch-checkpoint"
@@ -485,7 +493,7 @@ V1 = message()
 
 
 @pytest.mark.parametrize("release", ["3.0", "3.9", "ottla"])
-async def test_formats_can_be_asked_for_below_protocol_3_0_only(release: str, tmp_path: Path) -> None:
+async def test_format_config_needs_a_protocol_below_3_0(release: str, tmp_path: Path) -> None:
     for overrides, magic in ((BEFORE_3, 0), ({"inter.broker.protocol.version": "3.0"}, 2)):
         async with playing(tmp_path / str(magic), release, overrides) as played:
             await played.topic("t", 0)
@@ -493,7 +501,7 @@ async def test_formats_can_be_asked_for_below_protocol_3_0_only(release: str, tm
             assert {header.magic for header, _ in played.entries()} == {magic}
 
 
-# ---- one behaviour alone
+# ---- single behaviours
 
 UNNUMBERED = bytes(header_changed(23, ">i", 2, batch.build([r._replace(offset=r.offset * 2) for r in SAMPLE], codec=1)))
 MARKED = bytes(batch.build(SAMPLE, batch.BatchFields(log_append_time=True)))
@@ -502,9 +510,9 @@ IDEMPOTENT = bytes(batch.build(SAMPLE, batch.BatchFields(producer_id=1, producer
 BEFORE = {"message_timestamp_before_max_ms": "5", "cleanup_policy": "compact"}
 BOTH = {**BEFORE, "message_timestamp_difference_max_ms": "50"}
 EARLY = bytes(batch.build([Record(0, NOW - 20, b"k", b"v")]))
-Answered = tuple[int, list[int]] | None
-# (behaviour, value, set, version, answer without it, answer with it)
-ALONE: list[tuple[str, str, bytes, int, Answered, Answered]] = [
+Expected = tuple[int, list[int]] | None
+# (behaviour, value, set, version, response without it, response with it)
+ALONE: list[tuple[str, str, bytes, int, Expected, Expected]] = [
     ("invalid_record_code", "2", bytes(header_changed(57, ">i", 2)), 9, (87, []), (2, [])),
     ("wrong_batches", "corrupt", V1, 9, (87, []), (2, [])),
     ("wrong_batches", "close", V1, 9, (87, []), None),
@@ -522,14 +530,14 @@ ALONE: list[tuple[str, str, bytes, int, Answered, Answered]] = [
 
 
 @pytest.mark.parametrize(("name", "value", "data", "version", "without", "alone"), ALONE)
-async def test_one_behaviour_alone(
-    name: str, value: str, data: bytes, version: int, without: Answered, alone: Answered, tmp_path: Path
+async def test_single_behaviour_of_a_profile(
+    name: str, value: str, data: bytes, version: int, without: Expected, alone: Expected, tmp_path: Path
 ) -> None:
-    """The own profile, but for one way of an old release."""
+    """The own profile with one behaviour of an old release."""
     for number, (overrides, wanted) in enumerate([({}, without), ({f"ottla.behaviour.{name}": value}, alone)]):
         async with playing(tmp_path / str(number), "ottla", overrides) as played:
             await played.topic("t", None, **(BEFORE if value == "difference" else BOTH))
-            answer = await played.send(data, version)
-            found = None if answer is None else (answer.error_code, [e.batch_index for e in answer.record_errors])
+            response = await played.send(data, version)
+            found = None if response is None else (response.error_code, [e.batch_index for e in response.record_errors])
             assert found == wanted
             assert bool(played.end()) == (wanted == (0, []))

@@ -1,4 +1,4 @@
-"""Which connections are served: how many, how many from one address, how fast they come, how long they may be idle."""
+"""Limits of connections: how many in all, how many from one address, how fast they open, how long one may be idle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ottla_testing.broker.harness import Broker, Client, fetch, ping, produce, r
 from ottla_testing.patience import patiently
 
 IDLE_MS = 60_000
-NOBODY = {"max.connections.per.ip.overrides": "10.0.0.9:0"}
+NO_CLIENT = {"max.connections.per.ip.overrides": "10.0.0.9:0"}
 
 
-async def answers(client: Client) -> bool:
-    """Sends a request, and returns when it is answered."""
+async def results(client: Client) -> bool:
+    """Sends a request and returns its response."""
     await client.send(ping(), 0)
     async with patiently():
         await client.receive()
@@ -36,7 +36,7 @@ async def answers(client: Client) -> bool:
 
 
 async def is_silent(client: Client, *, send: bool = True) -> bool:
-    """Whether nothing comes for a moment; a request that was sent stays sent."""
+    """Whether nothing arrives for a moment; a request that was sent stays sent."""
     if send:
         await client.send(ping(), 0)
     try:
@@ -47,10 +47,10 @@ async def is_silent(client: Client, *, send: bool = True) -> bool:
     return False
 
 
-async def test_one_connection_too_many_waits_until_another_goes(tmp_path: Path) -> None:
+async def test_connection_above_the_limit_waits_until_another_closes(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"max.connections": "2"}) as broker:
         first, second, third, fourth = [await broker.client() for _ in range(4)]
-        assert await answers(first) and await answers(second)
+        assert await results(first) and await results(second)
         assert await is_silent(third) and await is_silent(fourth)
         first.close()
         await third.receive()
@@ -59,19 +59,19 @@ async def test_one_connection_too_many_waits_until_another_goes(tmp_path: Path) 
         await fourth.receive()
 
 
-async def test_more_connections_are_served_when_the_config_is_raised(tmp_path: Path) -> None:
+async def test_held_connections_are_served_when_the_limit_is_raised(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"max.connections": "1"}) as broker:
         first, second = await broker.client(), await broker.client()
-        assert await answers(first) and await is_silent(second)
+        assert await results(first) and await is_silent(second)
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
         change = resource.AlterableConfig(name="max.connections", config_operation=0, value="2")
         changed = resource(resource_type=4, resource_name="", configs=[change])
-        asked = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
-        assert [one.error_code for one in (await first.call(asked, 0)).responses] == [0]
+        requested = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
+        assert [one.error_code for one in (await first.call(requested, 0)).responses] == [0]
         await second.receive()
 
 
-async def test_a_listener_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
+async def test_listener_has_a_limit_of_its_own(tmp_path: Path) -> None:
     overrides = {
         "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
@@ -79,19 +79,19 @@ async def test_a_listener_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
     }
     async with running(tmp_path, overrides=overrides) as broker:
         clients = [await broker.client(0), await broker.client(0), await broker.client(1)]
-        assert [await answers(client) for client in clients] == [True, True, True]
+        assert [await results(client) for client in clients] == [True, True, True]
         assert await is_silent(await broker.client(1))
 
 
-async def test_an_address_may_have_so_many(tmp_path: Path) -> None:
+async def test_connections_above_the_limit_of_an_address_are_closed(tmp_path: Path) -> None:
     overrides = {"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "127.0.0.2:2,localhost:3"}
     async with running(tmp_path, overrides=overrides) as broker:
         clients = [await broker.client() for _ in range(3)]
-        assert [await answers(client) for client in clients] == [True] * 3
+        assert [await results(client) for client in clients] == [True] * 3
         assert await (await broker.client()).is_closed()
         clients[0].close()
         await broker_has(broker, 2)
-        assert await answers(await broker.client())
+        assert await results(await broker.client())
 
 
 async def broker_has(broker: Broker, count: int) -> None:
@@ -99,11 +99,11 @@ async def broker_has(broker: Broker, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_connections_that_come_too_fast_wait_for_their_turn(tmp_path: Path) -> None:
-    """Ten may come at once in windows of ten seconds; each one more is due a second later at the most."""
+async def test_connections_above_the_rate_wait(tmp_path: Path) -> None:
+    """Ten may open at once in windows of ten seconds; each further one at most a second later."""
     async with running(tmp_path, overrides={"max.connection.creation.rate": "1"}) as broker:
         clients = [await broker.client() for _ in range(12)]
-        assert [await answers(client) for client in clients[:10]] == [True] * 10
+        assert [await results(client) for client in clients[:10]] == [True] * 10
         assert await is_silent(clients[10]) and await is_silent(clients[11])
         broker.clock.advance(1000)
         await clients[10].receive()
@@ -115,27 +115,27 @@ async def test_idle_connections_are_closed(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"connections.max.idle.ms": str(IDLE_MS)}) as broker:
         await broker.topic("t")
         idle, busy, waiting = [await broker.client() for _ in range(3)]
-        assert await answers(idle) and await answers(busy)
+        assert await results(idle) and await results(busy)
         await waiting.send(fetch(("t", 0, 0), max_wait_ms=10 * IDLE_MS, min_bytes=1), 4)
         await broker.settle()
         broker.clock.advance(IDLE_MS - 1)
-        assert await answers(busy) and await answers(idle)
+        assert await results(busy) and await results(idle)
         broker.clock.advance(IDLE_MS - 1)
-        assert await answers(busy)
+        assert await results(busy)
         broker.clock.advance(IDLE_MS // 10)
         assert await idle.is_closed()
-        assert await answers(busy)
+        assert await results(busy)
         await busy.call(produce(records(b"v")), 3)
-        await waiting.receive()  # who waits for an answer is not idle
+        await waiting.receive()  # a client that waits for a response is not idle
         broker.clock.advance(2 * IDLE_MS)
         assert await busy.is_closed() and await waiting.is_closed()
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":", "a:b", "a:1,b", "a:1,,b:1", "a:9999999999"])
-def test_limits_of_hosts_that_cannot_be_read(text: str) -> None:
+def test_invalid_host_limits_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         host_limits(text)
-    with pytest.raises(ConfigError):  # and so not taken either
+    with pytest.raises(ConfigError):  # and is refused
         check_dynamic(Config(), ConfigSource.DYNAMIC_BROKER, {"max.connections.per.ip.overrides": text})
     with pytest.raises(ConfigError):
         Config({"max.connections.per.ip.overrides": text})
@@ -145,8 +145,8 @@ PIECES = ["127.0.0.1", "::1", "#", " ", ",", ":", "+5", "-5", "7", "٣", "x" * 7
 
 
 @given(st.lists(st.sampled_from(PIECES)))
-def test_whatever_limits_of_hosts_are_taken_can_be_read(parts: list[str]) -> None:
-    """One that cannot would be met by each connection from there on, and by the next start."""
+def test_accepted_host_limits_can_be_parsed(parts: list[str]) -> None:
+    """A limit that cannot be parsed would fail at each connection, and at the next start."""
     text = "".join(parts)
     try:
         check_dynamic(Config(), ConfigSource.DYNAMIC_BROKER, {"max.connections.per.ip.overrides": text})
@@ -154,7 +154,7 @@ def test_whatever_limits_of_hosts_are_taken_can_be_read(parts: list[str]) -> Non
         return
     config = Config({"max.connections.per.ip.overrides": text})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(socket, "gethostbyname", lambda name: name.encode("idna").decode())  # asks nobody
+        patched.setattr(socket, "gethostbyname", lambda name: name.encode("idna").decode())  # no name lookup
         assert Admission(config, ManualClock()).arrive(Coming("10.0.0.1")) is Verdict.SERVED
 
 
@@ -184,9 +184,9 @@ class Coming:
     st.integers(0, 3),
     st.lists(st.one_of(st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.integers(0, 20)), max_size=40),
 )
-def test_counts_and_order_are_those_of_a_list(most: int, most_of_host: int, events: list[Any]) -> None:
-    """Arrivals by host, departures by place: never more than the limits are served, and nobody passes another."""
-    config = Config({"max.connections": str(most), "max.connections.per.ip": str(most_of_host)} | NOBODY)
+def test_random_connections_match_the_model(most: int, most_of_host: int, events: list[Any]) -> None:
+    """Random arrivals by host and departures: the limits are never exceeded, and held connections keep their order."""
+    config = Config({"max.connections": str(most), "max.connections.per.ip": str(most_of_host)} | NO_CLIENT)
     admission = Admission(config, ManualClock())
     served: list[Coming] = []
     held: list[Coming] = []
@@ -214,17 +214,17 @@ def test_counts_and_order_are_those_of_a_list(most: int, most_of_host: int, even
             drain()
 
 
-async def test_of_a_state_that_is_not_served_any_more_nobody_looks(tmp_path: Path) -> None:
-    """Each reset of an embedded broker would leave a timer behind."""
+async def test_replaced_state_stops_its_timers(tmp_path: Path) -> None:
+    """Each reset of an embedded broker would leave a timer otherwise."""
     async with running(tmp_path, overrides={"connections.max.idle.ms": str(IDLE_MS)}) as broker:
         client = await broker.client()
-        assert await answers(client)
-        broker.running.connections.attach(broker.state)  # whose watch begins with the next connection
+        assert await results(client)
+        broker.running.connections.attach(broker.state)  # its watch begins with the next connection
         broker.clock.advance(3 * IDLE_MS)
-        assert await answers(client)
+        assert await results(client)
 
 
-def test_thousands_that_are_held_may_leave_in_any_order() -> None:
+def test_thousands_of_held_connections_may_close_in_any_order() -> None:
     admission = Admission(Config({"max.connections": "0"}), ManualClock())
     held = [Coming("10.0.0.1") for _ in range(30_000)]
     begun = time.process_time()
@@ -235,8 +235,8 @@ def test_thousands_that_are_held_may_leave_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "2.2", "2.7", "4.3"])
-async def test_releases_without_the_limits_have_none(tmp_path: Path, release: str) -> None:
+async def test_old_releases_have_no_limits(tmp_path: Path, release: str) -> None:
     async with running(tmp_path, release=release) as broker:
         clients = [await broker.client() for _ in range(3)]
-        told = [await client.call(MetadataRequest(topics=[]), 0) for client in clients]
-        assert [len(one.brokers) for one in told] == [1, 1, 1]
+        reported = [await client.call(MetadataRequest(topics=[]), 0) for client in clients]
+        assert [len(one.brokers) for one in reported] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Bytes that no client should send: each is answered as Kafka answers it, or the connection is closed; nothing else."""
+"""Bytes that no client should send: each gets Kafka's response, or the connection closes; nothing else happens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ottla_testing.each import each
 from ottla_testing.patience import PATIENCE_S
 
 CORRUPT, TOO_LARGE, INVALID_RECORD, UNSUPPORTED_CODEC = 2, 10, 87, 76
-UNEXPECTED = -1  # what Kafka answers to data that its codecs cannot read
+UNEXPECTED = -1  # Kafka's code for data that its codecs cannot read
 
 NO_KAFKA = {
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -61,7 +61,7 @@ NO_KAFKA = {
 
 
 @each("name", NO_KAFKA)
-async def test_what_is_no_request_closes_the_connection(name: str, tmp_path: Path) -> None:
+async def test_invalid_request_closes_the_connection(name: str, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         other, client = await broker.client(), await broker.client()
         await client.send_bytes(NO_KAFKA[name])
@@ -69,7 +69,7 @@ async def test_what_is_no_request_closes_the_connection(name: str, tmp_path: Pat
         assert (await other.call(ping(), 0)).error_code == 0
 
 
-async def test_the_largest_frame_is_the_configured_one(tmp_path: Path) -> None:
+async def test_frame_above_the_configured_size_closes_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"socket.request.max.bytes": "1000"}) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -85,66 +85,70 @@ async def test_the_largest_frame_is_the_configured_one(tmp_path: Path) -> None:
 
 
 async def unknown_things(broker: Broker, client: Client) -> list[tuple[str, Any, Any]]:
-    """(what, the code that came, the code that Kafka gives)."""
+    """(subject, the received code, Kafka's code)."""
     listed = ListOffsetsRequest.ListOffsetsTopic
     epochs = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     deleted = DeleteRecordsRequest.DeleteRecordsTopic
-    asked = MetadataRequest.MetadataRequestTopic
+    requested = MetadataRequest.MetadataRequestTopic
     grown = CreatePartitionsRequest.CreatePartitionsTopic
     described = DescribeConfigsRequest.DescribeConfigsResource
-    nobody = b"n" * 16
+    none = b"n" * 16
     found: list[tuple[str, Any, Any]] = []
     for topic, partition in (("nobody", 0), ("t", 1), ("t", -1), ("t", 2**31 - 1), ("", 0), ("../t", 0)):
         where = f"{topic!r} {partition}"
-        answer = only(await client.call(produce(records(b"v"), topic, partition), 9))
+        response = only(await client.call(produce(records(b"v"), topic, partition), 9))
         found.append(
-            (f"produce {where}", (answer.error_code, answer.base_offset, answer.log_start_offset), (3, -1, -1))
+            (f"produce {where}", (response.error_code, response.base_offset, response.log_start_offset), (3, -1, -1))
         )
-        answer = only(await client.call(fetch((topic, partition, 0)), 11))
-        shown = (answer.error_code, answer.high_watermark, len(answer.records))
+        response = only(await client.call(fetch((topic, partition, 0)), 11))
+        shown = (response.error_code, response.high_watermark, len(response.records))
         found.append((f"fetch {where}", shown, (3, -1, 0)))
         one = listed(name=topic, partitions=[listed.ListOffsetsPartition(partition_index=partition, timestamp=-1)])
-        answer = only(await client.call(ListOffsetsRequest(replica_id=-1, topics=[one]), 5))
-        found.append((f"list {where}", (answer.error_code, answer.offset, answer.timestamp), (3, -1, -1)))
+        response = only(await client.call(ListOffsetsRequest(replica_id=-1, topics=[one]), 5))
+        found.append((f"list {where}", (response.error_code, response.offset, response.timestamp), (3, -1, -1)))
         one = epochs(topic=topic, partitions=[epochs.OffsetForLeaderPartition(partition=partition, leader_epoch=0)])
-        answer = only(await client.call(OffsetForLeaderEpochRequest(topics=[one]), 3))
-        found.append((f"epochs {where}", (answer.error_code, answer.leader_epoch, answer.end_offset), (3, -1, -1)))
+        response = only(await client.call(OffsetForLeaderEpochRequest(topics=[one]), 3))
+        found.append(
+            (f"epochs {where}", (response.error_code, response.leader_epoch, response.end_offset), (3, -1, -1))
+        )
         one = deleted(name=topic, partitions=[deleted.DeleteRecordsPartition(partition_index=partition, offset=0)])
-        answer = only(await client.call(DeleteRecordsRequest(topics=[one], timeout_ms=1), 1))
-        found.append((f"delete {where}", (answer.error_code, answer.low_watermark), (3, -1)))
-    answer = only(await client.call(produce(records(b"v"), "", topic_id=nobody), 13))
-    found.append(("produce by id", answer.error_code, 100))
-    for topic_id in (nobody, bytes(16)):
-        answer = only(await client.call(fetch((topic_id, 0, 0)), 13))
-        found.append(("fetch by id", answer.error_code, 100))
+        response = only(await client.call(DeleteRecordsRequest(topics=[one], timeout_ms=1), 1))
+        found.append((f"delete {where}", (response.error_code, response.low_watermark), (3, -1)))
+    response = only(await client.call(produce(records(b"v"), "", topic_id=none), 13))
+    found.append(("produce by id", response.error_code, 100))
+    for topic_id in (none, bytes(16)):
+        response = only(await client.call(fetch((topic_id, 0, 0)), 13))
+        found.append(("fetch by id", response.error_code, 100))
     for name, topic_id, version, code in (
         ("nobody", bytes(16), 9, 3),
         ("a/b", bytes(16), 9, 17),
         ("", bytes(16), 1, 17),
         ("x" * 250, bytes(16), 12, 17),
-        (None, nobody, 12, 100),
+        (None, none, 12, 100),
         (None, bytes(16), 12, 100),
-        (None, nobody, 11, 42),
-        ("t", nobody, 10, 42),
+        (None, none, 11, 42),
+        ("t", none, 10, 42),
     ):
-        request = MetadataRequest(topics=[asked(name=name, topic_id=topic_id)], allow_auto_topic_creation=version < 4)
-        (answer,) = (await client.call(request, version)).topics
-        found.append((f"metadata {name!r} v{version}", (answer.error_code, answer.partitions), (code, [])))
+        request = MetadataRequest(
+            topics=[requested(name=name, topic_id=topic_id)], allow_auto_topic_creation=version < 4
+        )
+        (response,) = (await client.call(request, version)).topics
+        found.append((f"metadata {name!r} v{version}", (response.error_code, response.partitions), (code, [])))
     for name, code in (("nobody", 3), ("", 3)):
-        answer = await client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1), 3)
-        found.append((f"delete {name!r}", answer.responses[0].error_code, code))
+        response = await client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1), 3)
+        found.append((f"delete {name!r}", response.responses[0].error_code, code))
         grow = CreatePartitionsRequest(
             topics=[grown(name=name, count=3, assignments=None)], timeout_ms=1, validate_only=False
         )
         found.append((f"grow {name!r}", (await client.call(grow, 1)).results[0].error_code, code))
     for kind, name, code in ((2, "nobody", 3), (2, "a/b", 17), (4, "7", 42), (4, "x", 42), (99, "t", 42)):
         one = described(resource_type=kind, resource_name=name, configuration_keys=None)
-        answer = await client.call(DescribeConfigsRequest(resources=[one]), 2)
-        found.append((f"configs {kind} {name!r}", answer.results[0].error_code, code))
+        response = await client.call(DescribeConfigsRequest(resources=[one]), 2)
+        found.append((f"configs {kind} {name!r}", response.results[0].error_code, code))
     return found
 
 
-async def test_what_does_not_exist_is_named_so(tmp_path: Path) -> None:
+async def test_unknown_topics_and_partitions_have_their_error(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"auto.create.topics.enable": "false"}) as broker:
         await broker.topic("t")
         found = await unknown_things(broker, await broker.client())
@@ -162,14 +166,14 @@ def sealed(data: bytes | bytearray) -> bytearray:
 
 
 def changed(data: bytes | bytearray, at: int, layout: str, value: int) -> bytearray:
-    """One field of the header changed, and the CRC made to match where it covers that field."""
+    """Changes one field of the header, and updates the CRC if it covers that field."""
     out = bytearray(data)
     struct.pack_into(layout, out, at, value)
     return sealed(out) if at >= 21 else out
 
 
 def with_payload(payload: bytes, count: int) -> bytearray:
-    """An uncompressed batch of a payload that need not be records."""
+    """An uncompressed batch whose payload need not be records."""
     head = bytearray(records(b"v"))[:61]
     out = head + payload
     struct.pack_into(">i", out, 8, len(out) - 12)
@@ -237,20 +241,20 @@ BAD_BATCHES: dict[str, tuple[bytes | bytearray | None, int]] = {
 
 
 @each("name", BAD_BATCHES)
-async def test_a_bad_batch_is_refused_and_nothing_appended(name: str, tmp_path: Path) -> None:
+async def test_invalid_batch_is_refused_and_not_appended(name: str, tmp_path: Path) -> None:
     data, code = BAD_BATCHES[name]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
         for version in (7, 8, 12):
-            answer = only(await client.call(produce(data), version))
-            assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (code, -1, -1), version
+            response = only(await client.call(produce(data), version))
+            assert (response.error_code, response.base_offset, response.log_append_time_ms) == (code, -1, -1), version
         assert broker.log("t").log_end_offset == 0
         assert only(await client.call(produce(GOOD), 8)).base_offset == 0
 
 
-async def test_a_tail_that_is_no_whole_batch_is_cut_off(tmp_path: Path) -> None:
-    """As Kafka does: what is not there in full is not there."""
+async def test_trailing_partial_batch_is_dropped(tmp_path: Path) -> None:
+    """As in Kafka: a partial batch is ignored."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -258,8 +262,8 @@ async def test_a_tail_that_is_no_whole_batch_is_cut_off(tmp_path: Path) -> None:
         assert broker.log("t").size_bytes == len(GOOD)
 
 
-async def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    """Except in the leader epoch, which the CRC leaves out and the broker writes itself."""
+async def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
+    """Except in the leader epoch, which the CRC leaves out and the broker overwrites."""
     batch = bytes(records(b"x"))
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
@@ -269,9 +273,9 @@ async def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
         for bit in range(len(batch) * 8):
             data = bytearray(batch)
             data[bit // 8] ^= 1 << bit % 8
-            answer = only(await client.call(produce(data), 8))
-            codes.add(answer.error_code)
-            if answer.error_code == 0:
+            response = only(await client.call(produce(data), 8))
+            codes.add(response.error_code)
+            if response.error_code == 0:
                 accepted.append(bit // 8)
         assert sorted(set(accepted)) == [12, 13, 14, 15]
         assert codes == {0, CORRUPT, INVALID_RECORD, 53}  # 53 for the transactional bit
@@ -281,8 +285,8 @@ async def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-async def test_damage_inside_of_compressed_batches_is_noticed(codec: int, tmp_path: Path) -> None:
-    """With a CRC that matches, as from a client that compresses badly: refused, or stored as what it says."""
+async def test_damage_in_compressed_batches_is_detected(codec: int, tmp_path: Path) -> None:
+    """With a matching CRC, as of a client with a broken codec: refused, or stored as its content."""
     batch = bytes(records(*[b"value %d" % n for n in range(20)], codec=codec))
     chooser = random.Random(codec)
     async with running(tmp_path / "data") as broker:
@@ -307,7 +311,7 @@ async def test_zstd_needs_produce_v7(tmp_path: Path) -> None:
 
 
 async def bad_inputs(port: int, count: int, chooser: random.Random) -> None:
-    """Each on a connection of its own, some of which hang up in the middle."""
+    """Bytes for one connection each; some of the clients disconnect in the middle."""
     whole = frame(produce(GOOD), 9, 1)
     for _ in range(count):
         client = await Client.connect(port)
@@ -341,9 +345,7 @@ async def bad_inputs(port: int, count: int, chooser: random.Random) -> None:
 
 @pytest.mark.process
 @pytest.mark.soak
-async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
-    tmp_path: Path, scaled: Callable[[int], int]
-) -> None:
+async def test_invalid_input_costs_no_memory_and_logs_no_stack(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     with process(tmp_path) as broker:
         well = await Client.connect(broker.ports[0])
         await well.call(create_topics("t"), 4)
@@ -353,8 +355,8 @@ async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
         rounds = 4
         for number in range(rounds):
             await bad_inputs(broker.ports[0], scaled(4000) // rounds, chooser)
-            answer = only(await asyncio.wait_for(well.call(produce(GOOD, acks=1), 9), PATIENCE_S))
-            assert answer.error_code == 0, number
+            response = only(await asyncio.wait_for(well.call(produce(GOOD, acks=1), 9), PATIENCE_S))
+            assert response.error_code == 0, number
         grown = broker.rss_bytes() - before
         well.close()
         assert broker.end() == 0
@@ -363,8 +365,8 @@ async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
 
 
 @pytest.mark.process
-async def test_announced_bytes_cost_nothing_until_they_come(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    """Two hundred peers that each announce 100 MB, and send a hundred bytes of them."""
+async def test_announced_bytes_cost_no_memory_before_they_arrive(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """Two hundred peers that announce 100 MB each and send a hundred bytes."""
     with process(tmp_path) as broker:
         port = broker.ports[0]
         clients = [await Client.connect(port) for _ in range(20)]
@@ -381,10 +383,10 @@ async def test_announced_bytes_cost_nothing_until_they_come(tmp_path: Path, scal
 
 
 @pytest.mark.parametrize(("version", "flags"), [(9, (1, 0)), (10, (1, 1)), (9, (0, 1)), (11, (1,)), (13, (0,))])
-async def test_librdkafka_asks_for_all_topics_with_four_bytes_of_null(
+async def test_metadata_v0_with_null_topics_of_librdkafka_returns_all(
     version: int, flags: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """What Kafka makes of it, which does not look at what is left over (librdkafka issue 5049)."""
+    """As in Kafka, which ignores the remaining bytes (librdkafka issue 5049)."""
     body = bytes(4) + bytes((*flags, 0)) + b"\0"
     async with running(tmp_path) as broker:
         await broker.topic("t")

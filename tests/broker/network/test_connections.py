@@ -1,4 +1,4 @@
-"""Connections: the order of answers, peers that do not read, listeners and addresses, and how the broker stops."""
+"""Connections: the order of responses, peers that do not read, listeners and addresses, and the stop of the broker."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from ottla_testing.patience import PATIENCE_S, patiently
 # Order
 
 
-async def test_waiting_fetch_next_requests_begin_after_its_response(tmp_path: Path) -> None:
-    """As in Kafka; the produce of another connection is what wakes it."""
+async def test_requests_after_a_waiting_fetch_start_after_its_response(tmp_path: Path) -> None:
+    """As in Kafka; a Produce of another connection wakes it."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client, other = await broker.client(), await broker.client()
@@ -56,7 +56,7 @@ async def test_waiting_fetch_next_requests_begin_after_its_response(tmp_path: Pa
         assert values(only(received[0][1]).records) == [b"x"]
 
 
-async def test_list_offsets_behind_a_waiting_fetch_returns_the_end_after_what_it_fetched(tmp_path: Path) -> None:
+async def test_list_offsets_after_a_waiting_fetch_returns_the_end_after_its_records(tmp_path: Path) -> None:
     """Else a consumer's lag is -1, and a Kafka Streams task that waits for lag 0 never runs."""
     topic = ListOffsetsRequest.ListOffsetsTopic
     latest = topic(name="t", partitions=[topic.ListOffsetsPartition(partition_index=0, timestamp=-1)])
@@ -71,7 +71,7 @@ async def test_list_offsets_behind_a_waiting_fetch_returns_the_end_after_what_it
         assert values(fetched.records) == [b"x", b"y"] and ends.offset == 2
 
 
-async def test_list_offsets_behind_delete_records_returns_the_new_log_start(tmp_path: Path) -> None:
+async def test_list_offsets_after_delete_records_returns_the_new_log_start(tmp_path: Path) -> None:
     deleting, listing = DeleteRecordsRequest.DeleteRecordsTopic, ListOffsetsRequest.ListOffsetsTopic
     until = deleting(name="t", partitions=[deleting.DeleteRecordsPartition(partition_index=0, offset=2)])
     earliest = listing(name="t", partitions=[listing.ListOffsetsPartition(partition_index=0, timestamp=-2)])
@@ -85,7 +85,7 @@ async def test_list_offsets_behind_delete_records_returns_the_new_log_start(tmp_
         assert (deleted.error_code, deleted.low_watermark, starts.offset) == (0, 2, 2)
 
 
-async def test_connections_that_end_at_once_take_no_receive_buffers(tmp_path: Path) -> None:
+async def test_connections_that_close_at_once_take_no_receive_buffers(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         clients = [await broker.client() for _ in range(100)]
         for client in clients:
@@ -96,8 +96,8 @@ async def test_connections_that_end_at_once_take_no_receive_buffers(tmp_path: Pa
         assert len(broker.running.connections.pool._free) <= 1
 
 
-async def test_many_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
-    """One waits at a time; those behind it stay unread until its response leaves."""
+async def test_pipelined_requests_get_responses_in_order(tmp_path: Path) -> None:
+    """One waits at a time; later ones are not read until its response is sent."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -112,7 +112,7 @@ async def test_many_pipelined_requests_are_answered_in_order(tmp_path: Path) -> 
             assert [(await client.receive())[0] for _ in range(2)] == [2 * number + 1, 2 * number + 2]
 
 
-async def test_requests_in_pieces_and_in_heaps(tmp_path: Path) -> None:
+async def test_requests_split_and_joined_are_parsed(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -131,18 +131,18 @@ async def test_requests_in_pieces_and_in_heaps(tmp_path: Path) -> None:
 # acks
 
 
-async def test_without_acks_there_is_no_answer(tmp_path: Path) -> None:
+async def test_produce_with_acks_0_has_no_response(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
         await client.send(produce(records(b"a"), acks=0), 9)
         number = await client.send(produce(records(b"b"), acks=1), 9)
-        received, answer = await client.receive()
-        assert (received, only(answer).base_offset) == (number, 1)
+        received, response = await client.receive()
+        assert (received, only(response).base_offset) == (number, 1)
 
 
 @pytest.mark.parametrize("why", ["unknown topic", "bad batch", "internal topic"])
-async def test_without_acks_an_error_closes_the_connection(why: str, tmp_path: Path) -> None:
+async def test_produce_error_with_acks_0_closes_the_connection(why: str, tmp_path: Path) -> None:
     data = records(b"a")
     topic = {"unknown topic": "nobody", "internal topic": "__consumer_offsets"}.get(why, "t")
     async with running(tmp_path / "data") as broker:
@@ -155,12 +155,12 @@ async def test_without_acks_an_error_closes_the_connection(why: str, tmp_path: P
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767, -32768])
-async def test_other_acks_are_refused_for_every_partition(acks: int, tmp_path: Path) -> None:
+async def test_invalid_acks_are_refused_for_every_partition(acks: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
-        answer = only(await client.call(produce(records(b"a"), acks=acks), 9))
-        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (21, -1, -1)
+        response = only(await client.call(produce(records(b"a"), acks=acks), 9))
+        assert (response.error_code, response.base_offset, response.log_start_offset) == (21, -1, -1)
         assert broker.log("t").log_end_offset == 0
 
 
@@ -169,10 +169,10 @@ async def test_other_acks_are_refused_for_every_partition(acks: int, tmp_path: P
 
 @pytest.mark.process
 @pytest.mark.soak
-async def test_a_peer_that_does_not_read_costs_its_socket_and_no_more(
+async def test_peer_that_does_not_read_costs_its_socket_buffers_only(
     tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """It asks for hundreds of megabytes and takes nothing; then it takes all, and every answer is whole."""
+    """It requests hundreds of megabytes and reads nothing; then it reads all, and every response is whole."""
     with process(tmp_path) as broker:
         port = broker.ports[0]
         well = await Client.connect(port)
@@ -190,8 +190,8 @@ async def test_a_peer_that_does_not_read_costs_its_socket_and_no_more(
         grown = broker.rss_bytes() - before
         assert grown < 12 << 20, f"{grown / 1e6:.1f} MB more"
         for _ in range(count):
-            answer = await idle.receive_bytes()
-            assert len(answer) > len(value) and value in answer[:-1]
+            response = await idle.receive_bytes()
+            assert len(response) > len(value) and value in response[:-1]
         grown = broker.rss_bytes() - before
         assert grown < 24 << 20, f"{grown / 1e6:.1f} MB more"
         idle.close()
@@ -200,7 +200,7 @@ async def test_a_peer_that_does_not_read_costs_its_socket_and_no_more(
         assert "Traceback" not in broker.error
 
 
-async def test_a_peer_that_does_not_read_stops_being_read(tmp_path: Path) -> None:
+async def test_peer_that_does_not_read_is_no_longer_read_from(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         broker.log("t").append(records(b"v" * 1_000_000), now_ms=broker.clock.now_ms())
@@ -215,13 +215,13 @@ async def test_a_peer_that_does_not_read_stops_being_read(tmp_path: Path) -> Non
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         for number in range(200):
             (size,) = struct.unpack(">i", await reader.readexactly(4))
-            answer = await reader.readexactly(size)
-            assert struct.unpack_from(">i", answer) == (number,) and size > 1_000_000
+            response = await reader.readexactly(size)
+            assert struct.unpack_from(">i", response) == (number,) and size > 1_000_000
         assert stuck._reading
         writer.close()
 
 
-async def test_a_peer_that_hangs_up_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_disconnected_peer_leaves_no_state(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         partition = broker.state.topics.partition("t", 0)
@@ -241,8 +241,8 @@ async def test_a_peer_that_hangs_up_leaves_nothing_behind(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", [1, 3, 4])
-async def test_a_waiting_client_that_goes_away_is_noticed(version: int, tmp_path: Path) -> None:
-    """Also in the versions that hold back what is behind them: nothing is, so the socket is still read."""
+async def test_disconnect_of_a_waiting_client_is_detected(version: int, tmp_path: Path) -> None:
+    """Also in the versions that delay later requests: there are none, so the socket is still read."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         before = set(broker.running.connections.open)
@@ -255,7 +255,7 @@ async def test_a_waiting_client_that_goes_away_is_noticed(version: int, tmp_path
                 await asyncio.sleep(0)
 
 
-async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+async def test_each_listener_advertises_its_own_address(tmp_path: Path) -> None:
     configs = {
         "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://[::1]:0,OUTSIDE://127.0.0.1:0,EVERY://[::]:0",
         "advertised.listeners": "OUTSIDE://broker.example:19092",
@@ -283,25 +283,25 @@ async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
 # Stopping
 
 
-async def test_stopping_answers_what_is_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_completes_requests_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "DRAIN_SECONDS", 3600)
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client, silent = await broker.client(), await broker.client()
         waiting = await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
-        await client.send(ping(), 0)  # not begun, so without a response
+        await client.send(ping(), 0)  # not started, so without a response
         await broker.settle()
         async with patiently():
             await broker.running.stop()
-        number, answer = await client.receive()
-        assert number == waiting and (only(answer).error_code, len(only(answer).records)) == (0, 0)
+        number, response = await client.receive()
+        assert number == waiting and (only(response).error_code, len(only(response).records)) == (0, 0)
         assert await client.is_closed() and await silent.is_closed()
         with pytest.raises(OSError):
             await Client.connect(broker.ports[0])
         broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
 
 
-async def test_stopping_answers_who_waits_for_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_completes_joins_of_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "DRAIN_SECONDS", 3600)
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
@@ -315,14 +315,14 @@ async def test_stopping_answers_who_waits_for_a_group(tmp_path: Path, monkeypatc
         await client.send(request, 2)
         await broker.settle()
         stopping = asyncio.ensure_future(broker.running.stop())
-        answer = (await client.receive())[1]
-        assert answer.error_code in (14, 15, 16)  # codes on which a client looks for its coordinator again
+        response = (await client.receive())[1]
+        assert response.error_code in (14, 15, 16)  # codes at which a client looks up its coordinator again
         async with patiently():
             await stopping
         broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
 
 
-async def test_stopping_does_not_wait_for_a_peer_that_does_not_read(
+async def test_stop_does_not_wait_for_a_peer_that_does_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "DRAIN_SECONDS", 0.1)
@@ -339,7 +339,7 @@ async def test_stopping_does_not_wait_for_a_peer_that_does_not_read(
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_flushes_and_ends_with_zero(number: signal.Signals, tmp_path: Path) -> None:
+async def test_signal_flushes_and_exits_with_zero(number: signal.Signals, tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         client = await Client.connect(broker.ports[0])
         await client.call(create_topics("t"), 4)
@@ -360,7 +360,7 @@ async def test_a_signal_flushes_and_ends_with_zero(number: signal.Signals, tmp_p
 
 
 @pytest.mark.process
-async def test_without_uvloop_the_plain_loop_serves(tmp_path: Path) -> None:
+async def test_broker_runs_on_asyncios_loop_without_uvloop(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "uvloop.py").write_text("raise ImportError('not here')\n")
@@ -376,20 +376,20 @@ async def test_without_uvloop_the_plain_loop_serves(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-async def test_more_partitions_than_files_may_be_open(tmp_path: Path) -> None:
-    """A topic that does not fit is refused, leaves nothing, and everything else goes on."""
+async def test_more_partitions_than_open_files_are_served(tmp_path: Path) -> None:
+    """A topic beyond the limit is refused and leaves nothing; everything else continues."""
     wrapper = ("import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); "
                "sys.argv[0] = 'ottla'; runpy.run_module('ottla.tools', run_name='__main__')")  # fmt: skip
     with process(tmp_path, command=wrapper) as broker:
         client = await Client.connect(broker.ports[0])
         await client.call(create_topics("t"), 4)
         request = type(create_topics())(topics=[new_topic("big", 500)])
-        (answer,) = (await client.call(request, 5)).topics
-        assert answer.error_code == 56
+        (response,) = (await client.call(request, 5)).topics
+        assert response.error_code == 56
         assert only(await client.call(produce(records(b"x")), 9)).error_code == 0
         request = type(create_topics())(topics=[new_topic("big", 20)])
-        (answer,) = (await client.call(request, 5)).topics
-        assert answer.error_code == 0
+        (response,) = (await client.call(request, 5)).topics
+        assert response.error_code == 0
         assert only(await client.call(produce(records(b"y"), "big", 19), 9)).error_code == 0
         client.close()
         assert broker.end() == 0
@@ -397,7 +397,7 @@ async def test_more_partitions_than_files_may_be_open(tmp_path: Path) -> None:
     assert len(kept) == 20
 
 
-async def test_a_port_is_free_again_after_a_stop(tmp_path: Path) -> None:
+async def test_port_is_free_after_a_stop(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
     for _ in range(2):
@@ -407,7 +407,7 @@ async def test_a_port_is_free_again_after_a_stop(tmp_path: Path) -> None:
         await Client.connect(port)
 
 
-# Errors of ours
+# Server-side errors
 
 
 async def test_error_before_a_handler_runs_is_logged_and_closes_the_connection(
@@ -424,12 +424,12 @@ async def test_error_before_a_handler_runs_is_logged_and_closes_the_connection(
                 patch.setattr(connections, "call", fails)
                 await client.send(ping(), 0)
                 assert await client.is_closed()
-            await broker.settle()  # others are served
+            await broker.settle()  # other connections are served
     (line,) = [line for line in lines if line["event"] == "connection closed"]
     assert (line["log_level"], line["client_id"], str(line["exc_info"])) == ("error", "test", "a defect")
 
 
-async def test_error_while_a_response_that_waited_is_written_is_logged_and_closes_the_connection(
+async def test_error_of_building_a_late_response_is_logged_and_closes_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -449,7 +449,7 @@ async def test_error_while_a_response_that_waited_is_written_is_logged_and_close
     assert (line["log_level"], str(line["exc_info"])) == ("error", "a defect")
 
 
-def test_response_of_more_pieces_than_libuv_writes_at_once_arrives_whole(tmp_path: Path) -> None:
+def test_response_with_more_pieces_than_one_libuv_write_arrives_whole(tmp_path: Path) -> None:
     pieces = [b"%010d" % number for number in range(1 << 20)] + [b"the end"]
 
     async def exchange() -> bytes:

@@ -1,4 +1,4 @@
-"""Long work in turns: others get theirs in between, few works run at once, and a client that goes frees its place."""
+"""Long work in steps: other events are served in between, few jobs run at once, and a cancelled job frees its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def counting(steps: int, seen: list[int], name: int = 0) -> Steps[int]:
     return steps
 
 
-async def test_others_get_a_turn_at_each_step() -> None:
+async def test_job_yields_to_the_loop_at_each_step() -> None:
     loop = asyncio.get_running_loop()
     scheduler = 0
 
@@ -35,7 +35,7 @@ async def test_others_get_a_turn_at_each_step() -> None:
     assert scheduler >= 50
 
 
-async def test_a_long_call_runs_in_another_thread_and_its_result_comes_back() -> None:
+async def test_blocking_call_runs_in_a_thread_and_returns_its_result() -> None:
     def work() -> Steps[list[Any]]:
         here = yield threading.get_ident
         try:
@@ -48,19 +48,19 @@ async def test_a_long_call_runs_in_another_thread_and_its_result_comes_back() ->
     assert other != threading.get_ident() and text
 
 
-async def test_errors_and_empty_work() -> None:
+async def test_failing_and_empty_jobs_free_their_place() -> None:
     def failing() -> Steps[None]:
         yield None
         raise ValueError("why")
 
     scheduler = CooperativeScheduler(asyncio.get_running_loop(), at_once=1)
-    for _ in range(3):  # a failure gives its place back
+    for _ in range(3):  # a failed job frees its place
         with pytest.raises(ValueError, match="why"):
             await scheduler.run(failing())
     assert await scheduler.run(counting(0, [])) == 0
 
 
-async def test_few_works_run_at_once_and_the_first_come_first() -> None:
+async def test_few_jobs_run_at_once_in_order() -> None:
     seen: list[int] = []
     scheduler = CooperativeScheduler(asyncio.get_running_loop())
     works = [scheduler.run(counting(10, seen, name)) for name in range(3 * AT_ONCE)]
@@ -71,12 +71,12 @@ async def test_few_works_run_at_once_and_the_first_come_first() -> None:
 
 
 def begin(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a connection does with a handler: runs it up to the future it waits for."""
+    """Starts a job as a connection starts a handler: runs it up to the future it waits for."""
     return coroutine.send(None)
 
 
 @pytest.mark.parametrize("when", ["waiting", "called", "running", "in a thread"])
-async def test_abandoned_work_gives_its_place_back(when: str) -> None:
+async def test_cancelled_job_frees_its_place(when: str) -> None:
     loop = asyncio.get_running_loop()
     scheduler = CooperativeScheduler(loop, at_once=1)
     closed: list[str] = []
@@ -102,7 +102,7 @@ async def test_abandoned_work_gives_its_place_back(when: str) -> None:
             second.close()
             first.close()
         else:
-            first.close()  # the place goes to the second, which is gone before it takes it
+            first.close()  # the place goes to the second, which is cancelled before it starts
             second.close()
         assert closed == ["first"]
     seen: list[int] = []

@@ -1,6 +1,6 @@
-"""Random requests of every API, whole and damaged: the broker answers or closes, and is none the worse for it.
+"""Random requests of every API, whole and damaged: the broker responds or closes, and stays consistent.
 
-Each run uses another seed and names it when it fails; OTTLA_FUZZ_SEED repeats one.
+Each run uses another seed and prints it on failure; OTTLA_FUZZ_SEED repeats one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla_testing.broker.harness import (
     only,
     ping,
     produce,
-    read_answer,
+    read_response,
     records,
     running,
     values,
@@ -42,7 +42,7 @@ WAITS_FOR_OTHERS = {"JoinGroup", "SyncGroup"}
 
 
 class Guesser:
-    """Turns random values into plausible ones, here and there, so that they get further than the first check."""
+    """Replaces some random values by plausible ones, so that requests pass the first checks."""
 
     def __init__(self, random: random.Random, topic_ids: list[bytes]) -> None:
         self.random = random
@@ -101,7 +101,7 @@ class Guesser:
 
 
 def damaged(data: bytes | bytearray, random: random.Random) -> bytearray:
-    """Bits flipped, bytes cut, bytes put in."""
+    """Flips bits, removes bytes, inserts bytes."""
     out = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 8])):
         kind = random.randrange(4)
@@ -119,7 +119,7 @@ def damaged(data: bytes | bytearray, random: random.Random) -> bytearray:
 
 
 class Unhurt:
-    """Fails when the broker logs an error, when the event loop reports one, or when an answer says it was ours."""
+    """Fails when the broker or the event loop logs an error, or a response has UNKNOWN_SERVER_ERROR."""
 
     def __init__(self, broker: Broker, seed: int) -> None:
         self.broker = broker
@@ -141,8 +141,8 @@ class Unhurt:
         self.events.clear()
         assert not errors and not self.contexts, f"seed {self.seed}: {what!r} led to {errors or self.contexts}"
 
-    def check_answer(self, answer: Any, what: Any) -> None:
-        assert -1 not in error_codes(answer), f"seed {self.seed}: {what!r} got {answer!r}"
+    def check_response(self, payload: Any, what: Any) -> None:
+        assert -1 not in error_codes(payload), f"seed {self.seed}: {what!r} got {payload!r}"
 
 
 def error_codes(value: Any) -> set[int]:
@@ -155,7 +155,7 @@ def error_codes(value: Any) -> set[int]:
 
 
 async def outcome(broker: Broker, pinger: Client, client: Client, may_wait: bool) -> bytes | None:
-    """The answer, or None where the connection was closed. Moves the clock where the broker waits."""
+    """The response, or None if the connection was closed. Moves the clock where the broker waits."""
     receiving = asyncio.ensure_future(client.receive_bytes())
     try:
         for wait_ms in (0, 500, 70_000) if may_wait else (0, 500):
@@ -185,21 +185,21 @@ async def prepared(broker: Broker) -> list[bytes]:
 
 
 async def serves_others(broker: Broker) -> None:
-    """A client that does nothing wrong is served as ever."""
+    """Checks that a valid client is served as usual."""
     if broker.state.topics.get("well") is None:
         await broker.topic("well")
     client = await broker.client()
     before = broker.log("well").log_end_offset
-    answer = only(await client.call(produce(records(b"fine"), "well"), 9))
-    assert (answer.error_code, answer.base_offset) == (0, before)
+    payload = only(await client.call(produce(records(b"fine"), "well"), 9))
+    assert (payload.error_code, payload.base_offset) == (0, before)
     assert values(only(await client.call(fetch(("well", 0, before)), 12)).records) == [b"fine"]
     client.close()
 
 
 @pytest.mark.soak
-async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
+async def test_random_requests_get_responses(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
     chooser = random.Random(seed)
-    answered = closed = 0
+    responded = closed = 0
     async with running(tmp_path / "data") as broker:
         guesser = Guesser(chooser, await prepared(broker))
         client, pinger = await broker.client(), await broker.client()
@@ -214,28 +214,30 @@ async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: C
                 if route.name == "Produce" and request.acks == 0:
                     await client.send_bytes(struct.pack(">ihhih", 10, 18, 0, number, -1))
                     route, version, request_class = ROUTES[18], 0, ROUTES[18].request_class
-                answer = await outcome(broker, pinger, client, route.name in WAITS_FOR_OTHERS)
-                if answer is None:
+                payload = await outcome(broker, pinger, client, route.name in WAITS_FOR_OTHERS)
+                if payload is None:
                     closed += 1
                     client.close()
                     client = await broker.client()
                 else:
-                    answered += 1
-                    correlation_id, response = read_answer(answer, request_class, version)
+                    responded += 1
+                    correlation_id, response = read_response(payload, request_class, version)
                     assert correlation_id == number, what
-                    unhurt.check_answer(response, what)
+                    unhurt.check_response(response, what)
                 unhurt.check(what)
                 if number % 500 == 0:
                     await serves_others(broker)
             await serves_others(broker)
-    # A whole request of a served version is refused with a code; only acks=0 has no other way than to close.
-    assert answered > 0.9 * (answered + closed), (answered, closed)
+    # A whole request of a served version is refused with a code; only acks=0 closes the connection instead.
+    assert responded > 0.9 * (responded + closed), (responded, closed)
 
 
 @pytest.mark.soak
-async def test_damaged_requests_are_answered_or_closed(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
+async def test_damaged_requests_get_a_response_or_close(
+    tmp_path: Path, seed: int, scaled: Callable[[int], int]
+) -> None:
     chooser = random.Random(seed)
-    answered = closed = 0
+    responded = closed = 0
     async with running(tmp_path / "data") as broker:
         guesser = Guesser(chooser, await prepared(broker))
         with Unhurt(broker, seed) as unhurt:
@@ -251,9 +253,9 @@ async def test_damaged_requests_are_answered_or_closed(tmp_path: Path, seed: int
                 await client.send_bytes(struct.pack(">i", len(whole)) + whole)
                 await client.send_bytes(struct.pack(">ihhih", 10, 18, 0, 1 << 30, -1))
                 what = (route.name, version, bytes(whole))
-                while (answer := await outcome(broker, pinger, client, True)) is not None:
-                    answered += 1
-                    if struct.unpack_from(">i", answer) == (1 << 30,):
+                while (payload := await outcome(broker, pinger, client, True)) is not None:
+                    responded += 1
+                    if struct.unpack_from(">i", payload) == (1 << 30,):
                         break
                 else:
                     closed += 1
@@ -263,4 +265,4 @@ async def test_damaged_requests_are_answered_or_closed(tmp_path: Path, seed: int
                 if number % 500 == 0:
                     await serves_others(broker)
             await serves_others(broker)
-    assert answered and closed
+    assert responded and closed

@@ -1,4 +1,4 @@
-"""Requests with many entries: bounded, and read, handled and answered in steps between which others are served."""
+"""Requests with many entries: bounded, and read, handled and encoded in steps between which others are served."""
 
 from __future__ import annotations
 
@@ -60,28 +60,30 @@ def metadata() -> Any:
 
 def list_offsets() -> Any:
     topic = ListOffsetsRequest.ListOffsetsTopic
-    asked = [topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(ENTRIES)]
-    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=asked)])
+    requested = [topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(ENTRIES)]
+    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=requested)])
 
 
 def fetch() -> Any:
     topic = FetchRequest.FetchTopic
-    asked = [topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(ENTRIES)]
-    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[topic(topic="t", partitions=asked)])
+    requested = [
+        topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(ENTRIES)
+    ]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[topic(topic="t", partitions=requested)])
 
 
 def offset_commit() -> Any:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     one = topic.OffsetCommitRequestPartition
-    asked = [one(partition_index=0, committed_offset=index, committed_metadata="") for index in range(ENTRIES)]
+    requested = [one(partition_index=0, committed_offset=index, committed_metadata="") for index in range(ENTRIES)]
     return OffsetCommitRequest(
-        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic(name="t", partitions=asked)]
+        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic(name="t", partitions=requested)]
     )
 
 
 def offset_fetch() -> Any:
-    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2 * ENTRIES)))
-    return OffsetFetchRequest(group_id="g", topics=[asked])
+    requested = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2 * ENTRIES)))
+    return OffsetFetchRequest(group_id="g", topics=[requested])
 
 
 def describe_groups() -> Any:
@@ -100,7 +102,7 @@ LARGE = {
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry for each cooperative step that was begun."""
+    """Has one entry for each cooperative step."""
     begun: list[int] = []
     step = CooperativeScheduler.step
 
@@ -113,7 +115,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_a_request_with_many_entries_is_served_in_steps_and_others_in_between(
+async def test_large_request_is_handled_in_steps_and_others_in_between(
     name: str, steps: list[int], tmp_path: Path
 ) -> None:
     make, version = LARGE[name]
@@ -127,16 +129,16 @@ async def test_a_request_with_many_entries_is_served_in_steps_and_others_in_betw
             await asyncio.sleep(0)
         await small.call(ApiVersionsRequest(), 0)
         assert not under_way.done()
-        answer = await under_way
-        # It is read, handled and answered in steps of their sizes.
+        payload = await under_way
+        # It is read, handled and encoded in steps of their sizes.
         assert len(steps) >= ENTRIES // STEP_ITEMS + ENTRIES // STEP_ENTRIES + ENTRIES // STEP_ITEMS - 3
-        assert struct.unpack_from(">i", answer) == (1,) and len(answer) >= 4 * ENTRIES
+        assert struct.unpack_from(">i", payload) == (1,) and len(payload) >= 4 * ENTRIES
         assert (await large.call(ping(), 0)).error_code == 0
 
 
 @pytest.mark.parametrize("name", LARGE)
-async def test_a_request_with_many_entries_is_answered_as_many_requests_with_few(name: str, tmp_path: Path) -> None:
-    """The response has the entries of the request, each with what a small request for it has."""
+async def test_large_request_has_the_results_of_many_small_ones(name: str, tmp_path: Path) -> None:
+    """Each entry has the same result as in a small request."""
     make, version = LARGE[name]
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
@@ -147,7 +149,7 @@ async def test_a_request_with_many_entries_is_answered_as_many_requests_with_few
         assert len(entries) == len(_entries(request))
         few = make()
         _cut(few, 3)
-        # All but the duplicates of OffsetCommit name a partition once.
+        # All except the duplicates of OffsetCommit name a partition once.
         assert entries[:3] == _entries(await client.call(few, version))[:3]
 
 
@@ -163,7 +165,7 @@ def _cut(message: Any, count: int) -> None:
     del entries[count:]
 
 
-async def test_a_request_with_more_items_than_its_size_allows_closes_the_connection(tmp_path: Path) -> None:
+async def test_request_with_more_items_than_its_size_allows_closes_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client, other = await broker.client(), await broker.client()
         size = 200_000
@@ -185,7 +187,7 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-async def test_a_large_request_that_cannot_be_read_closes_the_connection(tmp_path: Path) -> None:
+async def test_malformed_large_request_closes_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         whole = frame(metadata(), 9, 1)[4:-300]
@@ -237,9 +239,7 @@ def test_shared_items_are_built_once_and_repeated() -> None:
         assert len({id(piece) for piece in pieces if len(piece) > 2000}) == 1
 
 
-async def test_partitions_are_created_in_steps_and_the_topic_appears_when_it_is_whole(
-    steps: list[int], tmp_path: Path
-) -> None:
+async def test_topic_created_in_steps_appears_when_it_is_complete(steps: list[int], tmp_path: Path) -> None:
     count = 20 * STEP_PARTITIONS
     async with running(tmp_path / "data") as broker:
         client, other = await broker.client(), await broker.client()
@@ -256,7 +256,7 @@ async def test_partitions_are_created_in_steps_and_the_topic_appears_when_it_is_
         assert len(steps) >= count // STEP_PARTITIONS - 1
 
 
-async def test_partitions_are_placed_and_their_records_made_in_steps(steps: list[int], tmp_path: Path) -> None:
+async def test_partitions_are_placed_in_steps(steps: list[int], tmp_path: Path) -> None:
     count = 3 * PLACED_AT_ONCE
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
@@ -268,9 +268,7 @@ async def test_partitions_are_placed_and_their_records_made_in_steps(steps: list
         await creating
 
 
-async def test_a_topic_whose_client_has_gone_is_created_and_deleted_all_the_same(
-    steps: list[int], tmp_path: Path
-) -> None:
+async def test_topic_is_created_and_deleted_after_its_client_disconnected(steps: list[int], tmp_path: Path) -> None:
     count = 10 * STEP_PARTITIONS
     async with running(tmp_path / "data") as broker:
         client, other = await broker.client(), await broker.client()
@@ -286,14 +284,12 @@ async def test_a_topic_whose_client_has_gone_is_created_and_deleted_all_the_same
         while len(steps) < begun + 2:
             await asyncio.sleep(0)
         client.close()
-        # The name is free for another topic after the folders of the first have gone.
+        # The name is free for another topic once the folders of the first are deleted.
         assert (await other.call(create_topics("wide", partitions=2), 5)).topics[0].error_code == 0
         assert len(broker.state.topics.named("wide").partitions) == 2
 
 
-async def test_a_broker_that_stops_while_a_topic_is_created_has_all_of_it_afterwards(
-    steps: list[int], tmp_path: Path
-) -> None:
+async def test_broker_stop_completes_a_topic_created_in_steps(steps: list[int], tmp_path: Path) -> None:
     count = 10 * STEP_PARTITIONS
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
@@ -304,35 +300,35 @@ async def test_a_broker_that_stops_while_a_topic_is_created_has_all_of_it_afterw
         assert [p.index for p in broker.state.topics.named("wide").partitions] == list(range(count))
 
 
-async def test_added_partitions_are_bounded_over_all_topics_of_a_request(tmp_path: Path) -> None:
+async def test_added_partitions_of_a_request_are_bounded(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("a")
         await broker.topic("b")
         client = await broker.client()
         topic = CreatePartitionsRequest.CreatePartitionsTopic
-        asked = [topic(name=name, count=6000, assignments=None) for name in ("a", "b")]
+        requested = [topic(name=name, count=6000, assignments=None) for name in ("a", "b")]
         results = (
-            await client.call(CreatePartitionsRequest(topics=asked, timeout_ms=1, validate_only=True), 2)
+            await client.call(CreatePartitionsRequest(topics=requested, timeout_ms=1, validate_only=True), 2)
         ).results
         assert [one.error_code for one in results] == [0, ErrorCode.POLICY_VIOLATION]
 
 
-async def test_topics_beyond_the_bound_of_partitions_are_not_auto_created(
+async def test_auto_created_partitions_of_a_request_are_bounded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys.modules["ottla.broker.handlers.topics.metadata"], "CREATED_MAX", 6)
     async with running(tmp_path / "data", overrides={"num.partitions": "3"}) as broker:
         client = await broker.client()
-        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("a", "b", "c")]
-        answer = await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
-        assert [one.error_code for one in answer.topics] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        requested = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("a", "b", "c")]
+        response = await client.call(MetadataRequest(topics=requested, allow_auto_topic_creation=True), 9)
+        assert [one.error_code for one in response.topics] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert len(broker.state.topics) == 2
-        # The client asks again.
-        answer = await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
-        assert [one.error_code for one in answer.topics] == [0, 0, 0]
+        # The client retries.
+        response = await client.call(MetadataRequest(topics=requested, allow_auto_topic_creation=True), 9)
+        assert [one.error_code for one in response.topics] == [0, 0, 0]
 
 
-async def test_an_incremental_fetch_of_a_large_session_is_read_in_steps(steps: list[int], tmp_path: Path) -> None:
+async def test_incremental_fetch_of_a_large_session_is_read_in_steps(steps: list[int], tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -342,8 +338,8 @@ async def test_an_incremental_fetch_of_a_large_session_is_read_in_steps(steps: l
         small = FetchRequest(
             max_wait_ms=0, min_bytes=0, session_id=made.session_id, session_epoch=1, topics=[], forgotten_topics_data=[]
         )
-        answer = await client.call(small, 12)
-        assert answer.error_code == 0 and answer.session_id == made.session_id
+        response = await client.call(small, 12)
+        assert response.error_code == 0 and response.session_id == made.session_id
         assert len(steps) - begun >= ENTRIES // STEP_ENTRIES
         again = FetchRequest(
             max_wait_ms=0, min_bytes=0, session_id=made.session_id, session_epoch=1, topics=[], forgotten_topics_data=[]
@@ -351,14 +347,14 @@ async def test_an_incremental_fetch_of_a_large_session_is_read_in_steps(steps: l
         assert (await client.call(again, 12)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-async def test_a_commit_in_steps_ends_when_the_group_refuses_one() -> None:
+async def test_commit_in_steps_ends_when_the_group_refuses_a_step() -> None:
     """Between two steps the member may be replaced: its later offsets must not overwrite those of the new one."""
-    asked: list[int] = []
+    requested: list[int] = []
     verdicts = iter([ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION])
 
     class Groups:
         def commit(self, group_id: str, *, commits: Any, **more: Any) -> ErrorCode:
-            asked.append(len(commits))
+            requested.append(len(commits))
             return next(verdicts)
 
     class Context:
@@ -374,10 +370,10 @@ async def test_a_commit_in_steps_ends_when_the_group_refuses_one() -> None:
     commits = [(("t", index), CommittedOffset(index)) for index in range(3 * COMMITS_AT_ONCE)]
     context = Context()
     assert await commit(cast("Any", context), "g", commits=commits) is ErrorCode.ILLEGAL_GENERATION
-    assert asked == [COMMITS_AT_ONCE, COMMITS_AT_ONCE] and context.steps == 2
+    assert requested == [COMMITS_AT_ONCE, COMMITS_AT_ONCE] and context.steps == 2
 
 
-async def test_steps_of_several_requests_alternate_one_in_each_iteration_of_the_loop() -> None:
+async def test_steps_of_several_requests_alternate() -> None:
     loop = asyncio.get_running_loop()
     scheduler = CooperativeScheduler(loop)
     order: list[str] = []
@@ -403,7 +399,7 @@ async def test_steps_of_several_requests_alternate_one_in_each_iteration_of_the_
     assert most <= 2
 
 
-def test_full_collections_stop_while_a_large_request_is_there_and_come_back() -> None:
+def test_full_collections_pause_during_a_large_request() -> None:
     before = gc.get_threshold()
     one, other = FewerCollections(), FewerCollections()
     assert gc.get_threshold()[:2] == before[:2] and gc.get_threshold()[2] > 1 << 30
@@ -413,30 +409,28 @@ def test_full_collections_stop_while_a_large_request_is_there_and_come_back() ->
     assert gc.get_threshold() == before
 
 
-@pytest.mark.parametrize("goes", [False, True], ids=["answered", "client gone"])
-async def test_full_collections_come_back_though_a_reference_cycle_keeps_the_request(
+@pytest.mark.parametrize("goes", [False, True], ids=["with a response", "client gone"])
+async def test_full_collections_resume_with_the_request_in_a_reference_cycle(
     goes: bool, steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FewerCollections, "__del__", lambda self: None, raising=True)
     before = gc.get_threshold()
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
-        answered = asyncio.create_task(client.call(metadata(), 9))
+        responded = asyncio.create_task(client.call(metadata(), 9))
         while not steps:
             await asyncio.sleep(0)
         assert gc.get_threshold() != before
         if goes:
-            answered.cancel()
+            responded.cancel()
             client.close()
         else:
-            await answered
+            await responded
         await (await broker.client()).call(ping(), 0)
         assert gc.get_threshold() == before
 
 
-async def test_full_collections_are_back_after_large_requests_whose_clients_went(
-    steps: list[int], tmp_path: Path
-) -> None:
+async def test_full_collections_resume_after_clients_disconnected(steps: list[int], tmp_path: Path) -> None:
     before = gc.get_threshold()
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
@@ -461,7 +455,7 @@ async def test_full_collections_are_back_after_large_requests_whose_clients_went
     ],
     ids=["AlterClientQuotas", "UpdateFeatures", "AddPartitionsToTxn"],
 )
-async def test_a_request_to_alter_many_entities_is_handled_in_steps(
+async def test_alteration_of_many_entities_is_handled_in_steps(
     request_: Callable[[], Any], version: int, passes: int, steps: list[int], tmp_path: Path
 ) -> None:
     async with running(tmp_path / "data") as broker:
@@ -475,11 +469,11 @@ CHANGES = 4_000
 
 def _scram() -> Any:
     upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
-    asked = [
+    requested = [
         upsertion(name=f"u{index}", mechanism=1, iterations=4096, salt=bytes(8), salted_password=bytes(32))
         for index in range(CHANGES)
     ]
-    return AlterUserScramCredentialsRequest(deletions=[], upsertions=asked)
+    return AlterUserScramCredentialsRequest(deletions=[], upsertions=requested)
 
 
 def _quotas() -> Any:
@@ -507,17 +501,17 @@ def _no_acls() -> Any:
     return DeleteAclsRequest(filters=[every])
 
 
-async def test_many_records_of_metadata_are_made_and_written_in_steps(steps: list[int], tmp_path: Path) -> None:
+async def test_many_metadata_records_are_written_in_steps(steps: list[int], tmp_path: Path) -> None:
     """They are written as one batch, in the last step."""
     async with running(tmp_path / "data", overrides=AUTHORIZER) as broker:
         client, other = await broker.client(), await broker.client()
         for request, version in ((_scram(), 0), (_quotas(), 1), (_acls(), 3), (_no_acls(), 3)):
             end, before = broker.state.metadata_log.end_offset, len(steps)
-            answering = asyncio.ensure_future(client.call(request, version))
+            pending = asyncio.ensure_future(client.call(request, version))
             while len(steps) < before + 3:
                 await asyncio.sleep(0)
-            assert broker.state.metadata_log.end_offset == end and not answering.done()
+            assert broker.state.metadata_log.end_offset == end and not pending.done()
             assert (await other.call(ping(), 0)).error_code == 0
-            await answering
+            await pending
             assert broker.state.metadata_log.end_offset == end + CHANGES
             assert len(steps) >= before + CHANGES // WRITTEN_AT_ONCE, type(request).__name__

@@ -1,9 +1,9 @@
-"""Requests that are sent together are answered as if each were sent after the response to the one before it.
+"""Pipelined requests get the same responses as requests that are sent one by one.
 
 Every API, in its newest version and with the request of its case in `test_apis.py`, is followed by every other on one
-connection: once in one write, once one by one, on two brokers with equal state. Responses are equal byte for byte. So
-they are behind requests that wait: for a sync, for a conversion, for the check of a large batch, for the scan behind
-the cached batches, and in purgatory.
+connection: once in one write, once one by one, on two brokers with equal state. Responses are equal byte for byte, also
+after requests that wait: for a sync, for a conversion, for the check of a large batch, for the scan below the cached
+batches, and in purgatory.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import spec
 from ottla_testing.broker import core_cases
 from ottla_testing.broker.api_cases import CASES, World
-from ottla_testing.broker.harness import Broker, Client, fetch, frame, produce, read_answer, records, running
+from ottla_testing.broker.harness import Broker, Client, fetch, frame, produce, read_response, records, running
 from ottla_testing.patience import PATIENCE_S
 
 WAIT_MS = 500
 CLOCKED = {"Fetch", "JoinGroup"}
-"""The APIs that wait for the clock, for WAIT_MS at most."""
+"""The APIs that wait for the clock, WAIT_MS at most."""
 MANY = 2000  # records: enough for a conversion or a check in several steps
 DELAYED_CONFIGS = {"group.initial.rebalance.delay.ms": str(WAIT_MS), "ottla.client.telemetry": "true"}
 
 
 class Sent(NamedTuple):
-    """One request of a case: the name that a failure shows, and what is sent."""
+    """One request of a case, with the name that a failure prints."""
 
     name: str
     request: Any
@@ -60,7 +60,7 @@ class Capturing(Client):
 
 
 class _Counted:
-    """Ids in the place of random ones, equal in each broker that is started after `restart`."""
+    """Ids instead of random ones, equal in each broker that is started after `restart`."""
 
     def __init__(self) -> None:
         self.restart()
@@ -83,7 +83,7 @@ def ids(monkeypatch: pytest.MonkeyPatch) -> _Counted:
 
 @contextlib.asynccontextmanager
 async def world(folder: Path, ids: _Counted) -> AsyncIterator[tuple[Broker, Client]]:
-    """A broker with the topics that the cases use, and those whose appends take their time."""
+    """A broker with the topics of the cases, and topics with slow appends."""
     ids.restart()
     async with running(folder, overrides=DELAYED_CONFIGS) as broker:
         await _restore(broker)
@@ -94,7 +94,7 @@ async def world(folder: Path, ids: _Counted) -> AsyncIterator[tuple[Broker, Clie
 
 
 async def _restore(broker: Broker) -> bytes:
-    """Makes topic t again if a request has deleted it, or its records."""
+    """Creates topic t or its records again if a request has deleted them."""
     topic = broker.state.topics.get("t")
     topic_id = await broker.topic("t", 2) if topic is None else topic.id
     log = broker.log("t")
@@ -104,7 +104,7 @@ async def _restore(broker: Broker) -> bytes:
 
 
 async def captured(folder: Path, ids: _Counted) -> list[Sent]:
-    """The requests of all cases: of each API the last one, which is what the case is about."""
+    """The requests of all cases: the last one of each API, which is its case."""
     found = []
     for number, (request_class, case) in enumerate(CASES.items()):
         version = spec(request_class).versions.last
@@ -120,7 +120,7 @@ async def captured(folder: Path, ids: _Counted) -> list[Sent]:
 
 
 def waiting() -> list[Sent]:
-    """Requests whose response is not there at once."""
+    """Requests whose response is delayed."""
     large = bytes(batch.build([batch.Record(n, 1_700_000_000_000, None, b"v" * 90) for n in range(MANY)], codec=1))
     old = legacy.build([batch.Record(n, 1_700_000_000_000, None, b"v") for n in range(MANY)], magic=1)
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
@@ -129,14 +129,14 @@ def waiting() -> list[Sent]:
     return [
         Sent("Produce that waits for a sync", produce(records(b"s"), "synced"), 9),
         Sent("Produce that is converted", produce(old, "old"), 2),
-        Sent("Produce that is written anew", produce(large, "written-anew"), 9),
+        Sent("Produce that is rebuilt", produce(large, "written-anew"), 9),
         Sent("Fetch that waits", fetch(("t", 1, 0), max_wait_ms=WAIT_MS, min_bytes=1 << 20), 12),
         Sent("JoinGroup that waits", join, 3),
     ]
 
 
 async def receive(broker: Broker, client: Client) -> bytes:
-    """The next response; the clock moves on while its request waits for that."""
+    """The next response; the clock moves while its request waits for that."""
     reading = asyncio.ensure_future(client.receive_bytes())
     async with asyncio.timeout(PATIENCE_S):
         while not reading.done():
@@ -146,26 +146,26 @@ async def receive(broker: Broker, client: Client) -> bytes:
     return reading.result()
 
 
-def normalised(sent: Sent, answer: bytes, broker: Broker, folder: Path) -> bytes:
-    """A response without what differs from broker to broker: the port, the folder, and the room on its disk."""
+def normalised(sent: Sent, payload: bytes, broker: Broker, folder: Path) -> bytes:
+    """A response without the parts that differ between brokers: port, folder, free space."""
     if isinstance(sent.request, DescribeLogDirsRequest):
-        _, response = read_answer(answer, DescribeLogDirsRequest, sent.version)
+        _, response = read_response(payload, DescribeLogDirsRequest, sent.version)
         for directory in response.results:
             directory.usable_bytes, directory.log_dir = 0, ""
         return repr(response).encode()
     port = broker.ports[0]
     for own in (struct.pack(">i", port), b"127.0.0.1" + struct.pack(">H", port), str(folder).encode()):
-        answer = answer.replace(own, b"")
-    return answer
+        payload = payload.replace(own, b"")
+    return payload
 
 
-def shown(pair: tuple[Sent, Sent], answers: list[bytes], expected: list[bytes]) -> str:
+def shown(pair: tuple[Sent, Sent], responses: list[bytes], expected: list[bytes]) -> str:
     lines = [f"{first.name} v{first.version}" for first in pair]
-    return f"{' and then '.join(lines)}:\n  pipelined {answers}\n  one by one {expected}"
+    return f"{' and then '.join(lines)}:\n  pipelined {responses}\n  one by one {expected}"
 
 
 async def compared(pairs: list[tuple[Sent, Sent]], folder: Path, ids: _Counted) -> list[str]:
-    """Sends all pairs, pipelined to one broker and one by one to another one; the differences."""
+    """Sends all pairs, pipelined to one broker and one by one to another; returns the differences."""
     outcomes: list[list[list[bytes]]] = []
     for pipelined in (True, False):
         got = []
@@ -174,24 +174,26 @@ async def compared(pairs: list[tuple[Sent, Sent]], folder: Path, ids: _Counted) 
             for pair in pairs:
                 await _restore(broker)
                 frames = [sent.frame(number) for number, sent in enumerate(pair)]
-                answers = []
+                responses = []
                 if pipelined:
                     await client.send_bytes(b"".join(frames))
                 for data in frames:
                     if not pipelined:
                         await client.send_bytes(data)
-                    answers.append(await receive(broker, client))
-                assert [struct.unpack_from(">i", answer)[0] for answer in answers] == [0, 1]
-                got.append([normalised(sent, answer, broker, own) for sent, answer in zip(pair, answers, strict=True)])
+                    responses.append(await receive(broker, client))
+                assert [struct.unpack_from(">i", payload)[0] for payload in responses] == [0, 1]
+                got.append(
+                    [normalised(sent, payload, broker, own) for sent, payload in zip(pair, responses, strict=True)]
+                )
         outcomes.append(got)
     compared = zip(pairs, *outcomes, strict=True)
-    return [shown(pair, answers, expected) for pair, answers, expected in compared if answers != expected]
+    return [shown(pair, responses, expected) for pair, responses, expected in compared if responses != expected]
 
 
-async def test_pipelined_requests_every_pair_answered_as_one_by_one(
+async def test_every_pair_of_pipelined_requests_has_the_responses_of_single_ones(
     tmp_path: Path, ids: _Counted, scaled: Callable[[int], int]
 ) -> None:
-    """All pairs whose first request waits; of the others a sample, which is all of them from a scale of 6 on."""
+    """All pairs whose first request waits; a sample of the others, which has all of them from a scale of 6 on."""
     letters = await captured(tmp_path / "cases", ids)
     assert len(letters) == len(core_cases.ADVERTISED)
     pairs = list(itertools.product(letters, letters))

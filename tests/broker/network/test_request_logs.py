@@ -1,4 +1,4 @@
-"""What is logged says whose request it is, also behind a wait; levels are chosen at the start and changed later."""
+"""Log lines have the fields of their request, also after a wait; levels are set at the start and changed later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METADATA = 3
 
 @pytest.fixture
 def events() -> Iterator[list[Any]]:
-    """What is logged in this thread, as values; the levels are those of a start again at the end."""
+    """The events logged in this thread; at the end the levels are those of the start again."""
     get_logger()
     processors = structlog.get_config()["processors"]
     before, captured = list(processors), structlog.testing.LogCapture()
@@ -47,21 +47,21 @@ def of_requests(events: list[Any], event: str) -> list[Any]:
     return [one for one in events if one["event"] == event]
 
 
-async def test_a_handler_logs_whose_request_it_is_also_behind_a_wait(
+async def test_handler_events_have_the_fields_of_its_request_after_a_wait(
     tmp_path: Path, events: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates: list[asyncio.Future[None]] = []
 
-    async def behind_it() -> None:
+    async def after_it() -> None:
         get_logger().warning("background")
 
     async def talkative(request: Any, context: Any) -> Any:
         loop = asyncio.get_running_loop()
-        get_logger().warning("before", asked=context.client_id)
-        context.broker.beside = loop.create_task(behind_it())
+        get_logger().warning("before", requested=context.client_id)
+        context.broker.beside = loop.create_task(after_it())
         gates.append(loop.create_future())
         await gates[-1]
-        get_logger().warning("behind", asked=context.client_id)
+        get_logger().warning("after", requested=context.client_id)
         return MetadataResponse(brokers=[], topics=[])
 
     monkeypatch.setitem(ROUTES, METADATA, ROUTES[METADATA]._replace(handler=talkative))
@@ -78,11 +78,11 @@ async def test_a_handler_logs_whose_request_it_is_also_behind_a_wait(
             gate.set_result(None)
             await client.receive()
         broker.state.readers.clear()
-    for event in ("before", "behind"):
-        found = {one["asked"]: one for one in of_requests(events, event)}
+    for event in ("before", "after"):
+        found = {one["requested"]: one for one in of_requests(events, event)}
         for number, name in enumerate("ab", 1):
-            said = {key: found[name][key] for key in ("connection", "api", "client_id", "correlation_id")}
-            assert said == {"connection": number, "api": "Metadata", "client_id": name, "correlation_id": 2}
+            fields = {key: found[name][key] for key in ("connection", "api", "client_id", "correlation_id")}
+            assert fields == {"connection": number, "api": "Metadata", "client_id": name, "correlation_id": 2}
     background = of_requests(events, "background")
     assert len(background) == 2
     assert all(one.keys() == {"event", "log_level"} for one in background)
@@ -93,8 +93,8 @@ async def test_closed_connection_line_has_client_id_library_and_version(tmp_path
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
-        asked = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.12.1")
-        await client.call(asked, 3)
+        requested = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.12.1")
+        await client.call(requested, 3)
         await client.send(produce(None, acks=0), 9, "sloppy")
         assert await client.is_closed()
         other = await broker.client()
@@ -125,7 +125,7 @@ async def test_closed_connection_line_names_the_client_of_a_request_that_is_not_
     assert line["client_id"] == "me" and line["reason"].startswith("ConsumerGroupHeartbeat (API key 68) is not served")
 
 
-async def test_each_request_is_told_to_whoever_asks(tmp_path: Path, events: list[Any]) -> None:
+async def test_each_request_is_logged_at_debug(tmp_path: Path, events: list[Any]) -> None:
     now_ns = 0
 
     def timer() -> int:
@@ -160,7 +160,7 @@ async def test_each_request_is_told_to_whoever_asks(tmp_path: Path, events: list
     }
 
 
-async def test_a_request_that_lets_others_in_stays_the_one_that_is_told(tmp_path: Path, events: list[Any]) -> None:
+async def test_request_that_admits_held_connections_keeps_its_fields(tmp_path: Path, events: list[Any]) -> None:
     change = Alter.AlterConfigsResource.AlterableConfig(name="max.connections", config_operation=0, value="5")
     broker_wide = Alter.AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
     async with running(tmp_path, overrides={"max.connections": "1"}) as broker:
@@ -173,11 +173,11 @@ async def test_a_request_that_lets_others_in_stays_the_one_that_is_told(tmp_path
         levels().set(REQUEST_LOGGER, "DEBUG")
         await client.call(Alter(resources=[broker_wide], validate_only=False), 1, "opens")
         await held.receive()
-    told = [(one.get("connection"), one.get("api"), one.get("client_id")) for one in of_requests(events, "request")]
-    assert sorted(told) == [(1, "IncrementalAlterConfigs", "opens"), (2, "ApiVersions", "held")]
+    logged = [(one.get("connection"), one.get("api"), one.get("client_id")) for one in of_requests(events, "request")]
+    assert sorted(logged) == [(1, "IncrementalAlterConfigs", "opens"), (2, "ApiVersions", "held")]
 
 
-async def test_levels_over_the_control_plane(tmp_path: Path, events: list[Any]) -> None:
+async def test_log_levels_change_over_http(tmp_path: Path, events: list[Any]) -> None:
     async with controlled(tmp_path) as (broker, api):
         assert (await api.ask("GET", "/log-levels"))["levels"] == dict.fromkeys(("root", *LOGGERS), "INFO")
         found = await api.ask("PUT", "/log-levels", {"logger": "request_log", "level": "DEBUG"})
@@ -188,8 +188,8 @@ async def test_levels_over_the_control_plane(tmp_path: Path, events: list[Any]) 
         assert set(found["levels"].values()) == {"INFO"}
         found = await api.ask("PUT", "/log-levels", {"logger": "root", "level": "ERROR"})
         assert set(found["levels"].values()) == {"ERROR"}
-        get_logger().warning("not told")
-        assert of_requests(events, "not told") == []
+        get_logger().warning("not logged")
+        assert of_requests(events, "not logged") == []
         assert "did you mean cleaner?" in await api.ask(
             "PUT", "/log-levels", {"logger": "clener", "level": "INFO"}, 404
         )
@@ -199,7 +199,7 @@ async def test_levels_over_the_control_plane(tmp_path: Path, events: list[Any]) 
         assert set((await api.ask("GET", "/log-levels"))["levels"].values()) == {"INFO"}
 
 
-async def test_levels_from_the_command_line(tmp_path: Path, events: list[Any]) -> None:
+async def test_log_levels_change_from_the_command_line(tmp_path: Path, events: list[Any]) -> None:
     async with controlled(tmp_path) as (_, api):
         lines = await told(api, "log-levels")
         assert lines[:2] == ["LOGGER LEVEL", "root INFO"] and len(lines) == 2 + len(LOGGERS)
@@ -211,18 +211,18 @@ async def test_levels_from_the_command_line(tmp_path: Path, events: list[Any]) -
 
 
 @pytest.mark.process
-def test_a_broker_begins_with_the_levels_that_are_asked_for(tmp_path: Path) -> None:
+def test_serve_starts_with_the_given_log_levels(tmp_path: Path) -> None:
     with process(
         tmp_path, "--log-format", "json", "--log-level", "request_log=DEBUG", "--log-level", "ERROR"
     ) as broker:
-        asyncio.run(ask_once(broker.ports[0]))
+        asyncio.run(fetch_once(broker.ports[0]))
         assert broker.end() == 0
         found = [json.loads(line) for line in broker.error.splitlines()]
     assert {one["level"] for one in found} == {"debug"}
     assert [(one["event"], one["api"], one["connection"]) for one in found] == [("request", "ApiVersions", 1)]
 
 
-async def ask_once(port: int) -> None:
+async def fetch_once(port: int) -> None:
     from ottla_testing.broker.harness import Client
 
     client = await Client.connect(port)
@@ -230,7 +230,7 @@ async def ask_once(port: int) -> None:
     client.close()
 
 
-def test_levels_that_there_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_log_levels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options, _ = parse_serve(["--data-dir", "d", "--log-level", "debug", "--log-level", "broker_state=Warn"], {})
     assert options.log_levels == (("root", "DEBUG"), ("ottla.broker.broker_state", "WARN"))
     wrong = (
@@ -245,7 +245,7 @@ def test_levels_that_there_are_not(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "ottla serve: --log-level: there is no logger 'none'\n"
 
 
-def test_levels_go_back_to_those_of_the_start() -> None:
+def test_reset_restores_the_log_levels_of_the_start() -> None:
     found = Levels("INFO")
     assert not found.are_changed and not found.logs_requests
     found.begin(dict(map(level_of, ["request_log=TRACE", "ERROR"])))
@@ -260,7 +260,7 @@ def test_levels_go_back_to_those_of_the_start() -> None:
     assert not found.are_changed
 
 
-async def test_the_level_of_requests_follows_the_root(tmp_path: Path, events: list[Any]) -> None:
+async def test_request_log_level_follows_the_root(tmp_path: Path, events: list[Any]) -> None:
     async with running(tmp_path) as broker:
         assert_quiet(broker)
         levels().set("root", "DEBUG")
@@ -273,9 +273,7 @@ def assert_quiet(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_an_embedded_broker_tells_its_defects_with_where_they_are(
-    changed: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_embedded_broker_logs_errors_with_their_stack(changed: bool, capsys: pytest.CaptureFixture[str]) -> None:
     def quiet() -> None:
         logs.quieten_thread()
         if changed:
@@ -288,5 +286,5 @@ def test_an_embedded_broker_tells_its_defects_with_where_they_are(
     thread = threading.Thread(target=quiet)
     thread.start()
     thread.join()
-    told = capsys.readouterr().err
-    assert "a defect" in told and "/x" in told and "Traceback" in told and "LookupError: no such letter" in told
+    text = capsys.readouterr().err
+    assert "a defect" in text and "/x" in text and "Traceback" in text and "LookupError: no such letter" in text

@@ -24,7 +24,7 @@ Handling = Coroutine[Any, Any, Any]
 
 
 class NoRecipient:
-    """No runner here holds its response up."""
+    """A recipient for runners that delay no response."""
 
     def is_wanted(self) -> bool:
         raise AssertionError
@@ -34,7 +34,7 @@ class NoRecipient:
 
 
 class CountingMeter:
-    """Charges nothing, and counts the steps; with `late` the response waits for that future."""
+    """A meter that charges nothing and counts the steps; with `late` the response waits for that future."""
 
     def __init__(self, late: asyncio.Future[None] | None = None) -> None:
         self.steps: list[str] = []
@@ -67,7 +67,7 @@ class CountingMeter:
 
 
 def context() -> RequestContext:
-    """Of a request of API version 0."""
+    """A context of API version 0."""
     made = RequestContext(cast(Any, None), 0, 7, "client", cast(Any, None))
     return made
 
@@ -118,7 +118,7 @@ def response() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=0, api_keys=[])
 
 
-# What asyncio does
+# Behaviour of asyncio
 
 
 def test_awaited_future_yields_itself_marked_as_blocking(loop: asyncio.AbstractEventLoop) -> None:
@@ -172,7 +172,7 @@ def test_handler_that_yields_no_future_is_refused() -> None:
     runner.close()
 
 
-# What all runners do
+# Behaviour of all runners
 
 
 def test_handler_that_never_waits_returns_at_start(make: Callable[[Handling], RequestRunner]) -> None:
@@ -259,7 +259,7 @@ def test_request_without_a_response_has_no_parts(make: Callable[[Handling], Requ
     assert runner.parts() == []
 
 
-# Single ones
+# Single runners
 
 
 def test_metered_request_is_charged_once_after_its_last_step(loop: asyncio.AbstractEventLoop) -> None:

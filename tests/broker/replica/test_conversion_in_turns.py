@@ -1,5 +1,7 @@
-"""Large conversions for old consumers, over the wire: no step between two turns of the loop is long, others are served
-in between, and a client, a topic or a broker that goes away meanwhile leaves nothing behind.
+"""Large conversions for old consumers, over the wire.
+
+No step is long, others are served in between, and a client, a topic or a broker that ends meanwhile frees all
+memory.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from ottla.protocol.records import rows as bulk
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
 from ottla_testing.broker.harness import Broker, Closed, fetch, only, ping, produce, records, running
-from ottla_testing.broker.stored_logs import T0, ask, is_waiting, offsets, place, stored
+from ottla_testing.broker.stored_logs import T0, fetch_partition, is_waiting, offsets, place, stored
 from ottla_testing.patience import PATIENCE_S
 
 STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000
 COUNT = 40_000
-FEW = 12_000  # enough to be under way for some turns
-ALL = 1 << 26  # more than there is
+FEW = 12_000  # enough for several iterations of the loop
+ALL = 1 << 26  # more than the log has
 
 
 def tiny(count: int = COUNT) -> list[Record]:
@@ -47,20 +49,19 @@ _made: dict[str, bytes] = {}
 
 
 def log_of(name: str) -> bytes:
-    """Made once."""
+    """A log that is built once."""
     if name not in _made:
         _made[name] = LOGS[name]()
     return _made[name]
 
 
 class Watch:
-    """What conversions read in each turn of the loop, and how many of them are under way.
-
-    What runs in another thread holds nobody up, and does not count.
+    """Counts what conversions read in each iteration of the loop, and how many run at once. Work in other threads
+    blocks no client and does not count.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.turns: list[tuple[int, int]] = []  # (bytes, records) of those in which something was read
+        self.iterations: list[tuple[int, int]] = []  # (bytes, records) of the iterations with reads
         self.under_way = self.most_under_way = 0
         self._bytes = self._records = 0
         self._ended = False
@@ -79,23 +80,23 @@ class Watch:
         return reading
 
     def _counting_runs(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        async def counted(turns: CooperativeScheduler, steps: Any) -> Any:
+        async def counted(iterations: CooperativeScheduler, steps: Any) -> Any:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
             try:
-                return await run(turns, steps)
+                return await run(iterations, steps)
             finally:
                 self.under_way -= 1
 
         return counted
 
     def begin(self) -> None:
-        """Counts the turns of this loop from now on."""
+        """Counts the iterations of this loop from now on."""
         asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         if self._bytes:
-            self.turns.append((self._bytes, self._records))
+            self.iterations.append((self._bytes, self._records))
             self._bytes = self._records = 0
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._next_turn)
@@ -105,18 +106,18 @@ class Watch:
         self._next_turn()
 
     def is_within(self, works: int = 1) -> bool:
-        """Whether no turn had more than one step of each work."""
-        return all(size <= works * STEP_BYTES and records <= works * STEP_RECORDS for size, records in self.turns)
+        """Whether no iteration had more than one step of each job."""
+        return all(size <= works * STEP_BYTES and records <= works * STEP_RECORDS for size, records in self.iterations)
 
     @property
     def records(self) -> int:
-        return sum(records for _, records in self.turns)
+        return sum(records for _, records in self.iterations)
 
-    async def after(self, turns: int) -> None:
-        """Returns when something was read in so many more turns."""
-        turns += len(self.turns)
+    async def after(self, iterations: int) -> None:
+        """Returns after this many more iterations with reads."""
+        iterations += len(self.iterations)
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.turns) < turns:
+            while len(self.iterations) < iterations:
                 await asyncio.sleep(0)
 
     async def nothing_under_way(self) -> None:
@@ -134,26 +135,26 @@ async def watch(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watch]:
     watch.end()
 
 
-def check(answer: Any, count: int, newest: int) -> None:
-    """Every record once, in the format that the version knows."""
-    assert answer.error_code == 0
+def check(response: Any, count: int, newest: int) -> None:
+    """Every record once, in the format of the version."""
+    assert response.error_code == 0
     found = []
     position = 0
-    while position < len(answer.records):
-        offset, size, _, magic, attributes = struct.unpack_from(">qiIbb", answer.records, position)
+    while position < len(response.records):
+        offset, size, _, magic, attributes = struct.unpack_from(">qiIbb", response.records, position)
         assert magic == newest
         if attributes:
-            found += offsets(bytes(answer.records[position : position + 12 + size]))
+            found += offsets(bytes(response.records[position : position + 12 + size]))
         else:
             found.append(offset)
         position += 12 + size
     assert found == list(range(count))
 
 
-async def asked(broker: Broker, version: int = 2) -> tuple[Any, asyncio.Task[Any]]:
-    """A client, and its fetch of all there is."""
+async def requested(broker: Broker, version: int = 2) -> tuple[Any, asyncio.Task[Any]]:
+    """A client, and its pending fetch of the whole log."""
     client = await broker.client()
-    task = ask(client, version, partition_max_bytes=ALL, max_bytes=ALL)
+    task = fetch_partition(client, version, partition_max_bytes=ALL, max_bytes=ALL)
     return client, asyncio.get_running_loop().create_task(task)
 
 
@@ -162,7 +163,7 @@ async def asked(broker: Broker, version: int = 2) -> tuple[Any, asyncio.Task[Any
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "ottla"])
 @pytest.mark.parametrize("log", [name for name in LOGS if not name.startswith("few")])
-async def test_no_turn_is_long_and_others_are_served_in_between(
+async def test_conversion_steps_are_short_and_others_are_served_in_between(
     log: str, release: str, watch: Watch, tmp_path: Path
 ) -> None:
     old = log.startswith("old")
@@ -171,64 +172,65 @@ async def test_no_turn_is_long_and_others_are_served_in_between(
     await place(tmp_path, {"t": log_of(log)})
     async with running(tmp_path, release=release) as broker:
         other = await broker.client()
-        _, task = await asked(broker, version)
+        _, task = await requested(broker, version)
         await watch.after(1)
-        answered = 0
+        responded = 0
         while not task.done():
             await other.call(ping(), 0)
-            answered += not task.done()
-        assert answered >= 2
+            responded += not task.done()
+        assert responded >= 2
         check(await task, count, 0 if old else 1)
     assert watch.is_within() and watch.records >= count
-    assert len(watch.turns) >= count // STEP_RECORDS
+    assert len(watch.iterations) >= count // STEP_RECORDS
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "ottla"])
-async def test_partitions_that_are_each_a_step_have_a_turn_each(release: str, watch: Watch, tmp_path: Path) -> None:
+async def test_partitions_of_one_step_each_yield_in_between(release: str, watch: Watch, tmp_path: Path) -> None:
     logs = {f"t{number}": stored(2, tiny(1900)) for number in range(8)}
     await place(tmp_path, logs)
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
-        answer = await client.call(fetch(*[(name, 0, 0) for name in logs]), 2)
-        assert len(answer.responses) == len(logs)
-        for topic in answer.responses:
+        response = await client.call(fetch(*[(name, 0, 0) for name in logs]), 2)
+        assert len(response.responses) == len(logs)
+        for topic in response.responses:
             check(topic.partitions[0], 1900, 1)
     assert watch.is_within() and watch.records == len(logs) * 1900
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
-async def test_bytes_bound_a_turn_where_records_are_large(codec: Codec, watch: Watch, tmp_path: Path) -> None:
-    """Records just below a step each take one of their own; those above are handed to a thread."""
+async def test_bytes_bound_a_step_of_large_records(codec: Codec, watch: Watch, tmp_path: Path) -> None:
+    """Records just below a step take one each; larger ones go to a thread."""
     sizes = [200_000] * 8 + [300_000] * 2 + [100_000] * 8
     sent = [Record(n, T0 + n, None, bytes(size)) for n, size in enumerate(sizes)]
     await place(tmp_path, {"t": stored(2, sent, codec)})
     async with running(tmp_path) as broker:
-        _, task = await asked(broker)
+        _, task = await requested(broker)
         check(await task, len(sizes), 1)
     assert watch.is_within() and watch.records == 16
-    assert len(watch.turns) >= 8 + 4
+    assert len(watch.iterations) >= 8 + 4
 
 
-async def test_what_is_appended_meanwhile_is_not_in_the_answer(watch: Watch, tmp_path: Path) -> None:
+async def test_records_appended_during_a_conversion_are_not_returned(watch: Watch, tmp_path: Path) -> None:
     await place(tmp_path, {"t": log_of("one batch")})
     async with running(tmp_path) as broker:
         other = await broker.client()
-        _, task = await asked(broker)
+        _, task = await requested(broker)
         await watch.after(2)
         assert only(await other.call(produce(records(b"late")), 9)).base_offset == COUNT
         assert not task.done()
-        answer = await task
-        check(answer, COUNT, 1)
-        assert answer.high_watermark == COUNT
-        assert offsets((await ask(other, 2, offset=COUNT)).records) == [COUNT]
+        response = await task
+        check(response, COUNT, 1)
+        assert response.high_watermark == COUNT
+        assert offsets((await fetch_partition(other, 2, offset=COUNT)).records) == [COUNT]
 
 
 @pytest.mark.parametrize("wanted", [0, 1000])
-async def test_whether_to_wait_is_not_found_out_by_reading_on_and_on(
+async def test_check_of_min_bytes_reads_a_bounded_number_of_entries(
     wanted: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A client that wants as much as its bounds let through, or more, is sent whole entries, which are a bit less. For
-    what lies behind them only so many are looked at; then the first is answered, and the second waits."""
+    """A client with min_bytes at its bounds or above gets whole entries, which are a bit less. Only a limited number of
+    later entries is read; then the first request returns, and the second waits.
+    """
     data = log_of("old messages")
     looked = 0
     read_header = formats.read_header
@@ -257,11 +259,11 @@ async def test_whether_to_wait_is_not_found_out_by_reading_on_and_on(
 # ---- several
 
 
-async def test_two_at_once_take_turns(watch: Watch, tmp_path: Path) -> None:
+async def test_two_conversions_alternate(watch: Watch, tmp_path: Path) -> None:
     await place(tmp_path, {"t": log_of("one batch")})
     async with running(tmp_path) as broker:
         other = await broker.client()
-        (_, first), (_, second) = await asked(broker, 1), await asked(broker, 2)
+        (_, first), (_, second) = await requested(broker, 1), await requested(broker, 2)
         await watch.after(3)
         assert watch.under_way == 2
         await other.call(ping(), 0)
@@ -271,16 +273,16 @@ async def test_two_at_once_take_turns(watch: Watch, tmp_path: Path) -> None:
     assert watch.is_within(2)
 
 
-async def test_more_than_may_run_at_once_are_all_answered(watch: Watch, tmp_path: Path) -> None:
+async def test_conversions_above_the_limit_all_complete(watch: Watch, tmp_path: Path) -> None:
     await place(tmp_path, {"t": log_of("few")})
     async with running(tmp_path) as broker:
-        tasks = [(await asked(broker))[1] for _ in range(AT_ONCE + 2)]
+        tasks = [(await requested(broker))[1] for _ in range(AT_ONCE + 2)]
         for task in tasks:
             check(await task, FEW, 1)
 
 
-async def test_a_connection_has_one_of_them_at_a_time(watch: Watch, tmp_path: Path) -> None:
-    """Else one client could hold as many answers in memory as it has requests under way."""
+async def test_connection_has_one_conversion_at_a_time(watch: Watch, tmp_path: Path) -> None:
+    """Else one client could hold as many responses in memory as it has requests in flight."""
     await place(tmp_path, {"t": log_of("few")})
     async with running(tmp_path) as broker:
         client = await broker.client()
@@ -293,55 +295,55 @@ async def test_a_connection_has_one_of_them_at_a_time(watch: Watch, tmp_path: Pa
     assert watch.most_under_way == 1
 
 
-# ---- what goes away meanwhile
+# ---- disconnects, deletions and stops
 
 
-async def test_clients_that_go_leave_nothing_behind(watch: Watch, tmp_path: Path) -> None:
-    """More of them than may run at once: each gives its place back, and the next is served."""
+async def test_disconnected_clients_leave_no_conversion(watch: Watch, tmp_path: Path) -> None:
+    """More of them than may run at once: each frees its place, and the next one is served."""
     await place(tmp_path, {"t": log_of("few")})
     with capture_logs() as events:
         async with running(tmp_path) as broker:
             for _ in range(AT_ONCE + 1):
-                client, task = await asked(broker)
+                client, task = await requested(broker)
                 await watch.after(2)
                 assert watch.under_way == 1
                 client.close()
                 await watch.nothing_under_way()
                 with pytest.raises(Closed):
                     await task
-            check(await (await asked(broker))[1], FEW, 1)
+            check(await (await requested(broker))[1], FEW, 1)
             await broker.settle()
             assert len(broker.running.connections.open) <= 1 + 1
     assert [event for event in events if event["log_level"] == "error"] == []
 
 
 @pytest.mark.parametrize("log", ["one batch", "one batch, gzip"])
-async def test_a_topic_that_is_deleted_meanwhile(log: str, watch: Watch, tmp_path: Path) -> None:
-    """What was read before is sent, or the topic is said to be unknown; then it is gone."""
+async def test_topic_deleted_during_a_conversion(log: str, watch: Watch, tmp_path: Path) -> None:
+    """Bytes that were read before are returned, or the topic is unknown; then it is gone."""
     await place(tmp_path, {"t": log_of(log)})
     with capture_logs() as events:
         async with running(tmp_path) as broker:
             admin = await broker.client()
-            client, task = await asked(broker)
+            client, task = await requested(broker)
             await watch.after(2)
-            answer = await admin.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
-            assert answer.responses[0].error_code == 0 and not task.done()
+            response = await admin.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+            assert response.responses[0].error_code == 0 and not task.done()
             found = await task
             if found.error_code:
                 assert (found.error_code, found.records) == (3, b"")
             else:
                 check(found, COUNT, 1)
-            assert (await ask(client, 2)).error_code == 3
-            # One of the same name is another: an answer of the old one does not come from it.
+            assert (await fetch_partition(client, 2)).error_code == 3
+            # A topic of that name is another one: no response has the old one's records.
             await broker.topic("t")
-            assert (await ask(client, 2)).records == b""
+            assert (await fetch_partition(client, 2)).records == b""
     assert [event for event in events if event["log_level"] == "error"] == []
 
 
-async def test_a_stop_lets_a_conversion_end(watch: Watch, tmp_path: Path) -> None:
+async def test_stop_completes_a_conversion(watch: Watch, tmp_path: Path) -> None:
     await place(tmp_path, {"t": log_of("few")})
     async with running(tmp_path) as broker:
-        client, task = await asked(broker)
+        client, task = await requested(broker)
         await watch.after(2)
         stop = asyncio.get_running_loop().create_task(broker.running.stop())
         check(await task, FEW, 1)
@@ -350,14 +352,16 @@ async def test_a_stop_lets_a_conversion_end(watch: Watch, tmp_path: Path) -> Non
     assert watch.under_way == 0
 
 
-# ---- parked, then converted
+# ---- waiting, then converted
 
 
-async def test_a_parked_fetch_is_converted_in_turns_when_it_wakes(watch: Watch, tmp_path: Path) -> None:
+async def test_waiting_fetch_is_converted_in_steps_when_it_wakes(watch: Watch, tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"message.max.bytes": "20000000"}) as broker:
         await broker.topic("t")
         client, other = await broker.client(), await broker.client()
-        task = asyncio.get_running_loop().create_task(ask(client, 2, max_wait_ms=1000, partition_max_bytes=ALL))
+        task = asyncio.get_running_loop().create_task(
+            fetch_partition(client, 2, max_wait_ms=1000, partition_max_bytes=ALL)
+        )
         assert await is_waiting(broker)
         sent = only(await other.call(produce(log_of("few")), 9))
         assert sent.error_code == 0

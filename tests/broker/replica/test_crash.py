@@ -1,10 +1,9 @@
-"""A whole broker's state on a simulated disk, stopped at every write, sync and rename, and started again.
+"""A broker's state on a simulated disk, crashed at every write, sync and rename, and started again.
 
-Topics are created, grown, configured, deleted and made anew under the same names; offsets are committed, producer ids
-handed out, records appended. What of this was answered is in the metadata log and durable, so it holds after a power
-loss too; records and commits hold after a kill, and after a power loss as far as they were flushed.
-
-A failure prints its seed; `OTTLA_CRASH_SEED=n` runs that one alone.
+Topics are created, extended, configured, deleted and created again; offsets are committed, producer ids allocated,
+records appended. Acknowledged changes of metadata are durable, so they survive a power loss too; records and commits
+survive a kill, and a power loss as far as they were flushed. A failure prints its seed; `OTTLA_CRASH_SEED=n` repeats
+it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ ONLY = os.environ.get("OTTLA_CRASH_SEED")
 NOW_MS = 1_700_000_000_000
 DATA = "/data"
 NAMES = ("t", "t.1", "u")
-STEADY = "steady"  # the topic whose offsets are committed
+STEADY = "steady"  # the topic with committed offsets
 OPTIONS = options([Path(DATA)], {"log.segment.delete.delay.ms": "1", "num.partitions": "1"})
 APIS = router.apis_of(OPTIONS.config.profile)
 OPERATIONS = 14
@@ -55,7 +54,7 @@ def start(files: SimulatedFiles, clock: ManualClock | None = None) -> BrokerStat
 
 @dataclass
 class KnownTopic:
-    """A topic as it was answered. `partitions` has what is known of the records of each."""
+    """An acknowledged topic. `partitions` has the expected records of each."""
 
     id: bytes
     configs: dict[str, str] = field(default_factory=dict)
@@ -67,17 +66,17 @@ class KnownTopic:
 
 @dataclass
 class Known:
-    """What was answered, and what is being tried: a topic by name may then also be as `tried` says (None: gone)."""
+    """The acknowledged state, and the change under way: a topic may then also be as in `tried` (None: deleted)."""
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
     tried: dict[str, KnownTopic | None] = field(default_factory=dict)
     gone: set[bytes] = field(default_factory=set)
     producer_id: int = -1
     commits: dict[str, list[int]] = field(default_factory=dict)
-    """All that were tried, by group. The last may not have been answered if `committing`."""
+    """All attempted commits, by group. The last one may be unacknowledged if `committing`."""
     committing: str = ""
     flushed: dict[str, int] = field(default_factory=dict)
-    """How many of them are durable."""
+    """The number of durable ones."""
 
     def copy(self) -> Known:
         return Known(
@@ -92,7 +91,7 @@ class Known:
 
 
 class World:
-    """One run of random work on a broker's state, checked at each of its stops."""
+    """A run of random changes on a broker's state, checked at each crash."""
 
     def __init__(self, seed: int, kinds: Collection[str] = ()) -> None:
         self.rng = random.Random(seed)
@@ -161,7 +160,7 @@ class World:
     def make(self, name: str) -> None:
         configs = {"segment.bytes": "1048576"} if self.rng.random() < 0.5 else {}
         count = self.rng.randint(1, 2)
-        # Its id is known only once it is there: until then any will do.
+        # Its id is unknown until it exists: any id is accepted before.
         self.known.tried[name] = KnownTopic(b"", configs, [new_partition() for _ in range(count)])
         made = self.state.topics.create(name, count, configs, self.clock.now_ms())
         self.known.tried.clear()
@@ -208,14 +207,14 @@ class World:
         partition, log = known.partitions[index], topic.partitions[index].log
         self.counter += 1
         rows = (Row(log.log_end_offset, b"k", b"%d" % self.counter, NOW_MS),)
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         producer = None
         if self.known.producer_id >= 0 and self.rng.random() < 0.6:
             producer_id = self.known.producer_id
             epoch, sequence = next_sequence(partition, producer_id, log.log_start_offset)
-            told = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+            reported = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
             producer = producer_id, epoch, sequence
-        data = bytes(batch_of([batch.Record(0, NOW_MS, b"k", b"%d" % self.counter)], **told))
+        data = bytes(batch_of([batch.Record(0, NOW_MS, b"k", b"%d" % self.counter)], **reported))
         partition.batches.append(Batch(rows, producer, data))
         log.append(bytearray(data), now_ms=self.clock.now_ms())
         partition.acknowledged = partition.end
@@ -233,7 +232,7 @@ class World:
             generation_id=-1,
             commits=[((STEADY, 0), CommittedOffset(self.counter, commit_timestamp_ms=self.clock.now_ms()))],
         )
-        demand(code == 0, "a commit was answered with", code)
+        demand(code == 0, "a commit returned", code)
         self.known.committing = ""
 
     def allocate(self) -> None:
@@ -275,11 +274,11 @@ def new_partition() -> Partition:
     return Partition(b"", LogConfig())
 
 
-# -- after a stop
+# -- after a crash
 
 
 def check(files: SimulatedFiles, known: Known, powered: bool, rng: random.Random) -> None:
-    """Starts a broker on the disk and holds it against what is known."""
+    """Starts a broker on the disk and compares it with the acknowledged state."""
     if rng.random() < 0.25:
         stop_again(files, known, powered, rng)
     state = start(files)
@@ -299,7 +298,7 @@ def check(files: SimulatedFiles, known: Known, powered: bool, rng: random.Random
 
 
 def stop_again(files: SimulatedFiles, known: Known, powered: bool, rng: random.Random) -> None:
-    """Lets the start be stopped, too, at one of its steps."""
+    """Crashes the start too, at one of its steps."""
     number = rng.randrange(20)
 
     def on_step(step: Step) -> None:
@@ -321,7 +320,7 @@ def check_state(state: BrokerState, known: Known, powered: bool, rng: random.Ran
     for topic in state.topics:
         demand(topic.id not in known.gone, "a deleted topic is back", topic.name)
         if topic.name not in known.topics and topic.name not in known.tried:
-            demand(topic.name in (GROUP_OFFSETS_TOPIC, "another"), "a topic that nobody made", topic.name)
+            demand(topic.name in (GROUP_OFFSETS_TOPIC, "another"), "a topic that was never created", topic.name)
     for name in {**known.topics, **known.tried}:
         check_topic(state.topics.get(name), known.topics.get(name), known.tried.get(name, known.topics.get(name)))
     for name, expected in known.topics.items():
@@ -339,7 +338,7 @@ def check_state(state: BrokerState, known: Known, powered: bool, rng: random.Ran
 
 
 def check_topic(found: Topic | None, before: KnownTopic | None, after: KnownTopic | None) -> None:
-    """The topic is as it was, or as it was to become."""
+    """The topic has its old state, or the one of the change under way."""
 
     def is_as(wanted: KnownTopic | None) -> bool:
         if found is None or wanted is None:
@@ -352,8 +351,8 @@ def check_topic(found: Topic | None, before: KnownTopic | None, after: KnownTopi
         )
 
     if not (is_as(before) or is_as(after)):
-        told = (found.id, found.config.overrides, len(found.partitions)) if found else None
-        raise Violation(f"a topic is {told}, and not {before} or {after}")
+        reported = (found.id, found.config.overrides, len(found.partitions)) if found else None
+        raise Violation(f"a topic is {reported}, and not {before} or {after}")
 
 
 def run(seed: int, kinds: Collection[str] = ()) -> World:
@@ -369,7 +368,7 @@ def run(seed: int, kinds: Collection[str] = ()) -> World:
 @pytest.mark.soak
 @pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize("part", range(3 if ONLY is None else 1))
-def test_a_broker_that_is_stopped_at_any_call_knows_what_it_answered(part: int) -> None:
+def test_broker_crashed_at_any_call_has_all_it_acknowledged(part: int) -> None:
     """The number of seeds grows with the square of the scale; those of a soak are new ones."""
     count = max(1, int(SCALE * SCALE / 2))
     first = part * count if SCALE <= 1 else random.randrange(1 << 32)
@@ -378,7 +377,7 @@ def test_a_broker_that_is_stopped_at_any_call_knows_what_it_answered(part: int) 
 
 
 def forgets_to_flush(patch: pytest.MonkeyPatch) -> None:
-    """A change of the cluster that is answered when it is in the page cache."""
+    """Acknowledges a metadata change that is in the page cache only."""
 
     def write(self: MetadataLog, prepared: Prepared, now_ms: int) -> None:
         self._log.append_prepared(prepared, now_ms=now_ms)
@@ -387,7 +386,7 @@ def forgets_to_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def uses_a_block_before_it_is_noted(patch: pytest.MonkeyPatch) -> None:
-    """Producer ids that are handed out from memory."""
+    """Allocates producer ids from memory."""
 
     def allocate(self: ProducerIds, now_ms: int) -> int:
         self._next += 1
@@ -397,7 +396,7 @@ def uses_a_block_before_it_is_noted(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_in_memory_first(patch: pytest.MonkeyPatch) -> None:
-    """A deletion whose record is never written."""
+    """Deletes a topic without writing the record."""
 
     def append(self: MetadataLog, records: Sequence[Any], now_ms: int) -> None:
         if not isinstance(records[0], RemoveTopicRecord):
@@ -415,7 +414,7 @@ def deletes_in_memory_first(patch: pytest.MonkeyPatch) -> None:
         (deletes_in_memory_first, ("create", "delete")),
     ],
 )
-def test_a_planted_mistake_is_found(
+def test_crash_check_finds_planted_mistakes(
     plant: Callable[[pytest.MonkeyPatch], None], kinds: Collection[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

@@ -1,7 +1,7 @@
-"""Errors of the disk at every door: whichever operation fails, clients get a code that says so, or are served.
+"""Disk errors in every operation: clients get an error code for it, or are served.
 
-Each request that touches a log or the metadata is asked of a broker whose n-th operation on the disk fails, for every n
-until it needs no more of them: with EIO, and with what passes by itself. No stack trace, no hang, no closed connection.
+Each request that uses a log or the metadata is sent to a broker whose n-th disk operation fails, for every n until the
+request needs no more of them: with EIO, and with passing errors. No stack trace, no hang, no closed connection.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ottla_testing.each import each
 from ottla_testing.storage.failing_files import CHANGES, FailingFiles
 
 GROUP = "g"
-# Segments are as short as they may be, and each batch has an index entry: much is read that is not in memory.
+# Segments are as short as possible, and each batch has an index entry, so that much is read from the disk.
 OVERRIDES = {
     "log.index.size.max.bytes": "48",
     "log.index.interval.bytes": "0",
@@ -61,16 +61,19 @@ OPENINGS = frozenset(("open", "create", "read_bytes", "list", "syncdir"))
 GROWTH = frozenset(("create", "write", "mkdir"))
 
 
-class Asked(NamedTuple):
-    """A request, and where its error code is: the path of fields and positions. `mapped` are the codes for the error;
-    `whole` says that it needs the metadata log, whose failure ends the broker."""
+class Operation(NamedTuple):
+    """A request, and the path of fields and positions to its error code.
+
+    `mapped` are the codes of the error; `whole` marks requests that need the metadata log, whose failure ends the
+    broker.
+    """
 
     request: Callable[[], Any]
     version: int
     path: str
     mapped: tuple[int, ...] = (56,)
     whole: bool = False
-    reads: bool = False  # needs nothing written, so a full disk is nothing to it
+    reads: bool = False  # needs no write, so a full disk does not matter
 
 
 def _partition(cls: Any, topic: str, group: str, partition: str, /, **fields: Any) -> Any:
@@ -104,23 +107,23 @@ PARTITION = "topics.0.partitions.0.error_code"
 PRODUCED = "responses.0.partition_responses.0.error_code"
 FETCHED = "responses.0.partitions.0.error_code"
 
-ASKED = {
-    "produce": Asked(lambda: produce(records(b"v" * 10)), 9, PRODUCED),
-    "produce old messages": Asked(lambda: produce(_old_messages()), 2, PRODUCED, (6,)),
-    "produce idempotently": Asked(lambda: produce(numbered(20)), 9, PRODUCED),
-    "produce a late copy": Asked(lambda: produce(numbered(0)), 9, PRODUCED, reads=True),
-    "produce in turns": Asked(lambda: produce(records(b"w" * 700_000)), 9, PRODUCED),
-    "fetch the first": Asked(lambda: fetch(("t", 0, 0)), 11, FETCHED, reads=True),
-    "fetch in the midst": Asked(lambda: fetch(("t", 0, 9), partition_max_bytes=150), 11, FETCHED, reads=True),
-    "fetch the end": Asked(lambda: fetch(("t", 0, 21)), 11, FETCHED, reads=True),
-    "fetch and convert": Asked(lambda: fetch(("t", 0, 0)), 3, FETCHED, (6,), reads=True),
-    "fetch as a follower": Asked(
+OPERATIONS = {
+    "produce": Operation(lambda: produce(records(b"v" * 10)), 9, PRODUCED),
+    "produce old messages": Operation(lambda: produce(_old_messages()), 2, PRODUCED, (6,)),
+    "produce idempotently": Operation(lambda: produce(numbered(20)), 9, PRODUCED),
+    "produce a late copy": Operation(lambda: produce(numbered(0)), 9, PRODUCED, reads=True),
+    "produce in turns": Operation(lambda: produce(records(b"w" * 700_000)), 9, PRODUCED),
+    "fetch the first": Operation(lambda: fetch(("t", 0, 0)), 11, FETCHED, reads=True),
+    "fetch in the midst": Operation(lambda: fetch(("t", 0, 9), partition_max_bytes=150), 11, FETCHED, reads=True),
+    "fetch the end": Operation(lambda: fetch(("t", 0, 21)), 11, FETCHED, reads=True),
+    "fetch and convert": Operation(lambda: fetch(("t", 0, 0)), 3, FETCHED, (6,), reads=True),
+    "fetch as a follower": Operation(
         lambda: fetch(("t", 0, 3), partition_fields={"last_fetched_epoch": 0}), 12, FETCHED, reads=True
     ),
-    "offset of a time": Asked(lambda: _offsets(1_700_000_000_008), 7, PARTITION, reads=True),
-    "offset of the latest time": Asked(lambda: _offsets(-3), 7, PARTITION, reads=True),
-    "offsets before a time": Asked(lambda: _offsets(1, max_num_offsets=5), 0, PARTITION, reads=True),
-    "delete records": Asked(
+    "offset of a time": Operation(lambda: _offsets(1_700_000_000_008), 7, PARTITION, reads=True),
+    "offset of the latest time": Operation(lambda: _offsets(-3), 7, PARTITION, reads=True),
+    "offsets before a time": Operation(lambda: _offsets(1, max_num_offsets=5), 0, PARTITION, reads=True),
+    "delete records": Operation(
         lambda: DeleteRecordsRequest(
             timeout_ms=1,
             topics=[
@@ -137,7 +140,7 @@ ASKED = {
         1,
         PARTITION,
     ),
-    "describe producers": Asked(
+    "describe producers": Operation(
         lambda: DescribeProducersRequest(
             topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])]
         ),
@@ -145,8 +148,8 @@ ASKED = {
         PARTITION,
         reads=True,
     ),
-    "create topics": Asked(lambda: create_topics("new", partitions=3), 7, "topics.0.error_code", whole=True),
-    "create by metadata": Asked(
+    "create topics": Operation(lambda: create_topics("new", partitions=3), 7, "topics.0.error_code", whole=True),
+    "create by metadata": Operation(
         lambda: MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
         ),
@@ -154,7 +157,7 @@ ASKED = {
         "topics.0.error_code",
         whole=True,
     ),
-    "create partitions": Asked(
+    "create partitions": Operation(
         lambda: CreatePartitionsRequest(
             timeout_ms=1,
             validate_only=False,
@@ -164,22 +167,22 @@ ASKED = {
         "results.0.error_code",
         whole=True,
     ),
-    "delete topics": Asked(
+    "delete topics": Operation(
         lambda: DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 4, "responses.0.error_code", whole=True
     ),
-    "alter configs": Asked(
+    "alter configs": Operation(
         lambda: _config(AlterConfigsRequest, "AlterableConfig"), 1, "responses.0.error_code", whole=True
     ),
-    "alter configs by increments": Asked(
+    "alter configs by increments": Operation(
         lambda: _config(IncrementalAlterConfigsRequest, "AlterableConfig", config_operation=0),
         1,
         "responses.0.error_code",
         whole=True,
     ),
-    "producer id": Asked(
+    "producer id": Operation(
         lambda: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 1, "error_code", whole=True
     ),
-    "commit offsets": Asked(
+    "commit offsets": Operation(
         lambda: OffsetCommitRequest(
             group_id=GROUP,
             topics=[
@@ -198,7 +201,7 @@ ASKED = {
         PARTITION,
         (16,),
     ),
-    "commit offsets in a transaction": Asked(
+    "commit offsets in a transaction": Operation(
         lambda: TxnOffsetCommitRequest(
             transactional_id="x",
             group_id=GROUP,
@@ -220,7 +223,7 @@ ASKED = {
         PARTITION,
         (16,),
     ),
-    "delete offsets": Asked(
+    "delete offsets": Operation(
         lambda: OffsetDeleteRequest(
             group_id=GROUP,
             topics=[
@@ -237,21 +240,21 @@ ASKED = {
         "error_code",
         (16,),
     ),
-    "delete a group": Asked(lambda: DeleteGroupsRequest(groups_names=[GROUP]), 1, "results.0.error_code", (16,)),
+    "delete a group": Operation(lambda: DeleteGroupsRequest(groups_names=[GROUP]), 1, "results.0.error_code", (16,)),
 }
 
 
-def code_in(answer: Any, path: str) -> int:
+def code_in(response: Any, path: str) -> int:
     for step in path.split("."):
-        answer = answer[int(step)] if step.isdigit() else getattr(answer, step)
-    return answer
+        response = response[int(step)] if step.isdigit() else getattr(response, step)
+    return response
 
 
 @contextlib.asynccontextmanager
 async def running(files: FailingFiles, folder: Path) -> AsyncIterator[Broker]:
     clock = ManualClock()
-    asked = options([folder / "one", folder / "two"], OVERRIDES)
-    started = await server.start(asked, asyncio.get_running_loop(), clock, files=files)
+    requested = options([folder / "one", folder / "two"], OVERRIDES)
+    started = await server.start(requested, asyncio.get_running_loop(), clock, files=files)
     broker = Broker(started, clock)
     try:
         yield broker
@@ -270,13 +273,14 @@ async def fill(folder: Path) -> None:
         for sequence in range(0, 20, 2):
             assert code_in(await client.call(produce(numbered(sequence)), 9), PRODUCED) == 0
         assert code_in(await client.call(produce(_old_messages()), 2), PRODUCED) == 0
-        assert code_in(await client.call(ASKED["commit offsets"].request(), 2), PARTITION) == 0
+        assert code_in(await client.call(OPERATIONS["commit offsets"].request(), 2), PARTITION) == 0
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed broker's directories: the metadata in one, topic t and the groups in two. t has 20 numbered records of
-    one producer, then old ones, in several segments."""
+    one producer, then old ones, in several segments.
+    """
     folder = tmp_path_factory.mktemp("stored")
     asyncio.run(fill(folder))
     assert (folder / "two" / "t-0").exists() and (folder / "one" / "__cluster_metadata-0").exists()
@@ -286,14 +290,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Trouble:
-    """Lets the n-th operation of these kinds fail, from when it is armed, below one folder."""
+    """Fails the n-th operation of these kinds below one folder, once armed."""
 
     def __init__(self, files: FailingFiles, folder: Path, code: int, operations: frozenset[str]) -> None:
         self._files, self._top, self._code, self._operations = files, str(folder) + os.sep, code, operations
         self.failed: str | None = None
 
     def arm(self, nth: int, count: int = 1) -> None:
-        """`count` operations from the n-th on fail."""
+        """Fails `count` operations from the n-th on."""
         seen = itertools.count()
 
         def fails(operation: str, path: str) -> int:
@@ -308,76 +312,81 @@ class Trouble:
 
 
 class Outcome(NamedTuple):
-    """What failed, the answer's code, the code of the same request once the disk works again, and whether a directory
-    was lost."""
+    """The failed operation, the response's code, the code of the same request after the disk works again, and whether a
+    directory was lost.
+    """
 
     failed: str | None
-    answered: int
+    responded: int
     again: int
     lost: bool
 
 
 async def one_failure(
-    stored: Path, folder: Path, asked: Asked, code: int, operations: frozenset[str], nth: int
+    stored: Path, folder: Path, requested: Operation, code: int, operations: frozenset[str], nth: int
 ) -> Outcome:
     files = FailingFiles()
     shutil.copytree(stored, folder)
     async with running(files, folder) as broker:
         client = await broker.client()
-        trouble = Trouble(files, folder if asked.whole else folder / "two", code, operations)
+        trouble = Trouble(files, folder if requested.whole else folder / "two", code, operations)
         with structlog.testing.capture_logs() as events:
             trouble.arm(nth)
-            answered = code_in(await client.call(asked.request(), asked.version), asked.path)
+            responded = code_in(await client.call(requested.request(), requested.version), requested.path)
             files.repair()
-            again = code_in(await client.call(asked.request(), asked.version), asked.path)
+            again = code_in(await client.call(requested.request(), requested.version), requested.path)
         assert not [event for event in events if event.get("exc_info")], (trouble.failed, events)
         lost = broker.state.logs.online != broker.state.logs.directories
     shutil.rmtree(folder)
-    return Outcome(trouble.failed, answered, again, lost)
+    return Outcome(trouble.failed, responded, again, lost)
 
 
-@each("name", ASKED)
-async def test_whichever_operation_fails_the_answer_says_so(name: str, stored: Path, tmp_path: Path) -> None:
-    asked = ASKED[name]
+@each("name", OPERATIONS)
+async def test_any_failing_operation_is_in_the_response(name: str, stored: Path, tmp_path: Path) -> None:
+    requested = OPERATIONS[name]
     get_logger()
     seen = set()
     for nth in itertools.count():
-        failed, answered, _, lost = await one_failure(stored, tmp_path / str(nth), asked, errno.EIO, DISK_CALLS, nth)
+        failed, responded, _, lost = await one_failure(
+            stored, tmp_path / str(nth), requested, errno.EIO, DISK_CALLS, nth
+        )
         if failed is None:
-            assert (answered, lost) == (0, False)
+            assert (responded, lost) == (0, False)
             break
-        assert answered in (0, *asked.mapped), failed
-        assert lost or answered == 0, failed  # it may have been no more than a hint that could not be read or written
-        seen.add(answered)
+        assert responded in (0, *requested.mapped), failed
+        assert lost or responded == 0, failed  # it may have been only a hint
+        seen.add(responded)
         assert nth < 200
-    assert seen >= set(asked.mapped), seen
+    assert seen >= set(requested.mapped), seen
 
 
 @each(("code", "operations"), [(errno.ENOSPC, GROWTH), (errno.EMFILE, OPENINGS)])
-@each("name", ASKED)
-async def test_what_passes_leaves_no_trace(
+@each("name", OPERATIONS)
+async def test_passing_error_leaves_no_trace(
     name: str, code: int, operations: frozenset[str], stored: Path, tmp_path: Path
 ) -> None:
-    """The same request succeeds when the disk does: nothing is offline, nothing half done stands in its way."""
-    asked = ASKED[name]
+    """The same request succeeds later: nothing is offline, and no partial state is in the way."""
+    requested = OPERATIONS[name]
     get_logger()
     seen = set()
     for nth in itertools.count():
-        failed, answered, again, lost = await one_failure(stored, tmp_path / str(nth), asked, code, operations, nth)
+        failed, responded, again, lost = await one_failure(
+            stored, tmp_path / str(nth), requested, code, operations, nth
+        )
         if failed is None:
             break
-        assert answered in (0, *asked.mapped), failed
+        assert responded in (0, *requested.mapped), failed
         assert not lost, failed
-        seen.add(answered)
-        done = answered == 0 and name in ("create topics", "delete topics", "create partitions", "delete a group")
-        assert again == 0 or done, (failed, answered, again)
+        seen.add(responded)
+        done = responded == 0 and name in ("create topics", "delete topics", "create partitions", "delete a group")
+        assert again == 0 or done, (failed, responded, again)
         assert nth < 200
-    assert seen or asked.reads or code == errno.EMFILE
+    assert seen or requested.reads or code == errno.EMFILE
 
 
 OFFLINE = {
-    **{name: asked for name, asked in ASKED.items() if not asked.whole},
-    "end of an epoch": Asked(
+    **{name: requested for name, requested in OPERATIONS.items() if not requested.whole},
+    "end of an epoch": Operation(
         lambda: OffsetForLeaderEpochRequest(
             replica_id=-1,
             topics=[
@@ -395,16 +404,16 @@ OFFLINE = {
         3,
         PARTITION,
     ),
-    "fetch with another epoch": Asked(
+    "fetch with another epoch": Operation(
         lambda: fetch(("t", 0, 0), partition_fields={"current_leader_epoch": 7}), 11, FETCHED
     ),
-    "produce as admin": Asked(lambda: produce(records(b"x")), 3, PRODUCED, (6,)),
+    "produce as admin": Operation(lambda: produce(records(b"x")), 3, PRODUCED, (6,)),
 }
 
 
 @pytest.mark.parametrize("when", ["at the start", "later"])
-async def test_what_an_offline_partition_answers(when: str, stored: Path, tmp_path: Path) -> None:
-    """Also long after the error, and to what would need no disk."""
+async def test_offline_partition_returns_its_error(when: str, stored: Path, tmp_path: Path) -> None:
+    """Also long after the error, and for requests that need no disk."""
     folder = shutil.copytree(stored, tmp_path / "data")
     files = FailingFiles()
     if when == "at the start":
@@ -415,9 +424,9 @@ async def test_what_an_offline_partition_answers(when: str, stored: Path, tmp_pa
             broker.state.logs.directories[1].data.fail("pulled out")
             await broker.settle()
         with structlog.testing.capture_logs() as events:
-            for name, asked in OFFLINE.items():
-                answer = await client.call(asked.request(), asked.version)
-                assert code_in(answer, asked.path) in asked.mapped, name
+            for name, requested in OFFLINE.items():
+                response = await client.call(requested.request(), requested.version)
+                assert code_in(response, requested.path) in requested.mapped, name
             broker.clock.advance(3_600_000)
         assert not [event for event in events if event.get("exc_info")], events
         assert not broker.state.failed.done()
@@ -427,7 +436,7 @@ async def test_what_an_offline_partition_answers(when: str, stored: Path, tmp_pa
 
 
 async def contents(broker: Broker) -> list[bytes | None]:
-    """All that topic t holds."""
+    """All records of topic t."""
     found: list[bytes | None] = []
     log = broker.log("t")
     offset = log.log_start_offset
@@ -438,8 +447,8 @@ async def contents(broker: Broker) -> list[bytes | None]:
     return found
 
 
-def turns(scaled: Callable[[int], int]) -> Iterator[int]:
-    """The numbers of operations that fail, one after the other: all of them in a soak, else every third one."""
+def iterations(scaled: Callable[[int], int]) -> Iterator[int]:
+    """The numbers of the failing operations: all of them in a soak, else every third one."""
     stride = 1 if scaled(1) > 1 else 3
     return itertools.count(random.randrange(stride), stride)
 
@@ -447,15 +456,15 @@ def turns(scaled: Callable[[int], int]) -> Iterator[int]:
 @pytest.mark.parametrize("after", ["a stop", "a kill"])
 @pytest.mark.parametrize("where", ["one", "two"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-async def test_whichever_operation_fails_at_the_start(
+async def test_any_failing_operation_at_the_start(
     code: int, where: str, after: str, stored: Path, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """The start is refused in one line, or goes on without that directory; and the next one has everything."""
+    """The start is refused with one line, or continues without that directory; the next start has everything."""
     get_logger()
     expected: list[bytes | None] | None = None
     outcomes = set()
     operations = DISK_CALLS | {"lock"} if code == errno.EIO else GROWTH
-    for nth in turns(scaled):
+    for nth in iterations(scaled):
         files, folder = FailingFiles(), shutil.copytree(stored, tmp_path / str(nth))
         if after == "a kill":
             for marker in folder.glob("*/.kafka_cleanshutdown"):
@@ -488,17 +497,17 @@ async def test_whichever_operation_fails_at_the_start(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-async def test_whichever_operation_fails_at_the_stop(
+async def test_any_failing_operation_at_the_stop(
     code: int, stored: Path, tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
-    """The stop ends, and says so if not everything could be written; the next start has everything."""
+    """The stop ends, and reports unwritten data; the next start has everything."""
     get_logger()
     refused = 0
-    for nth in turns(scaled):
+    for nth in iterations(scaled):
         files, folder = FailingFiles(), shutil.copytree(stored, tmp_path / str(nth))
         trouble = Trouble(files, folder, code, DISK_CALLS if code == errno.EIO else GROWTH)
-        asked = options([folder / "one", folder / "two"], OVERRIDES)
-        started = await server.start(asked, asyncio.get_running_loop(), ManualClock(), files=files)
+        requested = options([folder / "one", folder / "two"], OVERRIDES)
+        started = await server.start(requested, asyncio.get_running_loop(), ManualClock(), files=files)
         broker = Broker(started, ManualClock())
         client = await broker.client()
         assert code_in(await client.call(produce(numbered(20)), 9), PRODUCED) == 0

@@ -1,6 +1,6 @@
-"""The look behind the remembered batches, over the wire: what is answered, who waits for it and who does not.
+"""The duplicate scan below the cached batches, over the wire: its responses, and which requests wait for it.
 
-`Held` stops a scan in its thread until the test lets it go.
+`Held` stops a scan in its thread until the test releases it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SMALL_SEGMENTS = {"log.index.size.max.bytes": "200", "log.index.interval.bytes":
 
 
 class Held:
-    """The scans that were begun, and the gate that lets them go on."""
+    """The scans that have started, held until a test releases them."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -62,8 +62,8 @@ async def fill(writer: Writer, batches: int = 8, topic: str = "t") -> None:
     await writer.write(*[(2 * number, 2) for number in range(batches)], topic=topic)
 
 
-async def ask(broker: Broker, data: bytes, topic: str = "t") -> asyncio.Task[Sent]:
-    """A request on a connection of its own, on its way."""
+async def send_request(broker: Broker, data: bytes, topic: str = "t") -> asyncio.Task[Sent]:
+    """A pending request on a connection of its own."""
     writer = Writer(broker, await broker.client(), Path())
     task = asyncio.get_running_loop().create_task(writer.send(data, topic))
     await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def ask(broker: Broker, data: bytes, topic: str = "t") -> asyncio.Task[Sen
 
 
 @pytest.mark.parametrize("how", ["running", "closed", "killed"])
-async def test_every_batch_far_behind_the_five_is_answered_as_the_first_time(how: str, tmp_path: Path) -> None:
+async def test_duplicate_of_an_uncached_batch_returns_its_offset(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with writing(folder, overrides=SMALL_SEGMENTS) as writer:
         await writer.broker.topic("t")
@@ -95,7 +95,7 @@ async def check_all(writer: Writer) -> None:
     assert (await writer.send(numbered(0, 1, epoch=1)))[:2] == (0, 200)
     for data in (numbered(0), numbered(196)):  # in the old epoch
         assert (await writer.send(data))[:2] == (47, -1)
-    assert (await writer.send(numbered(0, 2, epoch=1)))[0] == 45  # in the new one that was not written
+    assert (await writer.send(numbered(0, 2, epoch=1)))[0] == 45  # in the new epoch, which was not written
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def check_all(writer: Writer) -> None:
         ("4.3", {}, 45),
     ],
 )
-async def test_where_nothing_is_looked_for(
+async def test_duplicate_scan_is_not_made(
     release: str, overrides: dict[str, str], error: int, tmp_path: Path, held: Held
 ) -> None:
     held.gate.set()
@@ -121,7 +121,7 @@ async def test_where_nothing_is_looked_for(
     assert len(held.begun) == (overrides.get("producer.duplicate.scan.bytes") == "300" and release == "ottla")
 
 
-async def test_the_reach_counts_from_the_end_of_the_log(tmp_path: Path) -> None:
+async def test_scan_reach_counts_from_the_log_end(tmp_path: Path) -> None:
     reach = sum(len(numbered(2 * number)) for number in range(1, 8))
     async with writing(tmp_path / "data", overrides={"producer.duplicate.scan.bytes": str(reach)}) as writer:
         await writer.broker.topic("t")
@@ -131,7 +131,7 @@ async def test_the_reach_counts_from_the_end_of_the_log(tmp_path: Path) -> None:
         assert (await writer.send(COPY))[:2] == (46, -1)
 
 
-async def test_what_lies_below_the_log_start_is_no_copy(tmp_path: Path) -> None:
+async def test_batch_below_the_log_start_is_no_duplicate(tmp_path: Path) -> None:
     async with writing(tmp_path / "data") as writer:
         await writer.broker.topic("t")
         await fill(writer)
@@ -140,17 +140,20 @@ async def test_what_lies_below_the_log_start_is_no_copy(tmp_path: Path) -> None:
         assert await writer.send(numbered(2)) == Sent(0, 2, T0 + 3, 3)
 
 
-async def test_later_appends_of_the_partition_wait_and_nobody_else(tmp_path: Path, held: Held) -> None:
+async def test_scan_delays_later_appends_of_its_partition_only(tmp_path: Path, held: Held) -> None:
     async with writing(tmp_path / "data") as writer:
         broker = writer.broker
         await broker.topic("t")
         await broker.topic("other")
         await fill(writer)
         await fill(writer, topic="other")
-        scanning = await ask(broker, COPY)
+        scanning = await send_request(broker, COPY)
         await held.one_more()
-        later = [await ask(broker, data) for data in (numbered(16), numbered(18), numbered(14), bytes(numbered(99, 1)))]
-        # Others are served: other partitions, reads of this one, the same connection's other requests.
+        later = [
+            await send_request(broker, data)
+            for data in (numbered(16), numbered(18), numbered(14), bytes(numbered(99, 1)))
+        ]
+        # Others are served: other partitions, reads of this one, other requests of the connection.
         await writer.write((16, 2), topic="other")
         client = await broker.client()
         assert len(values(only(await client.call(fetch(("t", 0, 0)), 11)).records)) == 16
@@ -163,8 +166,8 @@ async def test_later_appends_of_the_partition_wait_and_nobody_else(tmp_path: Pat
         assert writer.end() == 20
 
 
-async def test_requests_of_one_connection_are_answered_in_order(tmp_path: Path, held: Held) -> None:
-    """A copy, what is new behind it, and a copy of that: sent at once."""
+async def test_requests_of_one_connection_get_responses_in_order(tmp_path: Path, held: Held) -> None:
+    """A duplicate, a new batch, and a duplicate of that: sent at once."""
     async with writing(tmp_path / "data") as writer:
         await writer.broker.topic("t")
         await fill(writer)
@@ -178,16 +181,16 @@ async def test_requests_of_one_connection_are_answered_in_order(tmp_path: Path, 
         assert writer.end() == 18
 
 
-async def test_two_looks_at_one_partition_come_one_after_the_other(tmp_path: Path, held: Held) -> None:
+async def test_scans_of_one_partition_run_in_sequence(tmp_path: Path, held: Held) -> None:
     async with writing(tmp_path / "data") as writer:
         broker = writer.broker
         for topic in ("t", "other"):
             await broker.topic(topic)
             await fill(writer, topic=topic)
-        first, second = await ask(broker, COPY), await ask(broker, numbered(2))
+        first, second = await send_request(broker, COPY), await send_request(broker, numbered(2))
         await held.one_more()
-        elsewhere = await ask(broker, COPY, "other")
-        await held.one_more()  # another partition's goes on beside it
+        elsewhere = await send_request(broker, COPY, "other")
+        await held.one_more()  # another partition's scan runs in parallel
         await broker.settle()
         assert len(held.begun) == 2 and not (first.done() or second.done() or elsewhere.done())
         held.gate.set()
@@ -195,35 +198,35 @@ async def test_two_looks_at_one_partition_come_one_after_the_other(tmp_path: Pat
         assert len(held.begun) == 3
 
 
-async def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, held: Held) -> None:
+async def test_topic_deleted_during_a_scan(tmp_path: Path, held: Held) -> None:
     async with writing(tmp_path / "data") as writer:
         broker = writer.broker
         await broker.topic("t")
         await fill(writer)
-        scanning, behind = await ask(broker, COPY), await ask(broker, numbered(16))
+        scanning, later = await send_request(broker, COPY), await send_request(broker, numbered(16))
         await held.one_more()
         request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
         assert (await writer.client.call(request, 4)).responses[0].error_code == 0
-        # The name may begin anew; nothing of the old one enters it.
+        # The name may be used again; no record of the old topic enters the new one.
         made = CreateTopicsRequest.CreatableTopic(
             name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
         )
         assert (await writer.client.call(CreateTopicsRequest(topics=[made]), 4)).topics[0].error_code == 0
         held.gate.set()
         assert (await scanning)[0] in (3, 56)
-        assert (await behind)[0] == 3
+        assert (await later)[0] == 3
         assert writer.end() == 0
         assert len(list((tmp_path / "data").glob("*-delete"))) == 1
         broker.clock.advance(60_000)
         assert not list((tmp_path / "data").glob("*-delete"))
 
 
-async def test_a_stop_waits_for_the_answer(tmp_path: Path, held: Held) -> None:
+async def test_stop_waits_for_a_scan(tmp_path: Path, held: Held) -> None:
     folder = tmp_path / "data"
     async with writing(folder) as writer:
         await writer.broker.topic("t")
         await fill(writer)
-        scanning, behind = await ask(writer.broker, COPY), await ask(writer.broker, numbered(16))
+        scanning, later = await send_request(writer.broker, COPY), await send_request(writer.broker, numbered(16))
         await held.one_more()
         stopping = asyncio.get_running_loop().create_task(writer.broker.running.stop())
         for _ in range(20):
@@ -231,23 +234,23 @@ async def test_a_stop_waits_for_the_answer(tmp_path: Path, held: Held) -> None:
         assert not stopping.done()
         held.gate.set()
         assert await scanning == FOUND
-        assert (await behind)[:2] == (0, 16)
+        assert (await later)[:2] == (0, 16)
         await stopping
     async with writing(folder) as writer:
         assert writer.end() == 18
         assert (await writer.send(numbered(16)))[:2] == (0, 16)
 
 
-async def test_a_look_that_outlasts_the_stop_ends_with_an_error(
+async def test_scan_that_outlasts_the_stop_ends_with_an_error(
     tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The data are closed under it: no answer, nothing appended, and a clean shutdown all the same."""
+    """The data is closed during the scan: no response, nothing appended, and a clean shutdown."""
     monkeypatch.setattr(server, "DRAIN_SECONDS", 0.05)
     folder = tmp_path / "data"
     async with writing(folder) as writer:
         await writer.broker.topic("t")
         await fill(writer)
-        scanning, behind = await ask(writer.broker, COPY), await ask(writer.broker, numbered(16))
+        scanning, later = await send_request(writer.broker, COPY), await send_request(writer.broker, numbered(16))
         await held.one_more()
         tail = writer.broker.state.topics.partition("t", 0).unfinished
         assert tail is not None
@@ -256,7 +259,7 @@ async def test_a_look_that_outlasts_the_stop_ends_with_an_error(
         with pytest.raises((Closed, ConnectionError)):
             await scanning
         with pytest.raises((Closed, ConnectionError)):
-            await behind
+            await later
         await asyncio.wait([tail])
         assert tail.exception() is not None
     assert (folder / ".kafka_cleanshutdown").exists()
@@ -264,7 +267,7 @@ async def test_a_look_that_outlasts_the_stop_ends_with_an_error(
         assert writer.end() == 16
 
 
-async def test_a_client_that_is_gone_holds_nobody_up(tmp_path: Path, held: Held) -> None:
+async def test_disconnected_client_delays_no_other_append(tmp_path: Path, held: Held) -> None:
     async with writing(tmp_path / "data") as writer:
         await writer.broker.topic("t")
         await fill(writer)
@@ -272,12 +275,12 @@ async def test_a_client_that_is_gone_holds_nobody_up(tmp_path: Path, held: Held)
         await client.send(produce(COPY), 9)
         await held.one_more()
         client.writer.transport.abort()
-        behind = await ask(writer.broker, numbered(16))
+        later = await send_request(writer.broker, numbered(16))
         held.gate.set()
-        assert (await behind)[:2] == (0, 16)
+        assert (await later)[:2] == (0, 16)
 
 
-async def test_without_an_answer_a_copy_is_passed_over_and_a_refusal_closes(tmp_path: Path, held: Held) -> None:
+async def test_duplicate_with_acks_0_is_ignored_and_a_refusal_closes(tmp_path: Path, held: Held) -> None:
     held.gate.set()
     async with writing(tmp_path / "data") as writer:
         await writer.broker.topic("t")
@@ -290,8 +293,8 @@ async def test_without_an_answer_a_copy_is_passed_over_and_a_refusal_closes(tmp_
         assert writer.end() == 16
 
 
-async def test_several_partitions_of_one_request(tmp_path: Path, held: Held) -> None:
-    """Each has its own answer, whichever of them needs a look."""
+async def test_request_with_several_partitions_scans_each(tmp_path: Path, held: Held) -> None:
+    """Each has its own response, whichever of them needs a scan."""
     held.gate.set()
     async with writing(tmp_path / "data") as writer:
         for topic in ("a", "b", "c"):
@@ -299,6 +302,6 @@ async def test_several_partitions_of_one_request(tmp_path: Path, held: Held) -> 
             await fill(writer, topic=topic)
         request = produce(COPY, "a")
         request.topic_data += produce(numbered(16), "b").topic_data + produce(numbered(1), "c").topic_data
-        answer = await writer.client.call(request, 9)
-        found = [only(type(answer)(responses=[topic])) for topic in answer.responses]
+        result = await writer.client.call(request, 9)
+        found = [only(type(result)(responses=[topic])) for topic in result.responses]
         assert [(one.error_code, one.base_offset) for one in found] == [(0, 0), (0, 16), (46, -1)]

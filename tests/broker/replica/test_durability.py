@@ -1,4 +1,4 @@
-"""What is there after a restart, a kill, and among several data directories."""
+"""Data after a restart, a kill, and in several data directories."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from ottla_testing.broker.harness import (
 async def set_config(client: Client, kind: int, name: str, key: str, value: str) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name=key, config_operation=0, value=value)
-    asked = resource(resource_type=kind, resource_name=name, configs=[config])
-    answer = await client.call(IncrementalAlterConfigsRequest(resources=[asked], validate_only=False), 1)
-    assert answer.responses[0].error_code == 0
+    requested = resource(resource_type=kind, resource_name=name, configs=[config])
+    response = await client.call(IncrementalAlterConfigsRequest(resources=[requested], validate_only=False), 1)
+    assert response.responses[0].error_code == 0
 
 
 async def producer_ids(client: Client, count: int) -> list[int]:
@@ -48,8 +48,8 @@ async def producer_ids(client: Client, count: int) -> list[int]:
 
 
 @pytest.mark.process
-async def test_everything_acknowledged_is_there_after_kills(tmp_path: Path) -> None:
-    """Topics, configs, growth, deletions, log starts, records; and no producer id is given out twice."""
+async def test_acknowledged_records_survive_kills(tmp_path: Path) -> None:
+    """Topics, configs, growth, deletions, log start offsets, records; and no producer id is allocated twice."""
     given: list[int] = []
     alive: dict[str, bytes] = {}
     for life in range(3):
@@ -60,8 +60,8 @@ async def test_everything_acknowledged_is_there_after_kills(tmp_path: Path) -> N
             for name in alive:
                 topic = next(topic for topic in found if topic.name == name)
                 assert len(topic.partitions) == 3
-                answer = only(await client.call(fetch((name, 2, 1)), 11))
-                assert (answer.log_start_offset, values(answer.records)) == (1, [b"a", b"b", b"c"])
+                response = only(await client.call(fetch((name, 2, 1)), 11))
+                assert (response.log_start_offset, values(response.records)) == (1, [b"a", b"b", b"c"])
                 refused = only(await client.call(produce(records(b"v" * 5000), name), 9))
                 assert refused.error_code == 10  # max.message.bytes
                 large = only(await client.call(produce(records(b"v" * 900), "__other"), 9))
@@ -78,8 +78,10 @@ async def test_everything_acknowledged_is_there_after_kills(tmp_path: Path) -> N
             data = records(b"a", b"b", b"c")
             assert only(await client.call(produce(data, f"kept{life}", 2), 9)).error_code == 0
             topic = DeleteRecordsRequest.DeleteRecordsTopic
-            asked = topic(name=f"kept{life}", partitions=[topic.DeleteRecordsPartition(partition_index=2, offset=1)])
-            gone = only(await client.call(DeleteRecordsRequest(topics=[asked], timeout_ms=1), 1))
+            requested = topic(
+                name=f"kept{life}", partitions=[topic.DeleteRecordsPartition(partition_index=2, offset=1)]
+            )
+            gone = only(await client.call(DeleteRecordsRequest(topics=[requested], timeout_ms=1), 1))
             assert gone.error_code == 0
             request = DeleteTopicsRequest(topic_names=[f"gone{life}"], timeout_ms=1)
             assert (await client.call(request, 4)).responses[0].error_code == 0
@@ -92,7 +94,7 @@ async def test_everything_acknowledged_is_there_after_kills(tmp_path: Path) -> N
     assert all(path.name.endswith("-delete") for path in (tmp_path / "data").glob("gone*"))
 
 
-async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
+async def test_restart_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with running(folder) as broker:
         client = await broker.client()
@@ -111,11 +113,11 @@ async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
             assert topics.named("a").config.overrides == {"retention.ms": "77"}
             assert broker.log("a").config.rules.max_message_bytes == 2000
             assert broker.log("a").config.segment_bytes == 3_000_000
-            answer = only(await (await broker.client()).call(fetch(("b", 1, 0)), 11))
-            assert values(answer.records) == [b"v"]
+            response = only(await (await broker.client()).call(fetch(("b", 1, 0)), 11))
+            assert values(response.records) == [b"v"]
 
 
-async def test_partitions_are_spread_over_the_directories(tmp_path: Path) -> None:
+async def test_partitions_are_placed_in_all_directories(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "two", "three")]
 
     def held() -> list[set[str]]:
@@ -128,19 +130,19 @@ async def test_partitions_are_spread_over_the_directories(tmp_path: Path) -> Non
             broker.log("t", partition).append(records(b"%d" % partition), now_ms=broker.clock.now_ms())
     before = held()
     assert [len(names) for names in before] == [2, 2, 2]
-    # In another order, and one moved by hand: folders are found where they are.
+    # In another order, and one moved by hand: folders are found in their directory.
     moved = next(iter(before[0]))
     shutil.move(folders[0] / moved, folders[1] / moved)
     async with running(*reversed(folders)) as broker:
         client = await broker.client()
         for partition in range(6):
-            answer = only(await client.call(fetch(("t", partition, 0)), 11))
-            assert values(answer.records) == [b"%d" % partition]
+            response = only(await client.call(fetch(("t", partition, 0)), 11))
+            assert values(response.records) == [b"%d" % partition]
     assert held() == [before[0] - {moved}, before[1] | {moved}, before[2]]
 
 
-async def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
-    """Its partitions must not begin anew, empty, in another."""
+async def test_missing_directory_refuses_the_start(tmp_path: Path) -> None:
+    """Its partitions must not be created in another one, empty."""
     folders = [tmp_path / "one", tmp_path / "two"]
     async with running(*folders) as broker:
         await broker.topic("t", 2)
@@ -153,7 +155,7 @@ async def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-async def test_groups_whose_log_cannot_be_read_are_refused_and_the_others_served(tmp_path: Path) -> None:
+async def test_groups_of_an_unreadable_log_are_refused_and_others_served(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
         partition_of = broker.state.groups.partition_of
@@ -170,10 +172,10 @@ async def test_groups_whose_log_cannot_be_read_are_refused_and_the_others_served
         client.close()
         assert codes == {"broken": ErrorCode.COORDINATOR_NOT_AVAILABLE, sound: ErrorCode.UNKNOWN_MEMBER_ID}
     logged = (tmp_path / "stderr.txt").read_text()
-    assert "groups cannot be read" in logged and f"partition={broken}" in logged
+    assert "groups not readable" in logged and f"partition={broken}" in logged
 
 
-async def test_folders_of_no_topic_are_put_aside(tmp_path: Path) -> None:
+async def test_folders_of_unknown_topics_are_put_aside(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with running(folder) as broker:
         await broker.topic("t", 2)
@@ -188,8 +190,8 @@ async def test_folders_of_no_topic_are_put_aside(tmp_path: Path) -> None:
         client = await broker.client()
         assert {topic.name for topic in broker.state.topics} == {"t"}
         assert values(only(await client.call(fetch(("t", 0, 0)), 11)).records) == [b"0"]
-        answer = only(await client.call(fetch(("t", 1, 0)), 11))
-        assert (answer.error_code, answer.high_watermark) == (0, 0)  # its folder was another topic's
+        response = only(await client.call(fetch(("t", 1, 0)), 11))
+        assert (response.error_code, response.high_watermark) == (0, 0)  # its folder was another topic's
     strays = sorted(path.name.split(".")[0] for path in folder.glob("*-stray"))
     assert strays == ["stranger-0", "t-1", "t-7"]
     assert (folder / "not a partition").exists()
@@ -197,7 +199,7 @@ async def test_folders_of_no_topic_are_put_aside(tmp_path: Path) -> None:
         assert (path / f"{0:020d}.log").stat().st_size > 0
 
 
-async def test_of_two_folders_of_one_partition_one_is_put_aside(tmp_path: Path) -> None:
+async def test_second_folder_of_a_partition_is_put_aside(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     async with running(*folders) as broker:
         await broker.topic("t", 1)
@@ -212,8 +214,8 @@ async def test_of_two_folders_of_one_partition_one_is_put_aside(tmp_path: Path) 
     assert len(list(tmp_path.glob("*/t-0"))) == len(list(tmp_path.glob("*/t-0.*-stray"))) == 1
 
 
-async def test_a_crash_between_the_record_and_the_folder(tmp_path: Path) -> None:
-    """The topic is there; its folder is made at the next start."""
+async def test_crash_between_metadata_record_and_folder(tmp_path: Path) -> None:
+    """The topic exists; the next start creates its folder."""
     folder = tmp_path / "data"
     async with running(folder) as broker:
         topic_id = await broker.topic("t", 2)
@@ -225,7 +227,7 @@ async def test_a_crash_between_the_record_and_the_folder(tmp_path: Path) -> None
 
 
 @pytest.mark.process
-async def test_a_torn_tail_is_cut_and_the_rest_served(tmp_path: Path) -> None:
+async def test_torn_tail_is_truncated(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with process(tmp_path) as broker:
         client = await Client.connect(broker.ports[0])
@@ -246,8 +248,8 @@ async def test_a_torn_tail_is_cut_and_the_rest_served(tmp_path: Path) -> None:
         assert "a torn tail was cut" in broker.error
 
 
-async def test_metadata_of_another_version(tmp_path: Path) -> None:
-    """Configs that are not known here are kept and not in force; records that contradict each other stop the start."""
+async def test_metadata_of_another_version_is_refused(tmp_path: Path) -> None:
+    """Unknown configs are kept without effect; records that contradict each other refuse the start."""
     folder = tmp_path / "data"
     async with running(folder) as broker:
         topic_id = await broker.topic("t")
@@ -262,13 +264,13 @@ async def test_metadata_of_another_version(tmp_path: Path) -> None:
         broker.state.metadata_log.append(
             [PartitionRecord(topic_id=b"n" * 16, replicas=[1], isr=[1], removing_replicas=[], adding_replicas=[])], 0
         )
-    with pytest.raises(StartupError, match="__cluster_metadata-0: a partition of no topic"):
+    with pytest.raises(StartupError, match="__cluster_metadata-0: partition of unknown topic"):
         async with running(folder):
             pass
 
 
 @pytest.mark.parametrize("damage", ["value", "frame"])
-async def test_a_metadata_record_that_cannot_be_read_stops_the_start(damage: str, tmp_path: Path) -> None:
+async def test_unreadable_metadata_record_refuses_the_start(damage: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with running(folder) as broker:
         log = broker.state.metadata_log._log
@@ -281,8 +283,8 @@ async def test_a_metadata_record_that_cannot_be_read_stops_the_start(damage: str
             pass
 
 
-async def test_a_failed_create_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third partition cannot be opened: neither topic nor folders remain, also not after a restart."""
+async def test_failed_create_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third partition cannot be opened: neither topic nor folders remain, also after a restart."""
     folder = tmp_path / "data"
     async with running(folder) as broker:
         client = await broker.client()
@@ -298,18 +300,18 @@ async def test_a_failed_create_leaves_nothing(tmp_path: Path, monkeypatch: pytes
             return opened
 
         monkeypatch.setattr(data, "open_partition", failing)
-        (answer,) = (await client.call(type(create_topics())(topics=[new_topic("t", 4)]), 7)).topics
-        assert answer.error_code == 56
+        (response,) = (await client.call(type(create_topics())(topics=[new_topic("t", 4)]), 7)).topics
+        assert response.error_code == 56
         monkeypatch.undo()
         assert len(broker.state.topics) == 0 and not list(folder.glob("t-*"))
-        (answer,) = (await client.call(create_topics("t", partitions=4), 7)).topics
-        assert answer.error_code == 0
+        (response,) = (await client.call(create_topics("t", partitions=4), 7)).topics
+        assert response.error_code == 0
     async with running(folder) as broker:
         assert len(broker.state.topics.named("t").partitions) == 4
     assert not list(folder.glob("*-stray"))
 
 
-async def test_the_checkpoint_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checkpoint_is_written_again_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "data"
     async with running(folder) as broker:
         await broker.topic("t")
@@ -332,8 +334,8 @@ async def test_the_checkpoint_goes_on_after_a_failure(tmp_path: Path, monkeypatc
         assert "t 0 1" in point.read_text()
 
 
-def test_the_records_of_a_topic_are_those_that_are_replayed() -> None:
-    """A topic that is made, removed and made again has nothing of its first life."""
+def test_metadata_records_of_a_topic_are_replayed() -> None:
+    """A topic that is created again has nothing of its predecessor."""
     from ottla.broker.config.values import Config
     from ottla.broker.metadata.nodes import Nodes
     from ottla.broker.metadata.topics import Topics

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): over the wire, and the cache against a model that a list of rules is."""
+"""Incremental fetch sessions (KIP-227): over the wire, and the cache against a model made of rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
 from ottla.protocol.primitives import ZERO_UUID
 from ottla_testing.broker.harness import Broker, Client, fetch, produce, records, running
 
-Answer = FetchResponse.FetchableTopicResponse.PartitionData
+PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 NOT_FOUND, BAD_EPOCH, TOPIC_IDS = 70, 71, 106
 
 
@@ -41,15 +41,15 @@ class Session:
         self.epoch = 0
 
     async def fetch(self, *wanted: tuple[str | bytes, int, int], **more: Any) -> list[tuple[Any, int, int]]:
-        """(topic, partition, bytes of records) of each partition in the answer."""
+        """(topic, partition, bytes of records) of each partition in the response."""
         request = fetch(*wanted, session_id=self.id, session_epoch=self.epoch, **more)
-        answer = await self.client.call(request, self.version)
-        assert answer.error_code == 0
-        assert self.id in (0, answer.session_id) or not answer.session_id
-        self.id, self.epoch = answer.session_id, self.epoch + 1
+        response = await self.client.call(request, self.version)
+        assert response.error_code == 0
+        assert self.id in (0, response.session_id) or not response.session_id
+        self.id, self.epoch = response.session_id, self.epoch + 1
         return [
             (topic.topic or topic.topic_id, part.partition_index, len(part.records))
-            for topic in answer.responses
+            for topic in response.responses
             for part in topic.partitions
         ]
 
@@ -60,7 +60,7 @@ async def append(broker: Broker, partition: int = 0, topic: str = "t", size: int
     return len(data)
 
 
-async def test_only_news_is_answered(tmp_path: Path) -> None:
+async def test_incremental_response_has_changed_partitions_only(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         topic_id = await broker.topic("t", 4)
         client = await broker.client()
@@ -71,9 +71,9 @@ async def test_only_news_is_answered(tmp_path: Path) -> None:
             assert await session.fetch() == []
             size = await append(broker)
             assert await session.fetch() == [(name, 0, size)]
-            assert await session.fetch() == [(name, 0, size)]  # until the client moves on
+            assert await session.fetch() == [(name, 0, size)]  # until the client sends another offset
             assert await session.fetch((name, 0, end + 1)) == []
-            # One more partition is answered once, empty as it is.
+            # A new partition is returned once, even if it is empty.
             assert await session.fetch((name, 2, 0)) == [(name, 2, 0)]
             assert await session.fetch() == []
             assert await session.fetch(**forgotten((name, 0), (name, 3))) == []
@@ -81,7 +81,7 @@ async def test_only_news_is_answered(tmp_path: Path) -> None:
             assert await session.fetch() == []
 
 
-async def test_a_moved_log_start_is_news(tmp_path: Path) -> None:
+async def test_new_log_start_is_in_an_incremental_response(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await append(broker)
@@ -89,13 +89,13 @@ async def test_a_moved_log_start_is_news(tmp_path: Path) -> None:
         await session.fetch(("t", 0, 1))
         assert await session.fetch() == []
         topic = DeleteRecordsRequest.DeleteRecordsTopic
-        asked = topic(name="t", partitions=[topic.DeleteRecordsPartition(partition_index=0, offset=1)])
-        await session.client.call(DeleteRecordsRequest(topics=[asked], timeout_ms=1), 1)
+        requested = topic(name="t", partitions=[topic.DeleteRecordsPartition(partition_index=0, offset=1)])
+        await session.client.call(DeleteRecordsRequest(topics=[requested], timeout_ms=1), 1)
         assert await session.fetch() == [("t", 0, 0)]
         assert await session.fetch() == []
 
 
-async def test_an_error_is_news_each_time_and_so_is_its_end(tmp_path: Path) -> None:
+async def test_error_and_its_end_are_in_incremental_responses(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         session = Session(await broker.client())
         await session.fetch(("t", 0, 0))
@@ -106,8 +106,8 @@ async def test_an_error_is_news_each_time_and_so_is_its_end(tmp_path: Path) -> N
         assert await session.fetch() == []
 
 
-async def test_partitions_with_records_go_to_the_end(tmp_path: Path) -> None:
-    """So that under max_bytes none of them is starved."""
+async def test_partitions_with_records_move_to_the_end(tmp_path: Path) -> None:
+    """With a small max_bytes, none of them is starved."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 3)
         for partition in range(3):
@@ -115,12 +115,12 @@ async def test_partitions_with_records_go_to_the_end(tmp_path: Path) -> None:
         session = Session(await broker.client())
         first = await session.fetch(("t", 0, 0), ("t", 1, 0), ("t", 2, 0), max_bytes=1)
         assert first == [("t", 0, size), ("t", 1, 0), ("t", 2, 0)]
-        # The answer that begins a session does not reorder it; the others do, and the empty ones are no news.
-        turns = [await session.fetch(max_bytes=1) for _ in range(6)]
-        assert turns == [[("t", index, size)] for index in (0, 1, 2, 0, 1, 2)]
+        # The first response of a session does not reorder it; later ones do, and empty ones are not sent.
+        iterations = [await session.fetch(max_bytes=1) for _ in range(6)]
+        assert iterations == [[("t", index, size)] for index in (0, 1, 2, 0, 1, 2)]
 
 
-async def test_what_ends_a_session(tmp_path: Path) -> None:
+async def test_full_request_or_empty_session_ends_a_session(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client, other = await broker.client(), await broker.client()
@@ -132,40 +132,40 @@ async def test_what_ends_a_session(tmp_path: Path) -> None:
         for epoch in (0, -1):
             session = Session(client)
             await session.fetch(("t", 0, 0))
-            # Anybody may end it, with any epoch of the past (A.1): it belongs to no connection.
-            answer = await other.call(fetch(("t", 0, 0), session_id=session.id, session_epoch=epoch), 11)
-            assert (answer.error_code, bool(answer.session_id)) == (0, epoch == 0)
+            # Any client may end it, with any earlier epoch (A.1): it belongs to no connection.
+            response = await other.call(fetch(("t", 0, 0), session_id=session.id, session_epoch=epoch), 11)
+            assert (response.error_code, bool(response.session_id)) == (0, epoch == 0)
             again = await client.call(fetch(session_id=session.id, session_epoch=1), 11)
             assert (again.error_code, again.session_id, again.responses) == (NOT_FOUND, 0, [])
             assert len(sessions) == (1 if epoch == 0 else 0)
             if epoch == 0:
-                await other.call(fetch(session_id=answer.session_id, session_epoch=-1), 11)
+                await other.call(fetch(session_id=response.session_id, session_epoch=-1), 11)
         ended = await client.call(fetch(session_id=12345, session_epoch=-1), 11)
-        assert (ended.error_code, ended.session_id) == (0, 0)  # a session that is not there may be ended
+        assert (ended.error_code, ended.session_id) == (0, 0)  # a session that does not exist may be ended
 
 
-async def test_wrong_epochs_leave_the_session(tmp_path: Path) -> None:
+async def test_wrong_epoch_keeps_the_session(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         topic_id = await broker.topic("t")
         client, other = await broker.client(), await broker.client()
         session = Session(client)
         await session.fetch(("t", 0, 0))
         for epoch in (2, 5, EPOCH_MAX, -2):
-            answer = await client.call(fetch(session_id=session.id, session_epoch=epoch), 11)
-            assert (answer.error_code, answer.session_id, answer.responses) == (BAD_EPOCH, 0, [])
-        answer = await client.call(fetch((topic_id, 0, 0), session_id=session.id, session_epoch=1), 13)
-        assert (answer.error_code, answer.responses) == (TOPIC_IDS, [])
+            response = await client.call(fetch(session_id=session.id, session_epoch=epoch), 11)
+            assert (response.error_code, response.session_id, response.responses) == (BAD_EPOCH, 0, [])
+        response = await client.call(fetch((topic_id, 0, 0), session_id=session.id, session_epoch=1), 13)
+        assert (response.error_code, response.responses) == (TOPIC_IDS, [])
         session.client = other
         assert await session.fetch() == []
-        # The epoch is used up when the request is accepted, and goes from the last to 1.
+        # The epoch advances when the request is accepted, and wraps from the last to 1.
         inside = broker.state.fetch_sessions._sessions[session.id]
         inside.epoch = EPOCH_MAX
-        answer = await client.call(fetch(session_id=session.id, session_epoch=EPOCH_MAX), 11)
-        assert answer.error_code == 0 and inside.epoch == 1
+        response = await client.call(fetch(session_id=session.id, session_epoch=EPOCH_MAX), 11)
+        assert response.error_code == 0 and inside.epoch == 1
 
 
-async def test_two_requests_of_one_session_at_once(tmp_path: Path) -> None:
-    """The one that waits finds its epoch overtaken (A.3, at answer time): 71 with the session's id."""
+async def test_concurrent_requests_of_one_session(tmp_path: Path) -> None:
+    """The waiting one finds a later epoch when it returns (A.3): 71 with the session's id."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client, other = await broker.client(), await broker.client()
@@ -173,14 +173,14 @@ async def test_two_requests_of_one_session_at_once(tmp_path: Path) -> None:
         await session.fetch(("t", 0, 0))
         await client.send(fetch(session_id=session.id, session_epoch=1, max_wait_ms=1000), 11)
         await broker.settle()
-        answer = await other.call(fetch(session_id=session.id, session_epoch=2), 11)
-        assert answer.error_code == 0
+        response = await other.call(fetch(session_id=session.id, session_epoch=2), 11)
+        assert response.error_code == 0
         broker.clock.advance(1000)
-        _, answer = await client.receive()
-        assert (answer.error_code, answer.session_id, answer.responses) == (BAD_EPOCH, session.id, [])
+        _, response = await client.receive()
+        assert (response.error_code, response.session_id, response.responses) == (BAD_EPOCH, session.id, [])
 
 
-async def test_an_empty_full_request_begins_a_session_that_may_grow(tmp_path: Path) -> None:
+async def test_empty_full_request_creates_a_session_that_may_grow(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         session = Session(await broker.client())
@@ -189,33 +189,33 @@ async def test_an_empty_full_request_begins_a_session_that_may_grow(tmp_path: Pa
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
-async def test_before_v7_there_are_no_sessions(version: int, tmp_path: Path) -> None:
+async def test_versions_before_v7_have_no_sessions(version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
         for _ in range(3):
-            answer = await client.call(fetch(("t", 0, 0)), version)
-            assert len(answer.responses) == 1
+            response = await client.call(fetch(("t", 0, 0)), version)
+            assert len(response.responses) == 1
         assert len(broker.state.fetch_sessions) == 0
 
 
-async def test_a_recreated_topic_is_another_partition(tmp_path: Path) -> None:
+async def test_recreated_topic_is_another_partition(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         old = await broker.topic("t")
         session = Session(await broker.client(), 13)
         await session.fetch((old, 0, 0))
         broker.state.topics.delete(broker.state.topics.named("t"), 0)
         new = await broker.topic("t")
-        answer = await session.client.call(
+        response = await session.client.call(
             fetch((new, 0, 0), session_id=session.id, session_epoch=session.epoch), session.version
         )
-        codes = {topic.topic_id: topic.partitions[0].error_code for topic in answer.responses}
+        codes = {topic.topic_id: topic.partitions[0].error_code for topic in response.responses}
         assert codes == {old: 100, new: 0}
         session.epoch += 1
         assert await session.fetch(**forgotten((old, 0))) == []
 
 
-async def test_no_slots_are_no_sessions(tmp_path: Path) -> None:
+async def test_cache_without_slots_has_no_sessions(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"max.incremental.fetch.session.cache.slots": "0"}) as broker:
         await broker.topic("t")
         session = Session(await broker.client())
@@ -223,7 +223,7 @@ async def test_no_slots_are_no_sessions(tmp_path: Path) -> None:
         assert session.id == 0
 
 
-async def test_a_full_cache_answers_without_a_session(tmp_path: Path) -> None:
+async def test_full_cache_returns_no_session(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"max.incremental.fetch.session.cache.slots": "2"}) as broker:
         await broker.topic("t", 3)
         client = await broker.client()
@@ -238,13 +238,13 @@ async def test_a_full_cache_answers_without_a_session(tmp_path: Path) -> None:
         await large.fetch()
         third = Session(client)
         await third.fetch(("t", 0, 0), ("t", 1, 0))
-        assert third.id  # took the place of the smaller one
-        answer = await client.call(fetch(session_id=small.id, session_epoch=small.epoch), 11)
-        assert answer.error_code == NOT_FOUND
+        assert third.id  # replaced the smaller one
+        response = await client.call(fetch(session_id=small.id, session_epoch=small.epoch), 11)
+        assert response.error_code == NOT_FOUND
         await large.fetch()
 
 
-async def test_the_session_that_nobody_used_for_long_goes_first(tmp_path: Path) -> None:
+async def test_least_recently_used_session_is_evicted_first(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"max.incremental.fetch.session.cache.slots": "2"}) as broker:
         await broker.topic("t", 3)
         client = await broker.client()
@@ -256,8 +256,8 @@ async def test_the_session_that_nobody_used_for_long_goes_first(tmp_path: Path) 
         broker.clock.advance(1001)
         await new.fetch(("t", 0, 0))
         assert new.id
-        answer = await client.call(fetch(session_id=idle.id, session_epoch=1), 11)
-        assert answer.error_code == NOT_FOUND
+        response = await client.call(fetch(session_id=idle.id, session_epoch=1), 11)
+        assert response.error_code == NOT_FOUND
         await used.fetch()
 
 
@@ -267,7 +267,7 @@ async def test_the_session_that_nobody_used_for_long_goes_first(tmp_path: Path) 
 class Modelled:
     def __init__(self, names: list[int], now_ms: int) -> None:
         self.order = list(names)
-        self.told: dict[int, tuple[int, int]] = {}  # partition -> (high watermark, log start) as the client knows them
+        self.reported: dict[int, tuple[int, int]] = {}  # partition -> (high watermark, log start) of the last response
         self.epoch = 1
         self.created_ms = self.used_ms = now_ms
 
@@ -275,11 +275,11 @@ class Modelled:
 def asking(partitions: list[int], id: int, epoch: int, forget: list[int] | None = None) -> FetchRequest:
     more = forgotten(*[("t", index) for index in forget or ()])
     topic = FetchRequest.FetchTopic
-    asked = [topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=9) for index in partitions]
+    requested = [topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=9) for index in partitions]
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
-        topics=[topic(topic="t", partitions=asked)],
+        topics=[topic(topic="t", partitions=requested)],
         session_id=id,
         session_epoch=epoch,
         **more,
@@ -297,13 +297,13 @@ class SessionMachine(RuleBasedStateMachine):
         self.now_ms = 0
         self.watermarks = dict.fromkeys(range(5), 0)
 
-    def answers(self, order: list[int], having: set[int]) -> list[tuple[Any, Answer]]:
+    def results(self, order: list[int], having: set[int]) -> list[tuple[Any, PartitionData]]:
         from ottla.broker.replica.fetch_sessions import PartitionKey
 
         return [
             (
                 PartitionKey("t", ZERO_UUID, index),
-                Answer(
+                PartitionData(
                     partition_index=index,
                     error_code=3 if self.watermarks[index] < 0 else 0,
                     high_watermark=self.watermarks[index],
@@ -315,7 +315,7 @@ class SessionMachine(RuleBasedStateMachine):
         ]
 
     def evicts(self, size: int) -> int | None:
-        """The id that has to go for a new session, or None where there is no room for it."""
+        """The id that is evicted for a new session, or None if there is no room."""
         stale = min(self.model, key=lambda id: self.model[id].used_ms)
         if self.now_ms - self.model[stale].used_ms > EVICTABLE_AFTER_MS:
             return stale
@@ -323,7 +323,7 @@ class SessionMachine(RuleBasedStateMachine):
         if not old:
             return None
         smallest = min(old, key=lambda id: (len(self.model[id].order), id))
-        # The newcomer is compared as if its id were 0: of equal size, the one that is there stays.
+        # The new session is compared with id 0: of equal size, the existing one stays.
         return smallest if size > len(self.model[smallest].order) else None
 
     @rule(ms=st.sampled_from([1, 1000, *range(EVICTABLE_AFTER_MS - 3, EVICTABLE_AFTER_MS + 2)]))
@@ -341,9 +341,9 @@ class SessionMachine(RuleBasedStateMachine):
         plan = self.cache.plan(asking(partitions, id, epoch), False, self.now_ms)
         self.model.pop(id, None)
         assert [key.partition for key in plan.partitions] == partitions
-        given = self.answers(partitions, set())
+        given = self.results(partitions, set())
         session_id, sent = self.cache.conclude(plan, given, False, self.now_ms)
-        assert sent == given  # a full answer has everything
+        assert sent == given  # a full response has everything
         room = epoch == 0
         if room and len(self.model) == 3:
             evicted = self.evicts(len(partitions))
@@ -352,7 +352,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert bool(session_id) == room
         if room:
             made = self.model[session_id] = Modelled(partitions, self.now_ms)
-            made.told = {index: (max(-1, self.watermarks[index]), 0) for index in partitions}
+            made.reported = {index: (max(-1, self.watermarks[index]), 0) for index in partitions}
 
     @precondition(lambda self: self.model)
     @rule(
@@ -378,7 +378,7 @@ class SessionMachine(RuleBasedStateMachine):
         modelled.order += [index for index in add if index not in modelled.order]
         modelled.order = [index for index in modelled.order if index not in forget]
         for index in forget:
-            modelled.told.pop(index, None)
+            modelled.reported.pop(index, None)
         assert [key.partition for key in plan.partitions] == modelled.order
         if not modelled.order:
             del self.model[id]
@@ -386,12 +386,12 @@ class SessionMachine(RuleBasedStateMachine):
             return
         modelled.epoch += 1
         modelled.used_ms = self.now_ms
-        given = self.answers(modelled.order, having)
+        given = self.results(modelled.order, having)
         expected = []
         for index in list(modelled.order):
             watermark = self.watermarks[index]
-            news = watermark < 0 or index in having or modelled.told.get(index) != (watermark, 0)
-            modelled.told[index] = (watermark, 0)
+            news = watermark < 0 or index in having or modelled.reported.get(index) != (watermark, 0)
+            modelled.reported[index] = (watermark, 0)
             if news:
                 expected.append(index)
             if index in having and watermark >= 0:
@@ -412,15 +412,16 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(("size", "has_room"), [(1, False), (2, True)])
-def test_an_old_session_that_is_used_gives_way_to_a_larger_one_only(size: int, has_room: bool) -> None:
+def test_old_used_session_is_evicted_for_a_larger_one_only(size: int, has_room: bool) -> None:
     cache = FetchSessions(lambda: 7 if not len(cache) else 8, slots=1)
 
     def begin(partitions: list[int], now_ms: int) -> int:
         plan = cache.plan(asking(partitions, 0, 0), False, now_ms)
-        answers = [
-            (key, Answer(partition_index=0, error_code=0, high_watermark=0, records=b"")) for key in plan.partitions
+        results = [
+            (key, PartitionData(partition_index=0, error_code=0, high_watermark=0, records=b""))
+            for key in plan.partitions
         ]
-        return cache.conclude(plan, answers, False, now_ms)[0]
+        return cache.conclude(plan, results, False, now_ms)[0]
 
     assert begin([0], 0) == 7
     later = EVICTABLE_AFTER_MS + 1
@@ -428,11 +429,11 @@ def test_an_old_session_that_is_used_gives_way_to_a_larger_one_only(size: int, h
     assert bool(begin(list(range(size)), later)) == has_room
 
 
-def test_the_cache_does_what_the_rules_say() -> None:
+def test_random_sessions_match_the_model() -> None:
     run_state_machine_as_test(SessionMachine)
 
 
-async def test_produce_wakes_a_session(tmp_path: Path) -> None:
+async def test_append_wakes_a_fetch_of_a_session(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t", 2)
         session = Session(await broker.client())
@@ -440,6 +441,6 @@ async def test_produce_wakes_a_session(tmp_path: Path) -> None:
         await session.client.send(fetch(session_id=session.id, session_epoch=1, max_wait_ms=60_000), 11)
         await broker.settle()
         await (await broker.client()).call(produce(records(b"v"), partition=1), 9)
-        _, answer = await session.client.receive()
-        (topic,) = answer.responses
+        _, response = await session.client.receive()
+        (topic,) = response.responses
         assert [part.partition_index for part in topic.partitions] == [1]

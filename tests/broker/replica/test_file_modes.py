@@ -1,4 +1,4 @@
-"""Permissions of what is written: private to the owner, unless OTTLA_UMASK differs or the file replaces another."""
+"""Permissions of written files: private to the owner, unless OTTLA_UMASK differs or the file replaces another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def modes_of(*paths: Path) -> dict[str, set[str]]:
-    """The modes of files and of folders, these paths among them."""
+    """The modes of files and folders, including these paths."""
     found: dict[str, set[str]] = {"files": set(), "folders": set()}
     for path in [*paths, *(below for one in paths if one.is_dir() for below in one.rglob("*"))]:
         kind = "folders" if path.is_dir() else "files"
@@ -53,7 +53,7 @@ def modes_of(*paths: Path) -> dict[str, set[str]]:
 
 
 def use(broker: Embedded) -> None:
-    """Has the broker write everything that it writes: segments, indexes, checkpoints, several folders."""
+    """Makes the broker write all kinds of files: segments, indexes, checkpoints, several folders."""
     broker.create_topic("t", partitions=2, configs={"segment.ms": 1000})
     for number in range(3):
         broker.send_many("t", [(str(number), bytes(100)), ("k", str(number))])
@@ -65,7 +65,7 @@ def use(broker: Embedded) -> None:
 @pytest.mark.parametrize(
     ("umask", "files", "folders"), [(None, "600", "700"), ("027", "640", "750"), ("0022", "644", "755")]
 )
-def test_everything_a_broker_writes_has_the_modes_that_are_asked_for(
+def test_broker_files_have_the_modes_of_the_umask(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, umask: str | None, files: str, folders: str
 ) -> None:
     if umask is not None:
@@ -89,10 +89,8 @@ def test_everything_a_broker_writes_has_the_modes_that_are_asked_for(
 
 
 @pytest.mark.process
-def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process's own umask would take away what is asked for."""
+def test_serve_applies_the_given_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process's own umask would remove requested permissions."""
     monkeypatch.setenv(permissions.VARIABLE, "002")
     flags = ("--listen", "127.0.0.1:0", "--data-dir", "data", "--control", "127.0.0.1:0", "--record", "r.jsonl")
     with serving(tmp_path, *flags, "--override", "log.cleaner.backoff.ms=10", listeners=2) as (process, lines):
@@ -114,9 +112,7 @@ def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
         ("0377", "OTTLA_UMASK is 0377, which takes permissions away from the owner; the most is 077"),
     ],
 )
-def test_umask_that_makes_no_sense_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, line: str
-) -> None:
+def test_invalid_umask_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, line: str) -> None:
     monkeypatch.setenv(permissions.VARIABLE, value)
     program = "import sys; from ottla.tools.main import main; sys.exit(main(['verify', 'x']))"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
@@ -125,7 +121,7 @@ def test_umask_that_makes_no_sense_is_refused(
         Embedded()
 
 
-def test_directory_that_was_there_keeps_its_modes_and_new_files_are_private(tmp_path: Path, temporary: Path) -> None:
+def test_existing_directory_keeps_its_modes_and_new_files_are_private(tmp_path: Path, temporary: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     with Embedded(data_dir=data) as broker:
@@ -180,7 +176,7 @@ def test_segments_that_a_cleaner_replaced_keep_mode_and_owner(tmp_path: Path) ->
     assert (found.st_ino != inode, stat.S_IMODE(found.st_mode), found.st_uid) == (True, 0o644, OTHER)
 
 
-def test_backup_of_a_repair_is_private_and_what_it_mends_keeps_its_mode(tmp_path: Path) -> None:
+def test_backup_of_a_repair_is_private_and_repaired_files_keep_their_mode(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / "backup"
     with Embedded(data_dir=data) as broker:
         use(broker)
@@ -208,8 +204,8 @@ def test_import_is_private(tmp_path: Path) -> None:
     assert modes_of(data) == {"files": {"600"}, "folders": {"700"}}
 
 
-def test_root_leaves_nothing_of_its_own_in_the_folder_of_another_user(tmp_path: Path) -> None:
-    """Where another user runs this, what it makes is its own."""
+def test_root_creates_files_of_the_folders_owner(tmp_path: Path) -> None:
+    """Run by another user, the files have that user's ownership."""
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, OTHER, -1)
@@ -220,7 +216,7 @@ def test_root_leaves_nothing_of_its_own_in_the_folder_of_another_user(tmp_path: 
     assert {path.stat().st_uid for path in data.rglob("*")} == {OTHER}
 
 
-def test_exports_are_for_those_whom_the_umask_of_the_process_lets(tmp_path: Path) -> None:
+def test_export_has_the_modes_of_the_process_umask(tmp_path: Path) -> None:
     files = SharedFiles()
     files.make_directory(str(tmp_path / "lake" / "part"))
     files.open(str(tmp_path / "lake" / "part" / "file"), create=True).close()
@@ -228,7 +224,7 @@ def test_exports_are_for_those_whom_the_umask_of_the_process_lets(tmp_path: Path
     shutil.rmtree(tmp_path / "lake")
 
 
-def test_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path, error in (("file", FileExistsError), ("file/below", NotADirectoryError)):
         with pytest.raises(error):

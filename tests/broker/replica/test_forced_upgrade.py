@@ -1,4 +1,6 @@
-"""`log.record.version.force.upgrade=2`: a start brings all partitions to v2, or says in one line why it does not."""
+"""`log.record.version.force.upgrade=2`: a start converts all partitions to v2, or prints one line with the reason why
+not.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ from ottla_testing.patience import PATIENCE_S
 
 
 async def all_rows(client: Client, topic: str, end: int, version: int) -> list[Row]:
-    """What a consumer gets, fetch by fetch, nothing twice and nothing out of order."""
+    """The records of all fetches; nothing is repeated or out of order."""
     rows: list[Row] = []
     offset = 0
     while offset < end:
-        answer = only(await client.call(fetch((topic, 0, offset), partition_max_bytes=400), version))
-        assert answer.error_code == 0 and answer.high_watermark == end
-        for position, header in formats.headers(answer.records):
-            assert header.magic == 2 and batch.crc_matches(answer.records, position, header)
-            found = list(batch.records(answer.records, position))
+        response = only(await client.call(fetch((topic, 0, offset), partition_max_bytes=400), version))
+        assert response.error_code == 0 and response.high_watermark == end
+        for position, header in formats.headers(response.records):
+            assert header.magic == 2 and batch.crc_matches(response.records, position, header)
+            found = list(batch.records(response.records, position))
             rows += [(r.offset, r.key, r.value, r.timestamp) for r in found if r.offset >= offset]
             offset = header.next_offset
     return rows
@@ -57,7 +59,7 @@ async def old_directory(folder: Path) -> list[Row]:
     return rows
 
 
-async def test_a_start_leaves_v2_only_with_the_same_records_offsets_and_groups(tmp_path: Path) -> None:
+async def test_upgrade_keeps_records_offsets_and_groups_in_v2(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     rows = await old_directory(folder)
     assert magics(folder) == {0, 1, 2}
@@ -70,13 +72,13 @@ async def test_a_start_leaves_v2_only_with_the_same_records_offsets_and_groups(t
         assert await committed(client) == 7
         assert only(await client.call(produce(records(b"new"), "t"), 9)).base_offset == 36
     assert (folder / "u-0" / f"{0:020d}.log").stat() == untouched
-    async with running(folder) as broker:  # the option is not needed any more
+    async with running(folder) as broker:  # the option is no longer needed
         client = await broker.client()
         assert (await all_rows(client, "t", 37, 4))[:-1] == rows
         assert await committed(client) == 7
 
 
-async def test_all_data_directories_are_upgraded_also_after_a_crash(tmp_path: Path) -> None:
+async def test_upgrade_covers_all_data_directories_after_a_crash(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     data, rows = old_log()
     async with running(*folders) as broker:
@@ -100,7 +102,7 @@ def lines(error: str, text: str) -> list[str]:
 
 
 @pytest.mark.process
-async def test_the_progress_is_on_stderr_and_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
+async def test_upgrade_logs_its_progress_and_a_second_start_does_nothing(tmp_path: Path) -> None:
     await old_directory(tmp_path / "data")
     option = ("--override", "log.record.version.force.upgrade=2", "--log-format", "json")
     for _ in range(2):
@@ -108,7 +110,7 @@ async def test_the_progress_is_on_stderr_and_a_second_start_has_nothing_to_do(tm
             assert broker.end() == 0
     error = broker.error
     changed = lines(error, '"partition upgraded to v2"')
-    assert len(changed) == 2  # of t and of one partition of the groups, and only by the first start
+    assert len(changed) == 2  # of t and of one partition of the groups, in the first start only
     (of_t,) = lines(error, '"partition": "t-0"')
     assert '"records": 21' in of_t and '"of": 4' in of_t and '"number": ' in of_t and '"written_bytes": ' in of_t
     first, second = lines(error, '"all partitions hold v2 only"')
@@ -123,7 +125,7 @@ def serve(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.process
-async def test_a_damaged_message_ends_the_start_with_one_line_and_stays(tmp_path: Path) -> None:
+async def test_upgrade_damaged_message_refuses_the_start_with_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     rows = await old_directory(folder)
     log = folder / "t-0" / f"{0:020d}.log"
@@ -142,7 +144,7 @@ async def test_a_damaged_message_ends_the_start_with_one_line_and_stays(tmp_path
         assert await all_rows(await broker.client(), "t", 36, 4) == rows
 
 
-async def test_a_full_disk_ends_the_start_and_leaves_the_old_segment(
+async def test_upgrade_on_a_full_disk_refuses_the_start_and_keeps_the_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "data"
@@ -164,7 +166,7 @@ async def test_a_full_disk_ends_the_start_and_leaves_the_old_segment(
 
 @pytest.mark.process
 @pytest.mark.parametrize("protocol", ["2.8", "0.11.0", "2.8-IV1"])
-async def test_it_is_refused_below_inter_broker_protocol_3(tmp_path: Path, protocol: str) -> None:
+async def test_upgrade_needs_inter_broker_protocol_3(tmp_path: Path, protocol: str) -> None:
     folder = tmp_path / "data"
     await old_directory(folder)
     before = (folder / "t-0" / f"{0:020d}.log").read_bytes()
@@ -174,7 +176,7 @@ async def test_it_is_refused_below_inter_broker_protocol_3(tmp_path: Path, proto
     assert (folder / "t-0" / f"{0:020d}.log").read_bytes() == before
 
 
-# Runs the broker, which gets a signal from itself when the upgrade has come so far; argv: ..., signal, how far.
+# Runs the broker, which sends itself a signal when the upgrade has come this far; argv: ..., signal, position.
 STOPPED = """
 import os, sys
 from ottla.broker.replica import forced_upgrade
@@ -184,9 +186,9 @@ number, at = int(sys.argv.pop()), int(sys.argv.pop())
 rewrite._WRITE_BYTES = 1
 watch, reports = forced_upgrade.ForcedUpgrade.watch, iter(range(10**6))
 def watched(self, topic, index):
-    told = watch(self, topic, index)
+    report = watch(self, topic, index)
     def stopping(progress):
-        told(progress)
+        report(progress)
         if next(reports) == at:
             os.kill(os.getpid(), number)
     return stopping
@@ -197,7 +199,7 @@ sys.exit(main.main())
 
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_it_at_once_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+async def test_signal_stops_an_upgrade_at_once(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "data"
     rows = await old_directory(folder)
     before = {path: path.read_bytes() for path in folder.glob("*/*.log")}
@@ -206,7 +208,7 @@ async def test_a_signal_stops_it_at_once_and_leaves_nothing(tmp_path: Path, numb
         command = [sys.executable, "-c", STOPPED, *flags, "log.record.version.force.upgrade=2", str(at), str(number)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
-        assert '"stopped before it was ready"' in ended.stderr.splitlines()[-1]
+        assert '"stopped during start"' in ended.stderr.splitlines()[-1]
         assert "Traceback" not in ended.stderr and "hold v2 only" not in ended.stderr
         assert not [path for path in folder.glob("*/*") if path.suffix in (".cleaned", ".swap")]
         assert {path: path.read_bytes() for path in folder.glob("*/*.log")} == before
@@ -217,17 +219,17 @@ async def test_a_signal_stops_it_at_once_and_leaves_nothing(tmp_path: Path, numb
         assert await committed(client) == 7
 
 
-def test_large_partitions_are_heard_of_now_and_then() -> None:
+def test_upgrade_of_a_large_partition_logs_its_progress() -> None:
     clock = ManualClock()
     upgrade = ForcedUpgrade(3, clock)
-    get_logger()  # configured now, and not while its output is captured
+    get_logger()  # configured now, before its output is captured
     with capture_logs() as events:
         assert upgrade.watch("u", 0)
-        told = upgrade.watch("t", 7)
+        reported = upgrade.watch("t", 7)
         for step in range(100):
-            told(UpgradeProgress(step * 1000, 100_000, step * 10))
+            reported(UpgradeProgress(step * 1000, 100_000, step * 10))
             clock.advance(REPORT_MS // 10)
-        told(UpgradeProgress(100_000, 100_000, 1000, segments=4, written_bytes=120_000, done=True))
+        reported(UpgradeProgress(100_000, 100_000, 1000, segments=4, written_bytes=120_000, done=True))
         upgrade.finish()
     assert [event["event"] for event in events] == [
         *["upgrading to v2"] * 9, "partition upgraded to v2", "all partitions hold v2 only"

@@ -1,4 +1,4 @@
-"""Several data directories, one of which fails: at the start, and while the broker runs."""
+"""Several log directories, one of which fails: at the start, and while the broker runs."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ async def running(
 
 
 def lies_in(folder: Path, topic: str) -> list[int]:
-    """The partitions of a topic whose folders are there."""
+    """The partitions of a topic with a folder there."""
     return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{topic}-[0-9]"))
 
 
 async def filled(files: FailingFiles, folders: list[Path]) -> dict[Path, list[int]]:
-    """A stopped broker's directories with topic t: six partitions, one record in each. Where they lie."""
+    """A stopped broker's directories with topic t of six partitions, one record in each. Returns their places."""
     async with running(files, *folders) as broker:
         await broker.topic("t", 6)
         client = await broker.client()
@@ -73,17 +73,17 @@ async def filled(files: FailingFiles, folders: list[Path]) -> dict[Path, list[in
 
 
 async def codes(client: Client, count: int = 6) -> dict[int, int]:
-    """What a fetch of each partition answers; where it is served the record is right."""
+    """The error codes of a fetch of each partition; served records must be right."""
     found = {}
     for index in range(count):
-        answer = only(await client.call(fetch(("t", index, 0)), 11))
-        found[index] = answer.error_code
-        assert values(answer.records)[:1] == ([] if answer.error_code else [b"%d" % index])
+        response = only(await client.call(fetch(("t", index, 0)), 11))
+        found[index] = response.error_code
+        assert values(response.records)[:1] == ([] if response.error_code else [b"%d" % index])
     return found
 
 
 async def log_dirs(client: Client) -> dict[str, tuple[int, list[int]]]:
-    """Of each directory the error, and the partitions of t in it."""
+    """The error of each directory, and its partitions of t."""
     results = (await client.call(DescribeLogDirsRequest(topics=None), 4)).results
     return {
         Path(result.log_dir).name: (
@@ -98,9 +98,7 @@ async def log_dirs(client: Client) -> dict[str, tuple[int, list[int]]]:
 
 
 @pytest.mark.parametrize("how", ["read-only", "EIO", "no directory", "unreadable identity", "unreadable partition"])
-async def test_the_broker_starts_without_a_directory_that_cannot_be_used(
-    how: str, files: FailingFiles, folders: list[Path]
-) -> None:
+async def test_broker_starts_without_an_unusable_directory(how: str, files: FailingFiles, folders: list[Path]) -> None:
     placed = await filled(files, folders)
     holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
     lost = next(folder for folder in folders if folder != holder)
@@ -148,8 +146,8 @@ async def test_the_broker_starts_without_a_directory_that_cannot_be_used(
 
 
 @pytest.mark.parametrize("eligible", [False, True])
-async def test_who_may_lead_an_offline_partition(eligible: bool, files: FailingFiles, folders: list[Path]) -> None:
-    """As Apache Kafka 3.9 and 4.3 say it, where one of two directories is gone."""
+async def test_offline_partition_has_no_leader(eligible: bool, files: FailingFiles, folders: list[Path]) -> None:
+    """As in Apache Kafka 3.9 and 4.3, when one of two directories has failed."""
     placed = await filled(files, folders)
     holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
     lost = next(folder for folder in folders if folder != holder)
@@ -158,8 +156,8 @@ async def test_who_may_lead_an_offline_partition(eligible: bool, files: FailingF
     async with running(files, *folders, overrides=overrides) as broker:
         client = await broker.client()
         node = [broker.state.node_id]
-        asked = DescribeTopicPartitionsRequest.TopicRequest(name="t")
-        request = DescribeTopicPartitionsRequest(topics=[asked], response_partition_limit=100)
+        requested = DescribeTopicPartitionsRequest.TopicRequest(name="t")
+        request = DescribeTopicPartitionsRequest(topics=[requested], response_partition_limit=100)
         described = (await client.call(request, 0)).topics[0].partitions
         (listed,) = (await client.call(MetadataRequest(topics=None), 12)).topics
         for partition in described:
@@ -171,7 +169,9 @@ async def test_who_may_lead_an_offline_partition(eligible: bool, files: FailingF
 
 
 @pytest.mark.parametrize("how", ["locked", "of another node", "of another cluster", "malformed"])
-async def test_a_directory_that_is_not_ours_stops_the_start(how: str, files: FailingFiles, folders: list[Path]) -> None:
+async def test_directory_of_another_broker_refuses_the_start(
+    how: str, files: FailingFiles, folders: list[Path]
+) -> None:
     await filled(files, folders)
     holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
     other = next(folder for folder in folders if folder != holder)
@@ -192,7 +192,7 @@ async def test_a_directory_that_is_not_ours_stops_the_start(how: str, files: Fai
     assert all((folder / CLEAN_SHUTDOWN).exists() for folder in folders)
 
 
-async def test_without_the_metadata_there_is_no_start(files: FailingFiles, folders: list[Path]) -> None:
+async def test_missing_metadata_log_refuses_the_start(files: FailingFiles, folders: list[Path]) -> None:
     await filled(files, folders)
     holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
     for broken in ([holder], folders):
@@ -214,8 +214,8 @@ async def test_without_the_metadata_there_is_no_start(files: FailingFiles, folde
         assert set((await codes(await broker.client())).values()) == {0}
 
 
-async def test_a_first_start_with_a_broken_directory_writes_nothing(files: FailingFiles, folders: list[Path]) -> None:
-    """A cluster id that was made up without it would shut it out when it is back."""
+async def test_first_start_with_a_broken_directory_writes_nothing(files: FailingFiles, folders: list[Path]) -> None:
+    """A cluster id made without it would not match when it is back."""
     files.break_down(folders[1])
     with pytest.raises(StartupError, match=str(folders[1])):
         async with running(files, *folders):
@@ -226,8 +226,8 @@ async def test_a_first_start_with_a_broken_directory_writes_nothing(files: Faili
         await broker.topic("t")
 
 
-async def test_a_new_directory_beside_a_broken_one(files: FailingFiles, folders: list[Path], tmp_path: Path) -> None:
-    """It joins the cluster; nothing that lies in the broken one begins anew in it."""
+async def test_new_directory_beside_a_broken_one(files: FailingFiles, folders: list[Path], tmp_path: Path) -> None:
+    """It joins the cluster; no partition of the broken one is created in it."""
     placed = await filled(files, folders)
     holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
     lost = next(folder for folder in folders if folder != holder)
@@ -239,7 +239,7 @@ async def test_a_new_directory_beside_a_broken_one(files: FailingFiles, folders:
         assert len(lies_in(tmp_path / "new", "more")) >= 3
     assert not lies_in(tmp_path / "new", "t")
     files.repair()
-    for name in ("meta.properties", METADATA_ELSEWHERE):  # at the first small files of ours
+    for name in ("meta.properties", METADATA_ELSEWHERE):  # at the first small files
         files.fail_once(tmp_path / "newer", errno.EIO, "create", f"{name}.tmp")
         async with running(files, *folders, tmp_path / "new", tmp_path / "newer") as broker:
             assert [Path(log_dir.path) for log_dir in broker.state.logs.online] == [*folders, tmp_path / "new"]
@@ -250,7 +250,7 @@ async def test_a_new_directory_beside_a_broken_one(files: FailingFiles, folders:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-async def test_of_two_folders_that_one_stays_which_the_metadata_names(
+async def test_folder_named_by_the_metadata_stays_of_two(
     reverse: bool, files: FailingFiles, folders: list[Path]
 ) -> None:
     placed = await filled(files, folders)
@@ -266,8 +266,8 @@ async def test_of_two_folders_that_one_stays_which_the_metadata_names(
         assert len(list(there.glob(f"t-{named[here]}.*-stray"))) == 1
 
 
-async def test_a_folder_that_was_moved_is_known_where_it_is(files: FailingFiles, folders: list[Path]) -> None:
-    """Out of a directory that fails, say; a copy that comes back with it is put aside."""
+async def test_folder_moved_by_hand_is_found(files: FailingFiles, folders: list[Path]) -> None:
+    """For example out of a failed directory; a copy that comes back with it is put aside."""
     placed = await filled(files, folders)
     holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
     lost, other = (folder for folder in folders if folder != holder)
@@ -280,17 +280,15 @@ async def test_a_folder_that_was_moved_is_known_where_it_is(files: FailingFiles,
         assert only(await client.call(produce(records(b"new"), "t", placed[lost][0]), 9)).base_offset == 1
     files.repair()
     async with running(files, *folders) as broker:
-        answer = only(await (await broker.client()).call(fetch(("t", placed[lost][0], 1)), 11))
-        assert values(answer.records) == [b"new"]
+        response = only(await (await broker.client()).call(fetch(("t", placed[lost][0], 1)), 11))
+        assert values(response.records) == [b"new"]
     assert len(list(lost.glob(f"{moved}.*-stray"))) == 1
 
 
 # While it runs
 
 
-async def test_a_directory_that_fails_takes_its_partitions_offline_and_no_others(
-    files: FailingFiles, folders: list[Path]
-) -> None:
+async def test_failed_directory_takes_only_its_partitions_offline(files: FailingFiles, folders: list[Path]) -> None:
     placed = await filled(files, folders)
     async with running(files, *folders) as broker:
         client = await broker.client()
@@ -315,7 +313,7 @@ async def test_a_directory_that_fails_takes_its_partitions_offline_and_no_others
         assert (await client.call(request, 1)).results[0].error_code == 0
         for index in (6, 7):
             assert only(await client.call(produce(records(b"z"), "t", index), 9)).error_code == 0
-        broker.clock.advance(700_000)  # checkpoints, retention and the like
+        broker.clock.advance(700_000)  # checkpoints, retention and so on
         described = (
             await client.call(
                 DescribeTopicPartitionsRequest(
@@ -334,8 +332,8 @@ async def test_a_directory_that_fails_takes_its_partitions_offline_and_no_others
         assert set((await codes(client)).values()) == {0}
 
 
-async def test_a_sync_that_fails_in_its_thread(files: FailingFiles, folders: list[Path]) -> None:
-    """Whoever waits for it is refused, and so is all else in the directory; the others do not notice."""
+async def test_failed_sync_takes_its_directory_offline(files: FailingFiles, folders: list[Path]) -> None:
+    """Requests that wait for it are refused, as is everything else in the directory; the others are unaffected."""
     async with running(files, *folders) as broker:
         topic = broker.state.topics.create("t", 6, {"flush.messages": "1"}, broker.clock.now_ms())
         client = await broker.client()
@@ -343,13 +341,13 @@ async def test_a_sync_that_fails_in_its_thread(files: FailingFiles, folders: lis
         offline = lies_in(lost, "t")
         for index in range(6):
             assert only(await client.call(produce(records(b"%d" % index), "t", index), 9)).error_code == 0
-        files.fail_once(lost, errno.ENOSPC, "sync", ".log")  # even that: what was written may be lost
-        answers = await asyncio.gather(
+        files.fail_once(lost, errno.ENOSPC, "sync", ".log")  # written bytes may be lost, even with this error
+        codes_by_index = await asyncio.gather(
             *[one_produce(broker, index) for index in range(6)],
         )
         await broker.settle()
-        assert all(answers[index] == 0 for index in range(6) if index not in offline)
-        assert STORAGE_ERROR in [answers[index] for index in offline]
+        assert all(codes_by_index[index] == 0 for index in range(6) if index not in offline)
+        assert STORAGE_ERROR in [codes_by_index[index] for index in offline]
         assert await codes(client) == {index: 56 if index in offline else 0 for index in range(6)}
         assert [partition.index for partition in topic.online_partitions()] == [
             index for index in range(6) if index not in offline
@@ -362,9 +360,7 @@ async def one_produce(broker: Broker, index: int) -> int:
     return only(await client.call(produce(records(b"more"), "t", index), 9)).error_code
 
 
-async def test_a_topic_whose_partitions_are_offline_can_be_deleted_and_does_not_come_back(
-    files: FailingFiles, folders: list[Path]
-) -> None:
+async def test_topic_with_offline_partitions_can_be_deleted_for_good(files: FailingFiles, folders: list[Path]) -> None:
     placed = await filled(files, folders)
     async with running(files, *folders) as broker:
         client = await broker.client()
@@ -379,13 +375,13 @@ async def test_a_topic_whose_partitions_are_offline_can_be_deleted_and_does_not_
     files.repair()
     async with running(files, *folders) as broker:
         client = await broker.client()
-        answer = only(await client.call(fetch(("t", placed[lost][0], 0)), 11))
-        assert values(answer.records) == [b"x"]
+        response = only(await client.call(fetch(("t", placed[lost][0], 0)), 11))
+        assert values(response.records) == [b"x"]
         assert not lies_in(lost, "t")
     assert len(list(lost.glob("t-*-stray"))) == len(placed[lost])
 
 
-async def test_a_create_that_meets_the_failure_goes_on_elsewhere(files: FailingFiles, folders: list[Path]) -> None:
+async def test_topic_created_during_a_failure_uses_another_directory(files: FailingFiles, folders: list[Path]) -> None:
     async with running(files, *folders) as broker:
         client = await broker.client()
         lost = next(folder for folder in folders if folder != Path(broker.state.logs.metadata_dir.path))
@@ -410,7 +406,7 @@ async def test_groups_of_an_offline_partition_have_no_coordinator(files: Failing
         other = next(name for name in reversed(names) if partition_of(name) == partition_of(gone))
         sound = next(name for name in names if partition_of(name) not in offline)
 
-        async def answers(name: str) -> tuple[int, int]:
+        async def codes_of(name: str) -> tuple[int, int]:
             heartbeat = await client.call(HeartbeatRequest(group_id=name, generation_id=1, member_id="m"), 3)
             (found,) = (await client.call(FindCoordinatorRequest(coordinator_keys=[name], key_type=0), 4)).coordinators
             old = await client.call(FindCoordinatorRequest(key=name, key_type=0), 1)
@@ -422,18 +418,18 @@ async def test_groups_of_an_offline_partition_have_no_coordinator(files: Failing
         member = await broker.client()
         await member.send(joining(gone), 2)
         await broker.settle()
-        assert await answers(gone) == await answers(sound) == (ErrorCode.UNKNOWN_MEMBER_ID, 0)
+        assert await codes_of(gone) == await codes_of(sound) == (ErrorCode.UNKNOWN_MEMBER_ID, 0)
         files.break_down(lost)
         assert gone != other
         commit = committing(other, GROUP_OFFSETS_TOPIC)
         assert only(await client.call(commit, 2)).error_code == ErrorCode.NOT_COORDINATOR
         assert (await member.receive())[1].error_code == ErrorCode.NOT_COORDINATOR
-        assert await answers(gone) == (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        assert await answers(sound) == (ErrorCode.UNKNOWN_MEMBER_ID, 0)
+        assert await codes_of(gone) == (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert await codes_of(sound) == (ErrorCode.UNKNOWN_MEMBER_ID, 0)
     async with running(files, *folders, overrides=overrides) as broker:
         client = await broker.client()
-        assert await answers(gone) == (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        assert await answers(sound) == (ErrorCode.UNKNOWN_MEMBER_ID, 0)
+        assert await codes_of(gone) == (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert await codes_of(sound) == (ErrorCode.UNKNOWN_MEMBER_ID, 0)
 
 
 def committing(group: str, topic: str) -> OffsetCommitRequest:
@@ -455,7 +451,7 @@ def joining(group: str) -> JoinGroupRequest:
 
 
 @pytest.mark.parametrize("which", ["metadata", "last"])
-async def test_the_broker_ends_with_the_metadatas_or_the_last_directory(
+async def test_broker_ends_with_the_metadata_or_last_directory(
     which: str, files: FailingFiles, folders: list[Path]
 ) -> None:
     placed = await filled(files, folders)
@@ -476,8 +472,8 @@ async def test_the_broker_ends_with_the_metadatas_or_the_last_directory(
     assert clean == ([] if which == "last" else others)
 
 
-async def test_a_pass_that_meets_the_failure_says_so_once(files: FailingFiles, folders: list[Path]) -> None:
-    """However many partitions lie in the directory."""
+async def test_failure_found_by_a_periodic_pass_is_logged_once(files: FailingFiles, folders: list[Path]) -> None:
+    """Regardless of the number of partitions in the directory."""
     overrides = {"log.retention.check.interval.ms": "1000"}
     async with running(files, *folders[:2], overrides=overrides) as broker:
         await broker.topic("t", 40)
@@ -489,5 +485,5 @@ async def test_a_pass_that_meets_the_failure_says_so_once(files: FailingFiles, f
             broker.clock.advance(1000)
             await broker.state.durability.idle()
             await broker.settle()
-        told = [event for event in events if event["log_level"] == "error"]
-        assert 1 <= len(told) <= 2 and "offline" in told[0]["event"], told
+        reported = [event for event in events if event["log_level"] == "error"]
+        assert 1 <= len(reported) <= 2 and "offline" in reported[0]["event"], reported

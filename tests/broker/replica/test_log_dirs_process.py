@@ -1,4 +1,4 @@
-"""Directories that fail under a real process: what it says, and with which code it ends."""
+"""Failing directories under a real process: its output and its exit code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ottla_testing.broker.harness import (
 )
 from ottla_testing.patience import PATIENCE_S
 
-# What a read-only file system says to whoever would lock, write or change anything below a folder.
+# The error of a read-only file system for a lock, a write or a change below a folder.
 READ_ONLY = """
 import errno, os, sys
 from ottla.storage.io.files import DiskFiles
@@ -57,8 +57,8 @@ def can_mount() -> bool:
 
 @contextlib.contextmanager
 def read_only(folder: Path, how: str) -> Iterator[list[str]]:
-    """A folder to which nobody can write; the command for a broker that is to see it so."""
-    if how == "said so":
+    """A folder without write permission; the command of a broker that sees it so."""
+    if how == "pretended":
         yield [sys.executable, "-c", READ_ONLY.format(folder=str(folder)), "serve"]
     elif how == "mode":
         folder.chmod(0o500)
@@ -79,8 +79,12 @@ def read_only(folder: Path, how: str) -> Iterator[list[str]]:
             subprocess.run(["umount", "-l", folder], check=True)
 
 
-# A mode means nothing to root, and only root may mount.
-WAYS = ["said so", *(["mode"] if os.geteuid() else []), *(["mounted"] if shutil.which("mount") and can_mount() else [])]
+# Root ignores modes, and only root may mount.
+WAYS = [
+    "pretended",
+    *(["mode"] if os.geteuid() else []),
+    *(["mounted"] if shutil.which("mount") and can_mount() else []),
+]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -88,7 +92,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 async def written(*folders: Path) -> None:
-    """Topic t, a partition for each folder, with one record each."""
+    """Topic t with a partition for each folder, one record in each."""
     async with running(*folders) as broker:
         await broker.topic("t", len(folders))
         client = await broker.client()
@@ -98,7 +102,7 @@ async def written(*folders: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", WAYS)
-async def test_a_read_only_directory_ends_the_start_with_one_line(how: str, tmp_path: Path) -> None:
+async def test_read_only_directory_refuses_the_start_with_one_line(how: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     await written(folder)
     before = contents(folder)
@@ -116,7 +120,7 @@ async def test_a_read_only_directory_ends_the_start_with_one_line(how: str, tmp_
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", WAYS)
-async def test_beside_one_that_works_it_costs_its_partitions(how: str, tmp_path: Path) -> None:
+async def test_read_only_directory_beside_another_loses_its_partitions_only(how: str, tmp_path: Path) -> None:
     folders = [tmp_path / "data", tmp_path / "other"]
     await written(*folders)
     other = [int(path.name[-1]) for path in folders[1].glob("t-*")]
@@ -125,20 +129,20 @@ async def test_beside_one_that_works_it_costs_its_partitions(how: str, tmp_path:
         with process(tmp_path, "--data-dir", str(folders[1]), command=code) as broker:
             client = await Client.connect(broker.ports[0])
             for index in range(2):
-                answer = only(await client.call(fetch(("t", index, 0)), 11))
-                assert (answer.error_code, values(answer.records)) == ((56, []) if index in other else (0, [b"v"]))
+                response = only(await client.call(fetch(("t", index, 0)), 11))
+                assert (response.error_code, values(response.records)) == ((56, []) if index in other else (0, [b"v"]))
             client.close()
             assert broker.end() == 0
             (line,) = (line for line in broker.error.splitlines() if "[error" in line)
-            assert "cannot be used" in line and str(folders[1]) in line
+            assert "log directory unusable" in line and str(folders[1]) in line
     async with running(*folders) as started:
         assert [log_dir.data.was_clean for log_dir in started.state.logs.directories] == [True, True]
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("which", ["the only one", "the metadata's", "another"])
-async def test_a_directory_that_vanishes_under_a_broker(which: str, tmp_path: Path) -> None:
-    """The broker ends by itself, with 1 and a line that says why, if it cannot do without."""
+async def test_directory_removed_under_a_running_broker(which: str, tmp_path: Path) -> None:
+    """The broker ends by itself, with exit code 1 and a line with the reason, if it needs the directory."""
     folders = [tmp_path / "data", *([tmp_path / "other"] if which != "the only one" else [])]
     more = [argument for folder in folders[1:] for argument in ("--data-dir", str(folder))]
     with process(tmp_path, *more) as broker:

@@ -1,7 +1,7 @@
-"""Random errors of three disks under a broker that is written to, cleaned, stopped and started: in the end every record
-is there once, in order, and nothing is wrong with any directory.
+"""Random errors of three disks under a broker that is written to, cleaned, stopped and started.
 
-The writers are idempotent and try again what was not acknowledged, as clients do.
+In the end every record is there once, in order, and no directory has a finding. The writers are idempotent and retry
+unacknowledged batches, as clients do.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PARTITIONS = 5
 OVERRIDES = {"log.index.size.max.bytes": "60", "log.index.interval.bytes": "0", "log.cleaner.enable": "false"}
 CODES = (errno.EIO, errno.EROFS, errno.ENOSPC, errno.EMFILE, errno.EDQUOT)
 OPERATIONS = sorted(CHANGES | {"open", "read", "read_bytes", "size", "list", "lock", "modified"})
-OFTEN = ["write"] * 12 + ["create", "open", "replace", "read", "sync"] * 4  # what a broker does all the time
+OFTEN = ["write"] * 12 + ["create", "open", "replace", "read", "sync"] * 4  # the frequent operations of a broker
 RETRIED = (56, 6)
 
 
 class Life:
-    """One broker after the other over the same directories, and what its clients know."""
+    """One broker after the other over the same directories, and the state of its clients."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -46,12 +46,12 @@ class Life:
         self.clock = ManualClock()
         self.broker: Broker | None = None
         self.client: Client | None = None
-        self.written = [0] * PARTITIONS  # sequences that are acknowledged: all below it
+        self.written = [0] * PARTITIONS  # acknowledged sequences: all below it
         self.failures = 0
         self.lost = 0  # directories
 
     def trouble(self) -> None:
-        """One operation that is to come fails, or a stretch of them on one disk."""
+        """Makes one later operation fail, or several on one disk."""
         rng = self.random
         operation, code = rng.choice(OPERATIONS + OFTEN), rng.choice(CODES)
         folder, left = str(rng.choice(self.folders)), rng.randrange(4)
@@ -70,11 +70,11 @@ class Life:
         self.files.fails = fails
 
     async def start(self) -> None:
-        """Until a start succeeds: the disks are put right where it is refused."""
+        """Starts until a start succeeds: the disks are repaired after a refused one."""
         while self.broker is None:
-            asked = options(self.folders, OVERRIDES)
+            requested = options(self.folders, OVERRIDES)
             try:
-                started = await server.start(asked, asyncio.get_running_loop(), self.clock, files=self.files)
+                started = await server.start(requested, asyncio.get_running_loop(), self.clock, files=self.files)
             except StartupError:
                 self.files.repair()
                 continue
@@ -90,7 +90,7 @@ class Life:
             self.broker = self.client = None
 
     async def write(self, index: int) -> int:
-        """One batch of two records: the code."""
+        """Writes one batch of two records; returns the code."""
         assert self.client is not None
         sequence = self.written[index]
         data = numbered(sequence, producer_id=100 + index)
@@ -132,7 +132,7 @@ class Life:
             await self.start()
 
     def stored(self, index: int) -> list[int]:
-        """The sequences of a partition's records, as they lie on the disk."""
+        """The sequences of a partition's records on the disk."""
         (folder,) = (path for top in self.folders for path in top.glob(f"t-{index}"))
         found = []
         for path in sorted(folder.glob("*.log")):
@@ -161,7 +161,7 @@ async def live(folder: Path, seed: int, steps: int) -> Life:
 
 @pytest.mark.soak
 @pytest.mark.slow
-async def test_every_record_is_there_once_whatever_failed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+async def test_every_record_is_stored_once_after_random_failures(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     get_logger()
     failures = lost = 0
     for _ in range(scaled(4)):

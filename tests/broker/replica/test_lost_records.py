@@ -1,4 +1,4 @@
-"""What a start says of records that are gone: one line for each loss, with the topic, the partition and the offsets."""
+"""Reports of lost records at a start: one line for each loss, with the topic, the partition and the offsets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def fill(folder: Path, *, closed: bool = True) -> None:
 
 
 async def started(folder: Path, check: Callable[[Broker], Any] | None = None) -> list[Event]:
-    """What a start says of partitions. `check` looks at the broker; it is closed afterwards."""
+    """The lines of a start about partitions. `check` inspects the broker; it is closed afterwards."""
     get_logger()
     with capture_logs() as events:
         async with running(folder) as broker:
@@ -98,7 +98,7 @@ CLOSED: dict[Damage, tuple[str, str, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("damage", CLOSED, ids=lambda damage: damage.__name__)
-async def test_start_after_a_clean_close_reports_what_is_gone_once(tmp_path: Path, damage: Damage) -> None:
+async def test_start_after_a_clean_close_reports_lost_records_once(tmp_path: Path, damage: Damage) -> None:
     event, lost, bounds = CLOSED[damage]
     await fill(tmp_path)
     damage(tmp_path)
@@ -110,17 +110,17 @@ async def test_start_after_a_clean_close_reports_what_is_gone_once(tmp_path: Pat
         first, end = (int(bound) for bound in lost.split(".."))
         assert [value for value in await read(broker) if value is not None] == kept[:first] + kept[end + 1 :]
         assert await read(broker, 1) == [b"c"]
-        broker.state.logs.release()  # a kill right behind it
+        broker.state.logs.release()  # a kill right after it
 
-    said = await started(tmp_path, check)
-    (line,) = [one for one in said if "lost_offsets" in one]
+    logged = await started(tmp_path, check)
+    (line,) = [one for one in logged if "lost_offsets" in one]
     assert (line["log_level"], line["event"], line["lost_offsets"]) == ("error", event, lost)
     assert (line["topic"], line["partition"], line["log_dir"]) == ("t", 0, str(tmp_path))
     assert ("advice" in line) == (bounds[1] < 12)
     assert [one for one in await started(tmp_path) if "partition" in one] == []
 
 
-async def test_start_after_a_kill_with_a_flipped_bit_counts_what_lies_behind(tmp_path: Path) -> None:
+async def test_start_after_a_kill_with_a_flipped_bit_counts_later_records(tmp_path: Path) -> None:
     await fill(tmp_path, closed=False)
     path = segments(tmp_path)[0]
     data = bytearray(path.read_bytes())
@@ -128,8 +128,8 @@ async def test_start_after_a_kill_with_a_flipped_bit_counts_what_lies_behind(tmp
     data[second + 70] ^= 4
     path.write_bytes(data)
     size = sum(path.stat().st_size for path in segments(tmp_path))
-    said = await started(tmp_path)
-    (line,) = [one for one in said if "partition" in one]
+    logged = await started(tmp_path)
+    (line,) = [one for one in logged if "partition" in one]
     assert line["event"] == "corruption in the middle of a log: everything after it was dropped"
     assert line["log_level"] == "error" and line["lost_offsets"] == "2..11"
     assert (line["batches"], line["records"], line["bytes"]) == (4, 8, size - second)
@@ -146,7 +146,7 @@ async def test_start_after_a_kill_in_a_write_reports_a_torn_tail(tmp_path: Path)
 
 
 async def test_start_after_a_kill_with_a_short_file_names_the_noted_end(tmp_path: Path) -> None:
-    """Nothing is torn, and yet what was acknowledged is not there: the high watermark was noted."""
+    """Nothing is torn, yet acknowledged records are missing: the high watermark was checkpointed."""
     await fill(tmp_path, closed=False)
     path = segments(tmp_path)[-1]
     data = path.read_bytes()
@@ -156,9 +156,7 @@ async def test_start_after_a_kill_with_a_short_file_names_the_noted_end(tmp_path
 
 
 @pytest.mark.parametrize("closed", [True, False])
-async def test_log_start_above_the_end_empties_no_closed_log_and_no_log_in_silence(
-    tmp_path: Path, closed: bool
-) -> None:
+async def test_log_start_above_the_end_is_reported_and_keeps_closed_logs(tmp_path: Path, closed: bool) -> None:
     await fill(tmp_path, closed=closed)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 40\n")
     found: list[bytes] = []
@@ -202,7 +200,7 @@ async def test_start_without_the_end_of_the_metadata_log_is_refused_until_it_is_
             begin(FailingFiles(), str(tmp_path))
         assert "\n" not in str(raised.value) and "ottla repair" in str(raised.value)
         assert (tmp_path / "t-0").is_dir() and not list(tmp_path.glob("*-stray"))
-    (tmp_path / "__cluster_metadata-0").rename(tmp_path / "kept")  # then the topics are those of the folders
+    (tmp_path / "__cluster_metadata-0").rename(tmp_path / "kept")  # the topics are those of the folders then
 
     async def check(broker: Broker) -> None:
         assert len(await read(broker)) == 12 and await read(broker, 1) == [b"c"]
@@ -210,7 +208,7 @@ async def test_start_without_the_end_of_the_metadata_log_is_refused_until_it_is_
     assert not [one for one in await started(tmp_path, check) if "lost_offsets" in one]
 
 
-async def test_start_with_a_damaged_metadata_log_is_refused_and_cuts_nothing(tmp_path: Path) -> None:
+async def test_start_with_a_damaged_metadata_log_is_refused_and_truncates_nothing(tmp_path: Path) -> None:
     await fill(tmp_path, closed=False)
     path = metadata_log(tmp_path)
     data = bytearray(path.read_bytes())
@@ -225,7 +223,7 @@ async def test_start_with_a_damaged_metadata_log_is_refused_and_cuts_nothing(tmp
 # A full disk
 
 
-async def test_start_on_a_full_disk_after_a_kill_fails_in_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_start_on_a_full_disk_after_a_kill_fails_with_one_line(tmp_path: Path) -> None:
     await fill(tmp_path, closed=False)
     with segments(tmp_path)[-1].open("ab") as log:
         log.write(b"torn")

@@ -1,6 +1,6 @@
-"""When a partition forgets a producer, by release: by time, by a moved log start; and the circle of sequences on a log.
+"""The expiry of producer states, by release: by time, by a new log start offset; and the wrap-around of sequences.
 
-The clock is moved by hand. Kafka forgets by a batch's own timestamps, which its producer chose.
+The clock is moved by hand. Kafka expires by a batch's own timestamps, which its producer chose.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla_testing.each import each
 CHECK_MS = 600_000
 DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS
-# What follows when nothing is known of the producer any more.
+# The behaviour for a producer whose state has expired.
 FORGOTTEN = {
     "0.11": 45,
     "1.0.1": 59,
@@ -49,8 +49,8 @@ def known(writer: Writer, topic: str = "t") -> set[int]:
 async def set_config(writer: Writer, name: str, value: str) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name=name, config_operation=0, value=value)
-    asked = resource(resource_type=4, resource_name="", configs=[config])
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+    requested = resource(resource_type=4, resource_name="", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[requested], validate_only=False)
     assert (await writer.client.call(request, 0)).responses[0].error_code == 0
 
 
@@ -69,10 +69,10 @@ async def set_config(writer: Writer, name: str, value: str) -> None:
     ],
 )
 @each("how", ["running", "closed", "killed"])
-async def test_a_producer_is_forgotten_so_long_after_its_last_timestamp(
+async def test_producer_expires_after_its_last_timestamp(
     release: str, overrides: dict[str, str], limit_ms: int, how: str, tmp_path: Path
 ) -> None:
-    """Looked for every ten minutes, and where a snapshot is read. A replay of batches does not look at the time."""
+    """Checked every ten minutes, and when a snapshot is read. A replay of batches ignores the time."""
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, release, overrides, clock) as writer:
         await writer.broker.topic("t")
@@ -99,7 +99,7 @@ async def test_a_producer_is_forgotten_so_long_after_its_last_timestamp(
 
 
 @pytest.mark.parametrize("overrides", [{}, {"transactional.id.expiration.ms": "3600000"}])
-async def test_our_own_profile_forgets_nothing_by_time_unless_told(overrides: dict[str, str], tmp_path: Path) -> None:
+async def test_own_profile_expires_no_producer_by_default(overrides: dict[str, str], tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, "ottla", overrides, clock) as writer:
         await writer.broker.topic("t", configs={"retention.ms": "-1"})
@@ -113,7 +113,7 @@ async def test_our_own_profile_forgets_nothing_by_time_unless_told(overrides: di
         assert known(writer) == set()
 
 
-async def test_the_limit_can_be_changed_while_running_and_the_interval_set(tmp_path: Path) -> None:
+async def test_expiration_time_and_check_interval_are_configurable(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     overrides = {"producer.id.expiration.check.interval.ms": "1000"}
     async with writing(tmp_path / "data", "4.3", overrides, clock) as writer:
@@ -126,7 +126,7 @@ async def test_the_limit_can_be_changed_while_running_and_the_interval_set(tmp_p
         assert known(writer) == set()
 
 
-async def test_what_nobody_asked_for_yet_is_forgotten_too(tmp_path: Path) -> None:
+async def test_producer_state_not_loaded_yet_expires_too(tmp_path: Path) -> None:
     """A partition's producers are read when they are first needed, which may be long after the start."""
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, "4.3", None, clock) as writer:
@@ -142,16 +142,17 @@ async def test_what_nobody_asked_for_yet_is_forgotten_too(tmp_path: Path) -> Non
 
 
 async def delete_before(writer: Writer, offset: int) -> None:
-    asked = DeleteRecordsRequest.DeleteRecordsTopic
-    one = asked.DeleteRecordsPartition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(topics=[asked(name="t", partitions=[one])], timeout_ms=1000)
+    requested = DeleteRecordsRequest.DeleteRecordsTopic
+    one = requested.DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(topics=[requested(name="t", partitions=[one])], timeout_ms=1000)
     assert only(await writer.client.call(request, 0)).error_code == 0
 
 
 @pytest.mark.parametrize("release", FORGOTTEN)
-async def test_a_moved_log_start(release: str, tmp_path: Path) -> None:
-    """Up to 2.3 a producer whose last offset lies below it is forgotten; from 2.4 on, and in the own profile, none is,
-    until a restart finds no snapshot above the log start."""
+async def test_producer_below_a_new_log_start(release: str, tmp_path: Path) -> None:
+    """Up to 2.3 a producer whose last offset is below it expires; from 2.4 on, and in the own profile, none does until
+    a restart finds no snapshot above the log start offset.
+    """
     evicts = release in ("0.11", "1.0.1", "2.3")
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, release, clock=clock) as writer:
@@ -164,8 +165,8 @@ async def test_a_moved_log_start(release: str, tmp_path: Path) -> None:
         assert known(writer) == ({10} if evicts else {9, 10})
         log_start = 2 if writer.version >= 5 else -1
         if FORGOTTEN[release] and evicts:
-            answer = await writer.send(numbered(2, 1, producer_id=9))
-            assert answer == Sent(FORGOTTEN[release], -1, -1, log_start)
+            response = await writer.send(numbered(2, 1, producer_id=9))
+            assert response == Sent(FORGOTTEN[release], -1, -1, log_start)
         else:
             assert await writer.send(numbered(2, 1, producer_id=9)) == Sent(0, 4, -1, log_start)
         await delete_before(writer, writer.end())
@@ -182,8 +183,10 @@ async def test_a_moved_log_start(release: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("release", "kept"), [("ottla", True), ("2.3", False), ("2.4", True), ("4.3", True)])
 @pytest.mark.parametrize("how", ["closed", "killed"])
-async def test_a_moved_log_start_after_a_restart(release: str, kept: bool, how: str, tmp_path: Path) -> None:
-    """The snapshot at the end of the log still has the producer; the rule that forgets it holds for it too."""
+async def test_producer_below_a_new_log_start_after_a_restart(
+    release: str, kept: bool, how: str, tmp_path: Path
+) -> None:
+    """The snapshot at the end of the log still has the producer; the rule that expires it applies to it too."""
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, release, clock=clock) as writer:
         await writer.broker.topic("t")
@@ -192,19 +195,19 @@ async def test_a_moved_log_start_after_a_restart(release: str, kept: bool, how: 
         await delete_before(writer, 2)
         copy = killed(folder)
     async with writing(folder if how == "closed" else copy, release, clock=clock) as writer:
-        # After a kill the batches above the log start are all there is.
+        # After a kill there are only the batches above the log start offset.
         assert known(writer) == ({9, 10} if kept and how == "closed" else {10})
 
 
 async def producer_id(writer: Writer, version: int, transactional_id: str | None = None) -> int:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    answer = await writer.client.call(request, version)
-    assert answer.error_code == 0
-    return answer.producer_id
+    response = await writer.client.call(request, version)
+    assert response.error_code == 0
+    return response.producer_id
 
 
 async def introduce(writer: Writer, software: str) -> None:
-    """Names the client as its library does, if that does; `ottla` asks for the fields of KIP-192 in Metadata."""
+    """Names the client library, if it does so; `ottla` requests the fields of KIP-192 in Metadata."""
     if software:
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1.2.3")
         assert (await writer.client.call(request, 3)).error_code == 0
@@ -227,10 +230,10 @@ CLIENTS = [
 @each("release", ["2.4", "4.3", "ottla"])
 @each("produce_version", [3, 4, 5, 7, 8])
 @each(("software", "init_version", "compares"), CLIENTS)
-async def test_only_a_client_that_compares_finds_its_producer_unknown_below_the_log_start(
+async def test_unknown_producer_below_the_log_start_only_for_comparing_clients(
     release: str, produce_version: int, software: str, init_version: int, compares: bool, tmp_path: Path
 ) -> None:
-    """Apache Kafka from 2.4 on takes the batch from all of them."""
+    """Apache Kafka from 2.4 on accepts the batch from all of them."""
     if release == "2.4":
         init_version = min(init_version, 2)
     async with writing(tmp_path / "data", release) as writer:
@@ -240,18 +243,18 @@ async def test_only_a_client_that_compares_finds_its_producer_unknown_below_the_
         await writer.write((0, 2), producer_id=id)
         await writer.write((0, 2), producer_id=id + 1000)
         await delete_before(writer, 2)
-        answer = await writer.send(numbered(2, 1, producer_id=id), version=produce_version)
+        response = await writer.send(numbered(2, 1, producer_id=id), version=produce_version)
         if release == "ottla" and compares and produce_version >= 5:
-            assert answer == Sent(59, -1, -1, 2)
-            # What it does then: it begins again with 0, its last acknowledged offset being below the log start.
+            assert response == Sent(59, -1, -1, 2)
+            # Then it begins again with 0, since its last acknowledged offset is below the log start offset.
             assert (await writer.send(numbered(0, 1, producer_id=id), version=produce_version))[:2] == (0, 4)
             assert (await writer.send(numbered(1, 1, producer_id=id), version=produce_version))[:2] == (0, 5)
         else:
-            assert answer[:2] == (0, 4)
+            assert response[:2] == (0, 4)
         assert (await writer.send(numbered(2, 1, producer_id=id + 1000), version=produce_version))[0] == 0
 
 
-async def test_a_transactional_id_is_never_unknown_below_the_log_start(tmp_path: Path) -> None:
+async def test_transactional_producer_is_never_unknown_below_the_log_start(tmp_path: Path) -> None:
     async with writing(tmp_path / "data", "ottla") as writer:
         await writer.broker.topic("t")
         await introduce(writer, "ottla")
@@ -261,7 +264,7 @@ async def test_a_transactional_id_is_never_unknown_below_the_log_start(tmp_path:
         assert (await writer.send(numbered(1, 1, producer_id=id)))[0] == 0
 
 
-async def test_the_own_profile_forgets_a_producer_below_the_log_start_after_a_day(tmp_path: Path) -> None:
+async def test_own_profile_expires_a_producer_below_the_log_start_after_a_day(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, "ottla", clock=clock) as writer:
         await writer.broker.topic("t", configs={"retention.ms": "-1"})
@@ -275,8 +278,8 @@ async def test_the_own_profile_forgets_a_producer_below_the_log_start_after_a_da
         assert (await writer.send(numbered(1, 1, producer_id=9)))[0] == 59
 
 
-async def test_a_transactional_producer_goes_on_after_its_records_were_deleted(tmp_path: Path) -> None:
-    """Its marker lies above the log start. librdkafka ends the transaction at UNKNOWN_PRODUCER_ID."""
+async def test_transactional_producer_continues_after_its_records_were_deleted(tmp_path: Path) -> None:
+    """Its marker is above the log start offset. librdkafka ends the transaction at UNKNOWN_PRODUCER_ID."""
     async with running(tmp_path, release="ottla") as broker:
         await broker.topic("t")
         owner = Owner(await broker.client(), "x")
@@ -298,13 +301,13 @@ def test_producer_ids_of_comparing_clients_are_bounded() -> None:
     assert 1 not in ids and ids
 
 
-# ---- the circle of sequences
+# ---- the wrap-around of sequences
 
 
 @each("release", ["0.11", "2.0", "2.8", "4.3", "ottla"])
 @each("how", ["running", "closed", "killed"])
-async def test_sequences_begin_again_on_a_real_log(release: str, how: str, tmp_path: Path) -> None:
-    """0 comes after 2147483647, within a batch as between two, also for one that is known from a snapshot alone."""
+async def test_sequences_wrap_around_on_a_real_log(release: str, how: str, tmp_path: Path) -> None:
+    """0 comes after 2147483647, within a batch and between two, also for a producer from a snapshot alone."""
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, release, clock=clock) as writer:
         await writer.broker.topic("t")
@@ -316,15 +319,15 @@ async def test_sequences_begin_again_on_a_real_log(release: str, how: str, tmp_p
         assert (await writer.send(numbered(MAX, 4)))[:2] == (0, 6)
         copy = killed(folder)
         if how == "running":
-            await check_behind_the_end(writer, release)
+            await check_after_the_end(writer, release)
             return
     async with writing(folder if how == "closed" else copy, release, clock=clock) as writer:
         (found,) = writer.broker.log("t").producers().values()
         assert found.batches[-1][:4] == (MAX, 2, 6, 9)
-        await check_behind_the_end(writer, release)
+        await check_after_the_end(writer, release)
 
 
-async def check_behind_the_end(writer: Writer, release: str) -> None:
+async def check_after_the_end(writer: Writer, release: str) -> None:
     """The newest batch has the sequences 2147483647, 0, 1, 2, at offsets 6 to 9."""
     own = release == "ottla"
     assert (await writer.send(numbered(MAX, 4)))[:2] == (0, 6)

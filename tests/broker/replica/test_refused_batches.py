@@ -1,4 +1,4 @@
-"""The first batch of an idempotent producer is refused for a moment: those behind it do not take its place."""
+"""The first batch of an idempotent producer is refused for a moment: later ones do not take its place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def too_few_in_sync(broker: Broker) -> Iterator[None]:
         ("replicas", ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-async def test_what_follows_waits_for_the_first(kind: str, code: int, version: int, tmp_path: Path):
+async def test_batches_after_a_refused_first_batch_are_refused(kind: str, code: int, version: int, tmp_path: Path):
     faults = Faults()
     view = FaultsView(faults)
     async with running(tmp_path / "data", release="4.3", brokers=2, faults=faults) as broker:
@@ -69,13 +69,13 @@ async def test_what_follows_waits_for_the_first(kind: str, code: int, version: i
             for producer_id, sequence in ((9, 2), (9, 0), (8, 0), (7, 4)):
                 assert await send(sequence, producer_id) == code
         assert [await send(sequence) for sequence in (2, 4, 0, 4, 2, 4)] == [OUT_OF_ORDER] * 2 + [0, OUT_OF_ORDER, 0, 0]
-        assert [await send(sequence, 8, epoch=1) for sequence in (2, 4)] == [0, 0]  # it gave up, and began anew
+        assert [await send(sequence, 8, epoch=1) for sequence in (2, 4)] == [0, 0]  # it gave up, and began again
         assert [await send(sequence, 7) for sequence in (6, 4, 6)] == [OUT_OF_ORDER, 0, 0]
-        assert await send(2, 6) == 0  # as a log is of which the beginning was deleted
+        assert await send(2, 6) == 0  # as for a log whose beginning was deleted
         assert broker.log("t").log_end_offset == 16
 
 
-def test_what_is_no_batch_of_such_a_producer_is_not_missed():
+def test_batches_without_a_producer_are_not_noted():
     noted = refused_batches.RefusedBatches()
     plain = batch.build([batch.Record(0, 0, None, b"a", ())])
     old = legacy.build([batch.Record(0, 0, None, b"a", ())], magic=1)
@@ -84,7 +84,7 @@ def test_what_is_no_batch_of_such_a_producer_is_not_missed():
         assert not noted._lowest
 
 
-def test_no_more_than_so_many_are_missed(monkeypatch: pytest.MonkeyPatch):
+def test_number_of_noted_producers_is_bounded(monkeypatch: pytest.MonkeyPatch):
     class Log:
         def producers(self) -> dict[int, object]:
             return {}
@@ -93,9 +93,9 @@ def test_no_more_than_so_many_are_missed(monkeypatch: pytest.MonkeyPatch):
     noted = refused_batches.RefusedBatches()
     for producer_id in (1, 2, 1, 3):
         noted.note_records(numbered(0, producer_id=producer_id))
-    for producer_id, is_missed in ((1, True), (2, False), (3, True)):
+    for producer_id, is_refused in ((1, True), (2, False), (3, True)):
         header = batch.read_header(numbered(5, producer_id=producer_id))
-        if is_missed:
+        if is_refused:
             with pytest.raises(OutOfOrderSequence):
                 noted.check(header, Log())  # type: ignore[arg-type]
         else:

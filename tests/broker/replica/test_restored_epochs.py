@@ -1,4 +1,4 @@
-"""What never goes back, though a broker's state does: producer ids, and the epochs of leaders."""
+"""Values that never go back, even if a broker's state is restored: producer ids, and leader epochs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def client_of(broker: Embedded) -> Client:
 async def new_producer_id(broker: Embedded) -> int:
     client = await client_of(broker)
     try:
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        return (await client.call(asked, 4)).producer_id
+        requested = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        return (await client.call(requested, 4)).producer_id
     finally:
         client.close()
 
@@ -35,16 +35,16 @@ async def end_of_epoch(broker: Embedded, topic: str, epoch: int) -> tuple[int, i
     )
     client = await client_of(broker)
     try:
-        asked = OffsetForLeaderEpochRequest(
+        requested = OffsetForLeaderEpochRequest(
             topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=[wanted])]
         )
-        (answer,) = (await client.call(asked, 4)).topics
-        return answer.partitions[0].leader_epoch, answer.partitions[0].end_offset
+        (response,) = (await client.call(requested, 4)).topics
+        return response.partitions[0].leader_epoch, response.partitions[0].end_offset
     finally:
         client.close()
 
 
-async def test_no_two_producers_get_the_same_id_whatever_is_restored_between():
+async def test_producer_ids_stay_unique_over_restores():
     async with Embedded() as broker:
         start = broker.snapshot()
         ids = [await new_producer_id(broker)]
@@ -59,28 +59,28 @@ async def test_no_two_producers_get_the_same_id_whatever_is_restored_between():
         client.close()
 
 
-def test_an_epoch_that_clients_know_does_not_come_again():
+def test_leader_epochs_are_not_reused_after_restores():
     with Embedded(brokers=3) as broker:
         topic = broker.create_topic(partitions=2)
         snapshot = broker.snapshot()
         for node in (2, 3, 2):
             broker.topology.move_leader(topic, 0, node)
         assert epochs(broker, topic) == [3, 1] or broker.topology.leader(topic, 1) == 2
-        told = epochs(broker, topic)
+        reported = epochs(broker, topic)
         broker.restore(snapshot)
-        assert broker.topology.leader(topic) == 1 and epochs(broker, topic)[0] == told[0] + 1
+        assert broker.topology.leader(topic) == 1 and epochs(broker, topic)[0] == reported[0] + 1
         broker.restore(snapshot)
-        assert epochs(broker, topic)[0] > told[0] + 1
+        assert epochs(broker, topic)[0] > reported[0] + 1
         # Nor those of a topic that was deleted meanwhile.
         broker.topology.move_leader(topic, 0, 3)
-        told = epochs(broker, topic)
+        reported = epochs(broker, topic)
         broker.delete_topic(topic)
         broker.restore(snapshot)
-        assert epochs(broker, topic)[0] > told[0]
+        assert epochs(broker, topic)[0] > reported[0]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-async def test_a_log_that_was_cut_has_a_new_epoch_and_one_that_was_not_keeps_its_own(tmp_path, on_disk: bool):
+async def test_truncated_log_gets_a_new_epoch_and_others_keep_theirs(tmp_path, on_disk: bool):
     folder = tmp_path / "data" if on_disk else None
     async with Embedded(data_dir=folder) as broker:
         cut, same = broker.create_topic(), broker.create_topic()
@@ -90,7 +90,7 @@ async def test_a_log_that_was_cut_has_a_new_epoch_and_one_that_was_not_keeps_its
         broker.send_many(cut, "defg")
         broker.restore(snapshot)
         assert (epochs(broker, cut), epochs(broker, same)) == ([1], [0])
-        # By this consumers that have read further find where to go on (KIP-320).
+        # Consumers that have read further find their position by this (KIP-320).
         assert await end_of_epoch(broker, cut, 0) == (0, 3)
         broker.send(cut, "other")
         assert await end_of_epoch(broker, cut, 0) == (0, 3)
@@ -98,8 +98,8 @@ async def test_a_log_that_was_cut_has_a_new_epoch_and_one_that_was_not_keeps_its
         later = broker.snapshot()
         broker.restore(snapshot)
         broker.restore(later)
-        told = epochs(broker, cut)
-        assert told[0] > 2
+        reported = epochs(broker, cut)
+        assert reported[0] > 2
     if folder is not None:
         async with Embedded(data_dir=folder) as broker:
-            assert epochs(broker, cut) == told
+            assert epochs(broker, cut) == reported

@@ -1,4 +1,4 @@
-"""A start after a clean stop: what it reads, how long it takes, and what it says when it takes long."""
+"""A start after a clean stop: what it reads, how long it takes, and its log lines if it takes long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla_testing.broker.harness import Broker, fetch, only, produce, records, 
 
 
 class TickingClock(ManualClock):
-    """A clock by which each look at it takes as long as `tick_ms`."""
+    """A clock that advances by `tick_ms` at each read."""
 
     tick_ms = 0
 
@@ -28,7 +28,7 @@ class TickingClock(ManualClock):
 
 
 async def fill(broker: Broker) -> None:
-    """Topics of several segments with all that a log may hold."""
+    """Topics of several segments with all kinds of records."""
     client = await broker.client()
     configs = {"segment.ms": "2500", "index.interval.bytes": "100"}
     for topic in ("plain", "numbered", "empty"):
@@ -40,7 +40,7 @@ async def fill(broker: Broker) -> None:
         assert only(await client.call(produce(sent, "numbered"), 9)).error_code == 0
 
 
-async def test_a_clean_start_reads_no_segment(tmp_path: Path) -> None:
+async def test_clean_start_reads_no_segment(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await fill(broker)
         wanted = told(broker.state)
@@ -49,9 +49,9 @@ async def test_a_clean_start_reads_no_segment(tmp_path: Path) -> None:
     assert told(state) == wanted and wanted["plain"][2][0][1] == 12
     assert files.of_segments(files.read) == files.of_segments(files.opened) == {}
     finish(state)
-    assert files.of_segments(files.read) == {}  # nor does a stop when nothing was done
+    assert files.of_segments(files.read) == {}  # neither does a stop without changes
     assert (tmp_path / ".kafka_cleanshutdown").exists()
-    # The counting does count: after a kill everything behind the recovery point is read.
+    # The count works: after a kill everything above the recovery point is read.
     (tmp_path / ".kafka_cleanshutdown").unlink()
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     files = CountingFiles()
@@ -64,8 +64,8 @@ async def test_a_clean_start_reads_no_segment(tmp_path: Path) -> None:
     finish(state)
 
 
-async def test_what_was_not_read_is_there(tmp_path: Path) -> None:
-    """Appends and fetches go on as if the log had been read: offsets, duplicates, indexes."""
+async def test_clean_start_serves_all_records(tmp_path: Path) -> None:
+    """Appends and fetches work as if the log had been read: offsets, duplicates, indexes."""
     async with running(tmp_path) as broker:
         await fill(broker)
     for round in range(2):
@@ -73,8 +73,8 @@ async def test_what_was_not_read_is_there(tmp_path: Path) -> None:
             client = await broker.client()
             copy = records(b"z" * 90, producer_id=7, producer_epoch=0, base_sequence=11)
             assert only(await client.call(produce(copy, "numbered"), 9)).base_offset == 11
-            answer = only(await client.call(produce(records(b"new"), "plain"), 9))
-            assert (answer.error_code, answer.base_offset) == (0, 12 + round)
+            response = only(await client.call(produce(records(b"new"), "plain"), 9))
+            assert (response.error_code, response.base_offset) == (0, 12 + round)
             found: list[Any] = []
             while len(found) < 13 + round:
                 found += values(only(await client.call(fetch(("plain", 0, len(found))), 11)).records)
@@ -92,7 +92,7 @@ def changed_while_closed(path: Path, change: str) -> None:
 
 @pytest.mark.parametrize("change", ["cut", "torn", "longer", "shorter by a batch"])
 async def test_log_that_was_changed_while_it_was_closed_is_recovered_by_the_start(tmp_path: Path, change: str) -> None:
-    """The start compares the sizes with those of the close, and reports what is gone."""
+    """The start compares the sizes with those at the close, and reports lost records."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -106,15 +106,17 @@ async def test_log_that_was_changed_while_it_was_closed_is_recovered_by_the_star
             assert only(await client.call(produce(records(b"c")), 9)).error_code == 0
             found = values(only(await client.call(fetch(("t", 0, 0)), 11)).records)
             assert found == {"torn": [b"a", b"b", b"c"], "longer": [b"a", b"b", b"b", b"c"]}.get(change, [b"a", b"c"])
-    said = [(event["log_level"], event["event"], event.get("lost_offsets")) for event in events if "partition" in event]
+    logged = [
+        (event["log_level"], event["event"], event.get("lost_offsets")) for event in events if "partition" in event
+    ]
     gone = ("error", "records at the end of a log are gone", "1..1")
     wanted = {"torn": [("warning", "a torn tail was cut", None)], "longer": []}
-    assert said == wanted.get(change, [gone])
+    assert logged == wanted.get(change, [gone])
 
 
 @pytest.mark.parametrize("change", ["cut", "torn", "longer", "shorter by a batch"])
-async def test_a_log_that_was_changed_while_another_owner_had_closed_it(tmp_path: Path, change: str) -> None:
-    """Its end is compared when it is first needed: then it takes and gives nothing, and the next start recovers it."""
+async def test_log_changed_after_a_close_by_another_program_is_recovered(tmp_path: Path, change: str) -> None:
+    """Its end is compared when it is first used: then it refuses appends and reads, and the next start recovers it."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -137,10 +139,10 @@ async def test_a_log_that_was_changed_while_another_owner_had_closed_it(tmp_path
         assert found == {"torn": [b"a", b"b", b"c"], "longer": [b"a", b"b", b"b", b"c"]}.get(change, [b"a", b"c"])
 
 
-# What is said meanwhile
+# Log lines of a start
 
 
-def test_nothing_is_said_of_what_is_quick() -> None:
+def test_quick_start_logs_no_progress() -> None:
     clock = ManualClock()
     get_logger()
     with capture_logs() as events:
@@ -153,7 +155,7 @@ def test_nothing_is_said_of_what_is_quick() -> None:
     assert events == []
 
 
-def test_a_line_each_second_after_two() -> None:
+def test_long_start_logs_each_second_after_two() -> None:
     clock = ManualClock()
     get_logger()
     with capture_logs() as events:
@@ -180,7 +182,7 @@ def test_a_line_each_second_after_two() -> None:
     assert events == []
 
 
-async def test_a_long_recovery_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_recovery_logs_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path) as broker:
         await fill(broker)
     sizes = [path.stat().st_size for path in tmp_path.glob("*/*.log") if not any(own in str(path) for own in OWN)]
@@ -197,10 +199,10 @@ async def test_a_long_recovery_tells_how_far_it_is(tmp_path: Path, monkeypatch: 
     with capture_logs() as events:
         async with running(tmp_path, clock=clock):
             clock.tick_ms = 0
-    told = [event for event in events if event["event"] == "opening partitions"]
-    assert len(told) > 2 and all(event["of"] == 6 for event in told)
-    checked = [event["checked_bytes"] for event in told]
+    progress = [event for event in events if event["event"] == "opening partitions"]
+    assert len(progress) > 2 and all(event["of"] == 6 for event in progress)
+    checked = [event["checked_bytes"] for event in progress]
     assert checked == sorted(checked) and 0 < checked[0] < sum(sizes)
-    assert any("recovering" in event for event in told)
+    assert any("recovering" in event for event in progress)
     (total,) = (event for event in events if event["event"] == "opened all partitions")
     assert (total["opened"], total["checked_bytes"]) == (6, sum(sizes))

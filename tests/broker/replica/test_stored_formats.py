@@ -1,7 +1,7 @@
-"""Stored v0, v1, v2 and mixed data, in every codec, read by every version of Fetch under every family of releases.
+"""Stored v0, v1, v2 and mixed data, in every codec, read by every version of Fetch in every family of releases.
 
-Each record comes once, in order, at its offset, with the timestamp, key, value and headers that format and release
-leave it; nothing newer than the version knows; every CRC is right. What comes is read by kafka-python, not by us.
+Each record is returned once, in order, at its offset, with the timestamp, key, value and headers that the format and
+the release keep; nothing is newer than the version; every CRC matches. kafka-python decodes the responses.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def encoded(magic: int, codec: int, rows: list[Record]) -> bytearray:
 
 
 async def store(broker: Broker, name: str, magic: int | None, codec: int, append_time: bool) -> list[tuple[int, Seen]]:
-    """Fills a topic; (magic, record as stored) of each."""
+    """Fills a topic; returns (magic, stored record) of each record."""
     await broker.topic(name, 1, {"message.timestamp.type": "LogAppendTime"} if append_time else {})
     log = broker.log(name)
     configured = log.config
@@ -97,7 +97,7 @@ Stored = dict[str, list[tuple[int, Seen]]]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Stored]]:
-    """A data directory with a topic for each cell, and what is in them."""
+    """A data directory with a topic for each cell, and their contents."""
     folder = tmp_path_factory.mktemp("formats") / "data"
     topics: Stored = {}
 
@@ -116,7 +116,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Store
 
 
 def decoded(records: bytes, newest: int) -> list[Seen]:
-    """What kafka-python sees in an answer; a message that is cut at the end is not there."""
+    """The records that kafka-python decodes; it ignores a cut message at the end."""
     found = []
     memory = MemoryRecords(bytes(records))
     while memory.has_next():
@@ -131,13 +131,13 @@ def decoded(records: bytes, newest: int) -> list[Seen]:
 
 
 async def read_all(client: Client, topic: str, version: int, newest: int, end: int, max_bytes: int) -> list[Seen]:
-    """Everything from the first offset on, as a consumer reads it: what lies before its position it drops."""
+    """Reads everything from the first offset on like a consumer, which drops records before its position."""
     found: list[Seen] = []
     position = 0
     while position < end:
-        answer = only(await client.call(fetch((topic, 0, position), partition_max_bytes=max_bytes), version))
-        assert answer.error_code == 0, (topic, version, position)
-        new = [seen for seen in decoded(answer.records, newest) if seen.offset >= position]
+        response = only(await client.call(fetch((topic, 0, position), partition_max_bytes=max_bytes), version))
+        assert response.error_code == 0, (topic, version, position)
+        new = [seen for seen in decoded(response.records, newest) if seen.offset >= position]
         assert new, (topic, version, position)
         found += new
         position = new[-1].offset + 1
@@ -145,7 +145,7 @@ async def read_all(client: Client, topic: str, version: int, newest: int, end: i
 
 
 def expected(stored: list[tuple[int, Seen]], newest: int) -> list[Seen]:
-    """What is left of the records in a version that knows formats up to `newest`."""
+    """The expected records in a version with formats up to `newest`."""
     left = []
     for magic, seen in stored:
         timestamp = seen.timestamp
@@ -156,7 +156,7 @@ def expected(stored: list[tuple[int, Seen]], newest: int) -> list[Seen]:
 
 
 @pytest.mark.parametrize("release", FAMILIES)
-async def test_every_version_reads_every_stored_format(release: str, data: tuple[Path, Stored]) -> None:
+async def test_every_fetch_version_reads_every_stored_format(release: str, data: tuple[Path, Stored]) -> None:
     folder, topics = data
     served = profile(release).served[FETCH]
     cells = 0
@@ -169,8 +169,8 @@ async def test_every_version_reads_every_stored_format(release: str, data: tuple
             for version in range(served.first, served.last + 1):
                 newest = 0 if version < 2 else 1 if version < 4 else 2
                 if "zstd" in topic and newest < 2:
-                    answer = only(await client.call(fetch((topic, 0, 0)), version))
-                    assert (answer.error_code, answer.records) == (76, b"")
+                    response = only(await client.call(fetch((topic, 0, 0)), version))
+                    assert (response.error_code, response.records) == (76, b"")
                     continue
                 name: Any = ids[topic] if version >= 13 else topic
                 for max_bytes in (1 << 20, 2000):  # all at once, and about a set at a time

@@ -1,4 +1,4 @@
-"""When the checkpoints are written, how many together, and that nobody else waits for it."""
+"""Checkpoints: their intervals, how many are written together, and that they delay no other request."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ CONFIGS = {
     WATERMARKS: "replica.high.watermark.checkpoint.interval.ms",
 }
 DEFAULT_MS = {POINTS: 60_000, STARTS: 60_000, WATERMARKS: 5_000}
-# As they are once all is written: the log start is that of the first segment, and needs no mention.
+# After the writes: the log start offset is that of the first segment and needs no entry.
 WRITTEN = {POINTS: "t 0 3", STARTS: "", WATERMARKS: "t 0 3"}
 
 
 def found(folder: Path) -> dict[str, str]:
-    """What each says of topic t."""
+    """The entries of topic t in each checkpoint."""
     texts = {name: (folder / name).read_text() if (folder / name).exists() else "" for name in CONFIGS}
     return {name: "".join(line for line in text.splitlines() if line[0] == "t") for name, text in texts.items()}
 
 
 async def prepare(broker: Broker) -> None:
-    """A log whose end, recovery point and start have moved, and whose old segments are gone."""
+    """A log with moved end, recovery point and start, whose old segments are deleted."""
     await broker.topic("t", configs={"segment.ms": "1"})
     log = broker.log("t")
     for number in range(3):
@@ -49,7 +49,7 @@ async def prepare(broker: Broker) -> None:
 
 @pytest.mark.parametrize("written", CONFIGS)
 @pytest.mark.parametrize("interval_ms", [1000, None])
-async def test_each_has_its_interval(written: str, interval_ms: int | None, tmp_path: Path) -> None:
+async def test_each_checkpoint_has_its_interval(written: str, interval_ms: int | None, tmp_path: Path) -> None:
     """The others are never written here: their interval is 0."""
     overrides = {config: "0" for name, config in CONFIGS.items() if name != written}
     if interval_ms is not None:
@@ -71,8 +71,8 @@ async def test_each_has_its_interval(written: str, interval_ms: int | None, tmp_
     assert found(tmp_path) == WRITTEN
 
 
-async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Nor does the next time begin before this one is over. A new topic waits: it must not inherit an old one's."""
+async def test_slow_checkpoint_delays_no_request(tmp_path: Path) -> None:
+    """The next write starts after this one has ended. A new topic waits: it must not inherit an old one's entry."""
     files = FailingFiles()
     may_end, syncs = threading.Event(), []
 
@@ -93,7 +93,7 @@ async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
                 await broker.settle()
                 broker.clock.advance(5_000)
             async with asyncio.timeout(PATIENCE_S):
-                while not syncs:  # a thread of its own comes to it
+                while not syncs:  # another thread gets to it
                     await asyncio.sleep(0.001)
             assert len(syncs) == 1
             stopping = begun(broker.state.durability.idle())
@@ -107,8 +107,8 @@ async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
         assert len(syncs) == 2 and found(tmp_path)[WATERMARKS] == "t 0 3"
 
 
-async def test_a_topic_that_is_made_again_inherits_nothing(tmp_path: Path) -> None:
-    """Also when its predecessor's offsets are just being written."""
+async def test_recreated_topic_inherits_no_checkpoint(tmp_path: Path) -> None:
+    """Also if its predecessor's offsets are being written at that moment."""
     files = FailingFiles()
     async with running(tmp_path / "data", files=files) as broker:
         await broker.topic("t")
@@ -120,7 +120,7 @@ async def test_a_topic_that_is_made_again_inherits_nothing(tmp_path: Path) -> No
         def held(operation: str, path: str) -> int:
             if operation == "sync" and POINTS in path and not is_begun.is_set():
                 is_begun.set()
-                # The loop is to wait for this, so somebody else has to let it go on.
+                # The event loop waits for this, so another thread has to release it.
                 threading.Timer(0.05, may_end.set).start()
                 assert may_end.wait(PATIENCE_S)
             return 0
@@ -136,7 +136,7 @@ async def test_a_topic_that_is_made_again_inherits_nothing(tmp_path: Path) -> No
 
 
 class StartsHeld:
-    """The syncs of the checkpoint of log starts wait until they may end."""
+    """The syncs of the checkpoint of log start offsets wait until they may end."""
 
     def __init__(self, files: FailingFiles) -> None:
         self.syncs = 0
@@ -160,38 +160,43 @@ async def filled(broker: Broker, partitions: int, **configs: str) -> None:
     await broker.state.durability.idle()
 
 
-async def test_records_of_many_partitions_are_deleted_by_one_write(tmp_path: Path) -> None:
-    """And nobody else waits for it. Who is refused is not kept waiting by the others, in the end."""
+async def test_delete_records_writes_one_checkpoint_for_many_partitions(tmp_path: Path) -> None:
+    """Other requests do not wait for it, and refused partitions do not wait for the others."""
     files = FailingFiles()
     async with running(tmp_path, files=files) as broker:
         await filled(broker, 5)
         held = StartsHeld(files)
         client = await broker.client()
         topic = DeleteRecordsRequest.DeleteRecordsTopic
-        asked = [topic.DeleteRecordsPartition(partition_index=index, offset=2) for index in range(5)]
-        asked += [topic.DeleteRecordsPartition(partition_index=index, offset=9) for index in (0, 7)]
+        requested = [topic.DeleteRecordsPartition(partition_index=index, offset=2) for index in range(5)]
+        requested += [topic.DeleteRecordsPartition(partition_index=index, offset=9) for index in (0, 7)]
         try:
-            call = begun(client.call(DeleteRecordsRequest(topics=[topic(name="t", partitions=asked)], timeout_ms=1), 1))
+            call = begun(
+                client.call(DeleteRecordsRequest(topics=[topic(name="t", partitions=requested)], timeout_ms=1), 1)
+            )
             await broker.settle()
             assert not call.done() and [broker.log("t", index).log_start_offset for index in range(5)] == [0] * 5
         finally:
             held.may_end.set()
-        (answers,) = [found.partitions for found in (await call).topics]
-        assert [(answer.error_code, answer.low_watermark) for answer in answers] == [(0, 2)] * 5 + [(1, -1), (3, -1)]
+        (responses,) = [found.partitions for found in (await call).topics]
+        assert [(response.error_code, response.low_watermark) for response in responses] == [(0, 2)] * 5 + [
+            (1, -1),
+            (3, -1),
+        ]
         assert held.syncs == 1
         assert (tmp_path / STARTS).read_text().splitlines()[2:] == [f"t {index} 2" for index in range(5)]
 
 
-async def test_a_topic_that_goes_while_its_log_start_is_written(tmp_path: Path) -> None:
-    """The one that is made anew under its name begins at 0."""
+async def test_topic_deleted_while_its_log_start_is_written(tmp_path: Path) -> None:
+    """The new topic of that name begins at 0."""
     files = FailingFiles()
     async with running(tmp_path, files=files) as broker:
         await filled(broker, 1)
         held = StartsHeld(files)
         client = await broker.client()
         topic = DeleteRecordsRequest.DeleteRecordsTopic
-        asked = [topic.DeleteRecordsPartition(partition_index=0, offset=2)]
-        call = begun(client.call(DeleteRecordsRequest(topics=[topic(name="t", partitions=asked)], timeout_ms=1), 1))
+        requested = [topic.DeleteRecordsPartition(partition_index=0, offset=2)]
+        call = begun(client.call(DeleteRecordsRequest(topics=[topic(name="t", partitions=requested)], timeout_ms=1), 1))
         try:
             await broker.settle()
             threading.Timer(0.05, held.may_end.set).start()  # the deletion waits for this write
@@ -207,7 +212,7 @@ async def test_a_topic_that_goes_while_its_log_start_is_written(tmp_path: Path) 
         assert (broker.log("t").log_start_offset, broker.log("t").log_end_offset) == (0, 1)
 
 
-async def test_retention_of_many_partitions_is_one_write(tmp_path: Path) -> None:
+async def test_retention_writes_one_checkpoint_for_many_partitions(tmp_path: Path) -> None:
     files = FailingFiles()
     clock = ManualClock(T0)
     async with running(tmp_path, files=files, clock=clock) as broker:

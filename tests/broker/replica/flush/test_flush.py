@@ -1,4 +1,6 @@
-"""What `flush.messages`, `flush.ms` and rolls sync, and who waits for that; the syncs of logs are held up by hand."""
+"""Syncs by `flush.messages`, `flush.ms` and rolls, and the requests that wait for them; tests release the syncs of
+logs.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ async def code(call: Awaitable[Any]) -> int:
 
 
 async def end_for_consumers(client: Client, isolation_level: int = 0, topic: str = "t") -> int:
-    asked = ListOffsetsRequest.ListOffsetsTopic
-    partitions = [asked.ListOffsetsPartition(partition_index=0, timestamp=-1)]
-    topics = [asked(name=topic, partitions=partitions)]
+    requested = ListOffsetsRequest.ListOffsetsTopic
+    partitions = [requested.ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    topics = [requested(name=topic, partitions=partitions)]
     request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
     return only(await client.call(request, 5)).offset
 
@@ -37,8 +39,8 @@ EACH = {"flush.messages": "1"}
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_neither_answered_nor_seen_before_it_is_synced(acks: int, tmp_path: Path) -> None:
-    """Meanwhile others are served, on other connections; what came later on the same one waits for its turn."""
+async def test_unsynced_records_have_no_response_and_are_not_readable(acks: int, tmp_path: Path) -> None:
+    """Other connections are served meanwhile; later requests of the same one wait."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         await broker.topic("other")
@@ -53,8 +55,8 @@ async def test_neither_answered_nor_seen_before_it_is_synced(acks: int, tmp_path
         assert await code(third.call(produce(records(b"x"), "other"), 9)) == 0
         assert broker.log("t").log_end_offset == 1 and broker.log("t").recovery_point == 0
         syncs.let()
-        answer = only(await produced)
-        assert (answer.error_code, answer.base_offset) == (0, 0)
+        response = only(await produced)
+        assert (response.error_code, response.base_offset) == (0, 0)
         assert values(only(await polled).records) == [b"a"]
         assert await end_for_consumers(third) == 1 == broker.log("t").recovery_point
         syncs.let_all()
@@ -63,7 +65,7 @@ async def test_neither_answered_nor_seen_before_it_is_synced(acks: int, tmp_path
         assert values(only(await third.call(fetch(("t", 0, 0)), 11)).records) == [b"a", b"b", b"c"]
 
 
-async def test_what_follows_a_request_without_answer_waits_for_its_sync(tmp_path: Path) -> None:
+async def test_requests_after_acks_0_wait_for_its_sync(tmp_path: Path) -> None:
     """As in Kafka, where the append of acks=0 blocks too."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
@@ -76,8 +78,8 @@ async def test_what_follows_a_request_without_answer_waits_for_its_sync(tmp_path
         await pinged
 
 
-async def test_who_waits_together_is_served_by_one_sync(tmp_path: Path, scaled: Any) -> None:
-    """While one is under way all that comes is left to the next."""
+async def test_waiting_appends_share_one_sync(tmp_path: Path, scaled: Any) -> None:
+    """While one is under way, all new appends wait for the next one."""
     number = scaled(64)
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
@@ -92,13 +94,13 @@ async def test_who_waits_together_is_served_by_one_sync(tmp_path: Path, scaled: 
         await syncs.until(2)
         await still_waits(broker, *others)
         syncs.let()
-        answers = [only(await task) for task in others]
-        assert {answer.error_code for answer in answers} == {0}
-        assert sorted(answer.base_offset for answer in answers) == list(range(1, len(clients)))
+        results = [only(await task) for task in others]
+        assert {response.error_code for response in results} == {0}
+        assert sorted(response.base_offset for response in results) == list(range(1, len(clients)))
         assert len(syncs.begun) == 2
 
 
-async def test_partitions_are_synced_beside_each_other_by_a_few_threads(tmp_path: Path) -> None:
+async def test_partitions_are_synced_in_parallel_by_a_few_threads(tmp_path: Path) -> None:
     number = 2 * SYNC_THREADS
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", number, EACH)
@@ -114,8 +116,8 @@ async def test_partitions_are_synced_beside_each_other_by_a_few_threads(tmp_path
         assert len(set(syncs.begun)) == len(syncs.begun) == number
 
 
-async def test_several_partitions_in_a_request(tmp_path: Path) -> None:
-    """The one answer waits for all; what is refused, or needs no sync, has its own."""
+async def test_request_with_several_partitions_waits_for_all_syncs(tmp_path: Path) -> None:
+    """The one response waits for all; refused partitions, and those that need no sync, keep their own result."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", 2, EACH)
         await broker.topic("other")
@@ -128,13 +130,17 @@ async def test_several_partitions_in_a_request(tmp_path: Path) -> None:
         syncs.let(1)
         await still_waits(broker, produced)
         syncs.let(1)
-        answers = [topic.partition_responses[0] for topic in (await produced).responses]
-        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 0), (0, 0), (3, -1)]
+        results = [topic.partition_responses[0] for topic in (await produced).responses]
+        assert [(response.error_code, response.base_offset) for response in results] == [
+            (0, 0),
+            (0, 0),
+            (0, 0),
+            (3, -1),
+        ]
 
 
-async def test_a_failed_sync_is_told_to_all_who_wait(tmp_path: Path) -> None:
-    """Those whom it would have covered, those who wait for the next, and whoever comes later. The other directory goes
-    on."""
+async def test_failed_sync_fails_all_waiting_appends(tmp_path: Path) -> None:
+    """Those it would have covered, those of the next sync, and later ones. The other directory continues."""
     folders = [tmp_path / "one", tmp_path / "two"]
     async with holding(*folders) as (broker, syncs):
         await broker.topic("t", 2, EACH)
@@ -155,14 +161,14 @@ async def test_a_failed_sync_is_told_to_all_who_wait(tmp_path: Path) -> None:
         syncs.let_all()
         assert [await code(call) for call in calls] == [STORAGE_ERROR] * 9
         assert await code(clients[0].call(produce(records(b"v"), partition=broken), 9)) == STORAGE_ERROR
-        assert await silent.is_closed()  # the only way to tell it
+        assert await silent.is_closed()  # the only signal to it
         assert (log.high_watermark, log.log_end_offset) == (0, 10)
         assert await code(clients[0].call(produce(records(b"v"), partition=sound), 9)) == 0
         assert only(await polled).error_code == STORAGE_ERROR
 
 
-async def test_a_sync_without_a_descriptor_is_tried_again(tmp_path: Path) -> None:
-    """Who waits is told at once, and may send again; what was appended is shown once it is durable."""
+async def test_sync_without_a_free_descriptor_is_retried(tmp_path: Path) -> None:
+    """Waiting requests fail at once and may be retried; the appended records become readable once they are durable."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         syncs.code = errno.EMFILE
@@ -175,12 +181,12 @@ async def test_a_sync_without_a_descriptor_is_tried_again(tmp_path: Path) -> Non
         await still_waits(broker, again)
         syncs.code = 0
         broker.clock.advance(RETRY_MS)
-        answer = only(await again)
-        assert (answer.error_code, answer.base_offset, broker.log("t").high_watermark) == (0, 0, 1)
+        response = only(await again)
+        assert (response.error_code, response.base_offset, broker.log("t").high_watermark) == (0, 0, 1)
         assert await code(client.call(produce(records(b"b")), 9)) == 0
 
 
-async def test_a_copy_waits_as_long_as_the_original(tmp_path: Path) -> None:
+async def test_duplicate_waits_as_long_as_the_original(tmp_path: Path) -> None:
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         one, two, three, four = [await broker.client() for _ in range(4)]
@@ -196,11 +202,11 @@ async def test_a_copy_waits_as_long_as_the_original(tmp_path: Path) -> None:
         await still_waits(broker, first, copy, second)
         syncs.let()
         for task in (first, copy):
-            answer = only(await task)
-            assert (answer.error_code, answer.base_offset) == (0, 0)
+            response = only(await task)
+            assert (response.error_code, response.base_offset) == (0, 0)
         copy_of_second = begun(two.call(numbered(1), 9))
         await still_waits(broker, second, copy_of_second)
-        # What is durable is told at once, although a sync is under way.
+        # Durable records have a response at once, although a sync is under way.
         assert only(await four.call(numbered(0), 9)).base_offset == 0
         syncs.let()
         assert [only(await task).base_offset for task in (second, copy_of_second)] == [1, 1]
@@ -208,8 +214,8 @@ async def test_a_copy_waits_as_long_as_the_original(tmp_path: Path) -> None:
         assert only(await two.call(numbered(1), 9)).base_offset == 1
 
 
-async def test_every_so_many_records(tmp_path: Path) -> None:
-    """Only the append that brings their number there waits, and who comes while it does."""
+async def test_flush_messages_syncs_every_n_records(tmp_path: Path) -> None:
+    """The append that reaches the number waits, and later ones during the sync."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs={"flush.messages": "3"})
         one, two, three = [await broker.client() for _ in range(3)]
@@ -218,11 +224,11 @@ async def test_every_so_many_records(tmp_path: Path) -> None:
         assert await end_for_consumers(one) == 2 and not syncs.begun
         due = begun(one.call(produce(records(b"v", b"w")), 9))
         await syncs.until(1)
-        behind = begun(two.call(produce(records(b"v")), 9))
-        await still_waits(broker, due, behind)
+        later = begun(two.call(produce(records(b"v")), 9))
+        await still_waits(broker, due, later)
         assert await end_for_consumers(three) == 2
         syncs.let()
-        assert [await code(task) for task in (due, behind)] == [0, 0]
+        assert [await code(task) for task in (due, later)] == [0, 0]
         assert await end_for_consumers(three) == 5 and broker.log("t").recovery_point >= 4
         for _ in range(2 - broker.log("t").unflushed_records):
             assert await code(one.call(produce(records(b"v")), 9)) == 0
@@ -232,8 +238,8 @@ async def test_every_so_many_records(tmp_path: Path) -> None:
         assert len(syncs.begun) == 2 and broker.log("t").unflushed_records == 0
 
 
-async def test_nothing_is_synced_unless_asked(tmp_path: Path) -> None:
-    """The default is Kafka's: no thread is started, whatever is produced."""
+async def test_appends_are_not_synced_by_default(tmp_path: Path) -> None:
+    """The default is Kafka's: no thread is started by any append."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t")
         client = await broker.client()
@@ -245,14 +251,14 @@ async def test_nothing_is_synced_unless_asked(tmp_path: Path) -> None:
         syncs.let_all()
 
 
-async def test_configs_are_heeded_as_they_change(tmp_path: Path) -> None:
-    """The topic's own, the broker's, and none again."""
+async def test_flush_configs_apply_as_they_change(tmp_path: Path) -> None:
+    """The topic's config, the broker's, and none again."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t")
         syncs.let_all()
         client = await broker.client()
         expected = 0
-        for kind, name, key, value, asks in (
+        for kind, name, key, value, requests in (
             (2, "t", "flush.messages", "1", True),
             (2, "t", "flush.messages", "1000000", False),
             (2, "t", "flush.messages", "1", True),
@@ -264,12 +270,12 @@ async def test_configs_are_heeded_as_they_change(tmp_path: Path) -> None:
         ):
             await set_config(client, kind, name, key, value)
             assert await code(client.call(produce(records(b"v")), 9)) == 0
-            expected += asks
+            expected += requests
             assert len(syncs.begun) == expected, (key, value)
 
 
-async def test_a_log_is_synced_when_something_is_not_durable_for_too_long(tmp_path: Path) -> None:
-    """Nobody waits for it; it is looked for at the scheduler's interval."""
+async def test_flush_ms_syncs_a_log(tmp_path: Path) -> None:
+    """No request waits for it; it is checked at the scheduler's interval."""
     overrides = {"log.flush.scheduler.interval.ms": "100", "log.flush.interval.ms": "1000"}
     async with holding(tmp_path, overrides=overrides) as (broker, syncs):
         await broker.topic("t", 2)
@@ -278,14 +284,14 @@ async def test_a_log_is_synced_when_something_is_not_durable_for_too_long(tmp_pa
         broker.clock.advance(50)
         assert await code(client.call(produce(records(b"v")), 9)) == 0
         assert await code(client.call(produce(records(b"v"), "t-rare"), 9)) == 0
-        broker.clock.advance(1000)  # to 1050: it was looked at 1000, when it was 950 ms old
+        broker.clock.advance(1000)  # to 1050: it was checked at 1000, when it was 950 ms old
         await broker.settle()
         assert not syncs.begun
         broker.clock.advance(50)
         await syncs.until(1)
         assert await code(client.call(produce(records(b"w")), 9)) == 0
         assert await end_for_consumers(client) == 2
-        broker.clock.advance(200)  # nothing else is begun for what is being synced
+        broker.clock.advance(200)  # no other sync starts for the same records
         syncs.let(1)
         await broker.state.durability.idle()
         assert broker.log("t").recovery_point >= 1 and len(syncs.begun) == 1
@@ -303,7 +309,7 @@ async def test_a_log_is_synced_when_something_is_not_durable_for_too_long(tmp_pa
         assert len(syncs.begun) == done
 
 
-async def test_time_alone_asks_for_nothing_without_the_schedulers_interval(tmp_path: Path) -> None:
+async def test_flush_ms_without_the_schedulers_interval_syncs_nothing(tmp_path: Path) -> None:
     """As in Kafka, whose scheduler does not run by default."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs={"flush.ms": "1"})
@@ -314,8 +320,8 @@ async def test_time_alone_asks_for_nothing_without_the_schedulers_interval(tmp_p
         assert not syncs.begun
 
 
-async def test_an_old_segment_is_synced_after_a_roll(tmp_path: Path) -> None:
-    """In the background: the appends go on, and the recovery point moves; a crash costs less."""
+async def test_rolled_segment_is_synced(tmp_path: Path) -> None:
+    """In the background: appends continue and the recovery point moves, so that a recovery reads less."""
     async with holding(tmp_path / "data") as (broker, syncs):
         await broker.topic("t", configs={"segment.ms": "1"})
         client = await broker.client()
@@ -338,8 +344,8 @@ async def test_an_old_segment_is_synced_after_a_roll(tmp_path: Path) -> None:
         )
 
 
-async def test_a_deleted_topic_lets_nobody_wait(tmp_path: Path) -> None:
-    """Nor does its last sync, which fails, harm the directory."""
+async def test_deleted_topic_ends_all_waits(tmp_path: Path) -> None:
+    """Its last sync, which fails, does not take the directory offline."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         await broker.topic("other", configs=EACH)
@@ -359,7 +365,7 @@ async def test_a_deleted_topic_lets_nobody_wait(tmp_path: Path) -> None:
         assert await code(client.call(produce(records(b"v")), 9)) == 0
 
 
-async def test_a_client_that_hangs_up_changes_nothing(tmp_path: Path) -> None:
+async def test_disconnect_of_a_waiting_client_changes_nothing(tmp_path: Path) -> None:
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         gone, stays = [await broker.client() for _ in range(2)]
@@ -374,8 +380,8 @@ async def test_a_client_that_hangs_up_changes_nothing(tmp_path: Path) -> None:
         assert values(only(await stays.call(fetch(("t", 0, 0)), 11)).records) == [b"a", b"b"]
 
 
-async def test_a_stop_waits_for_syncs(tmp_path: Path) -> None:
-    """Whoever waits is answered, and the shutdown is a clean one."""
+async def test_stop_waits_for_syncs(tmp_path: Path) -> None:
+    """Waiting requests get their response, and the shutdown is clean."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         client, second = [await broker.client() for _ in range(2)]
@@ -392,12 +398,12 @@ async def test_a_stop_waits_for_syncs(tmp_path: Path) -> None:
         await stopping
         assert (tmp_path / ".kafka_cleanshutdown").exists()
     async with running(tmp_path) as broker:
-        answer = only(await (await broker.client()).call(fetch(("t", 0, 0)), 11))
-        assert values(answer.records) == [b"a", b"b"]
+        response = only(await (await broker.client()).call(fetch(("t", 0, 0)), 11))
+        assert values(response.records) == [b"a", b"b"]
 
 
-async def test_large_appends_do_not_queue_behind_each_others_syncs(tmp_path: Path) -> None:
-    """Those that are checked in several turns are appended one after the other and covered together."""
+async def test_large_appends_do_not_wait_for_each_others_syncs(tmp_path: Path) -> None:
+    """Appends in several steps are appended one after the other and covered by one sync."""
     async with holding(tmp_path) as (broker, syncs):
         await broker.topic("t", configs=EACH)
         clients = [await broker.client() for _ in range(4)]

@@ -1,5 +1,6 @@
-"""The groups' own log under `flush.messages`: nobody is told of a commit, a membership or a deletion that a power loss
-could take back."""
+"""`__consumer_offsets` under `flush.messages`: no response reports a commit, membership or deletion that a power loss
+could take back.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ OVERRIDES = {
 
 async def commit(client: Client, offset: int, group: str = "g", **more: Any) -> int:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    request = OffsetCommitRequest(group_id=group, topics=[topic(name="t", partitions=[asked])], **more)
+    requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(group_id=group, topics=[topic(name="t", partitions=[requested])], **more)
     return only(await client.call(request, 5)).error_code
 
 
@@ -40,8 +41,8 @@ async def committed(client: Client, group: str = "g", version: int = 5) -> tuple
     """(error, offset)"""
     if version >= 8:
         topics = [OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-        asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
-        (found,) = (await client.call(OffsetFetchRequest(groups=[asked]), version)).groups
+        requested = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
+        (found,) = (await client.call(OffsetFetchRequest(groups=[requested]), version)).groups
     else:
         topics = [OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
         found = await client.call(OffsetFetchRequest(group_id=group, topics=topics), version)
@@ -56,14 +57,14 @@ async def started(broker: Broker, syncs: Any, number: int) -> list[Client]:
     return [await broker.client() for _ in range(number)]
 
 
-async def test_commits_wait_together_and_so_does_who_asks_for_them(tmp_path: Path) -> None:
+async def test_commits_and_fetches_of_offsets_wait_for_one_sync(tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         clients = await started(broker, syncs, 8)
         first = begun(commit(clients[0], 7))
         await syncs.until(1)
         others = [begun(commit(client, 8, f"g{n}")) for n, client in enumerate(clients[1:6])]
-        asked = [begun(committed(clients[6])), begun(committed(clients[7], "g0", 8))]
-        await still_waits(broker, first, *others, *asked)
+        requested = [begun(committed(clients[6])), begun(committed(clients[7], "g0", 8))]
+        await still_waits(broker, first, *others, *requested)
         assert len(syncs.begun) == 1
         syncs.let()
         assert await first == 0
@@ -71,13 +72,13 @@ async def test_commits_wait_together_and_so_does_who_asks_for_them(tmp_path: Pat
         await still_waits(broker, *others)
         syncs.let()
         assert [await task for task in others] == [0] * 5
-        assert [await task for task in asked] == [(0, 7), (0, 8)]
+        assert [await task for task in requested] == [(0, 7), (0, 8)]
         assert len(syncs.begun) == 2
         assert await committed(clients[0]) == (0, 7)
 
 
-async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) -> None:
-    """KAFKA_STORAGE_ERROR is nothing that a consumer knows what to do with."""
+async def test_failed_sync_returns_coordinator_not_available(tmp_path: Path) -> None:
+    """A consumer cannot handle KAFKA_STORAGE_ERROR."""
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         one, two, three = await started(broker, syncs, 3)
         syncs.code = errno.EMFILE
@@ -93,13 +94,13 @@ async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) ->
         assert (await calls[1], await calls[2]) == (0, (0, 8))
 
 
-async def test_memberships_and_deletions_wait(tmp_path: Path) -> None:
+async def test_memberships_and_deletions_wait_for_the_sync(tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         client, second = await started(broker, syncs, 2)
         allowed = 0
 
         async def waits(call: Any) -> Any:
-            """The answer, which is there when the sync is done and not before."""
+            """Checks that the response arrives after the sync and not before, and returns it."""
             nonlocal allowed
             allowed += 1
             task = begun(call)
@@ -141,7 +142,7 @@ async def test_memberships_and_deletions_wait(tmp_path: Path) -> None:
         assert await committed(second) == (0, -1)
 
 
-async def test_nobody_waits_for_the_groups_log_unless_asked(tmp_path: Path) -> None:
+async def test_group_requests_do_not_wait_by_default(tmp_path: Path) -> None:
     quiet = {**OVERRIDES, "log.flush.interval.messages": "1000"}
     async with holding(tmp_path, overrides=quiet) as (broker, syncs):
         (client,) = await started(broker, syncs, 1)
@@ -150,11 +151,11 @@ async def test_nobody_waits_for_the_groups_log_unless_asked(tmp_path: Path) -> N
         assert not syncs.begun
 
 
-async def test_the_topic_was_made_anew_with_fewer_partitions(tmp_path: Path) -> None:
-    """A group whose partition is not there has nothing to wait for; that is no error of the broker."""
+async def test_offsets_topic_recreated_with_fewer_partitions(tmp_path: Path) -> None:
+    """A group whose partition does not exist has nothing to wait for; that is no error of the broker."""
     async with running(tmp_path, overrides={"offsets.topic.num.partitions": "8"}) as broker:
         await broker.topic("__consumer_offsets", 1)
         client = await broker.client()
         for number in range(16):
-            answer = await client.call(LeaveGroupRequest(group_id=f"group-{number}", members=[]), 3)
-            assert answer.error_code == 0
+            response = await client.call(LeaveGroupRequest(group_id=f"group-{number}", members=[]), 3)
+            assert response.error_code == 0

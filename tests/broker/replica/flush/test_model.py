@@ -1,6 +1,6 @@
-"""The syncs of one log against what they are for: random appends, copies, syncs that succeed, fail or are put off.
+"""The syncs of one log against a model: random appends, duplicates, syncs that succeed, fail or are delayed.
 
-The log is a row of numbers here, and syncs end when the test lets them.
+The log is a list of numbers, and the test ends the syncs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEVER = 2**63 - 1
 
 
 class Log:
-    """As much of a partition's log as its syncs know."""
+    """The parts of a partition's log that its syncs use."""
 
     topic, partition = "t", 0
 
@@ -50,13 +50,13 @@ class Log:
 
 
 class Pool:
-    """In the place of Durability: begins and ends syncs when it is told to."""
+    """Replaces Durability: starts and ends syncs on request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.requested: list[LogSync] = []
         self.later: list[LogSync] = []
-        self.running: int | None = None  # the log's end when the sync under way looked
+        self.running: int | None = None  # the log end offset at the start of the sync under way
 
     def request(self, of: LogSync) -> None:
         self.requested.append(of)
@@ -73,8 +73,8 @@ class Play:
     log: Log
     pool: Pool
     sync: LogSync = field(init=False)
-    waiting: list[tuple[Appended, Any, int]] = field(default_factory=list)  # with flush.messages of that moment
-    answered: list[Appended] = field(default_factory=list)
+    waiting: list[tuple[Appended, Any, int]] = field(default_factory=list)  # with flush.messages at that moment
+    responded: list[Appended] = field(default_factory=list)
     shown: int = 0
     syncs: int = 0
 
@@ -87,16 +87,16 @@ class Play:
         appended = self.log.append(self.rng.randint(1, 3))
         if appended.last_offset < self.sync.due_at:
             assert self.log.held_from is None
-            self.answer(appended, self.log.config.flush_messages)
+            self.check_result(appended, self.log.config.flush_messages)
         else:
             self.wait(appended, self.log.config.flush_messages)
 
     def copy(self) -> None:
-        """Of anything that was appended, however long ago."""
+        """Sends a duplicate of any earlier append."""
         if self.log.appends and self.log.failure is None:
             appended = self.rng.choice(self.log.appends[-10:])._replace(duplicate=True)
             if appended.last_offset < self.sync.due_at:
-                self.answer(appended, NEVER)
+                self.check_result(appended, NEVER)
             else:
                 self.wait(appended, NEVER)
 
@@ -106,16 +106,16 @@ class Play:
             self.waiting.append((appended, found, flush_messages))
         else:
             assert found is appended
-            self.answer(appended, flush_messages)
+            self.check_result(appended, flush_messages)
 
-    def answer(self, appended: Appended, flush_messages: int) -> None:
-        """Fewer than so many of what was answered are not durable; and nobody is told of what is held back."""
+    def check_result(self, appended: Appended, flush_messages: int) -> None:
+        """Fewer than `flush_messages` acknowledged records are not durable, and hidden records have no response."""
         assert appended.last_offset < self.log.high_watermark
         assert appended.last_offset + 1 - self.log.recovery_point < max(flush_messages, 1)
-        self.answered.append(appended)
+        self.responded.append(appended)
 
     def begin(self) -> None:
-        """A sync begins if one was asked for; it may look at the log only a little later."""
+        """Starts a requested sync, which may read the log end a little later."""
         for of in self.pool.requested[:1]:
             self.pool.requested.remove(of)
             if of.begin() is not None:
@@ -136,14 +136,14 @@ class Play:
         self.sync.finished(StorageError(error) if error else None)
 
     def collect(self) -> None:
-        """Looks who has been answered."""
+        """Collects the results of finished waits."""
         still = []
         for appended, future, flush_messages in self.waiting:
             if not future.done():
                 still.append((appended, future, flush_messages))
             elif future.exception() is None:
                 assert future.result() is appended
-                self.answer(appended, flush_messages)
+                self.check_result(appended, flush_messages)
         self.waiting = still
 
     def check(self) -> None:
@@ -154,13 +154,13 @@ class Play:
         if log.config.flush_messages == 1 and log.held_from is None and not self.changed:
             assert log.recovery_point == log.log_end_offset
         if self.pool.running is None and not self.pool.requested and not self.pool.later:
-            assert not self.waiting, "nobody will ever answer these"
+            assert not self.waiting, "these waits never end"
             assert log.held_from is None or log.failure is not None
 
     changed: bool = False
 
     def settle(self) -> None:
-        """Lets everything come to its end."""
+        """Lets all waits end."""
         while self.pool.requested or self.pool.later or self.pool.running is not None:
             for of in self.pool.later:
                 self.pool.request(of)
@@ -179,7 +179,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.mark.parametrize("flush_messages", [0, 1, 2, 7])
-def test_random_plays(flush_messages: int, loop: asyncio.AbstractEventLoop, scaled: Callable[[int], int]) -> None:
+def test_random_operations_match_the_model(
+    flush_messages: int, loop: asyncio.AbstractEventLoop, scaled: Callable[[int], int]
+) -> None:
     first = random.randrange(1 << 32)
     synced = 0
     for seed in range(first, first + scaled(150)):
@@ -210,7 +212,7 @@ def test_random_plays(flush_messages: int, loop: asyncio.AbstractEventLoop, scal
             for step in rng.choices([step for step, _ in steps], [weight for _, weight in steps], k=120):
                 step()
                 play.check()
-            if rng.random() < 0.2:  # the topic is deleted in the midst of it
+            if rng.random() < 0.2:  # the topic is deleted meanwhile
                 play.sync.end(StorageError("gone"))
                 play.end()
                 play.collect()
@@ -223,7 +225,7 @@ def test_random_plays(flush_messages: int, loop: asyncio.AbstractEventLoop, scal
     assert synced > scaled(150)
 
 
-async def test_idle_ends_also_when_what_was_asked_for_is_gone() -> None:
+async def test_idle_returns_after_a_requested_sync_was_dropped() -> None:
     durability = Durability(asyncio.get_running_loop(), None)  # type: ignore[arg-type]
     log: Any = Log(1)
     sync = durability.of(log, lambda: None)

@@ -1,8 +1,8 @@
-"""A broker whose power goes at any moment, with `flush.messages` = 1: what anybody was told is there afterwards.
+"""Power losses at any moment with `flush.messages` = 1: everything acknowledged is there afterwards.
 
-The disk is the simulated one, shared by the event loop and the threads that sync. A sync takes a while there before and
-after it has made its bytes durable, so that what comes in the meantime is not covered by it. The power goes just when
-somebody has been told something: if that was too early, it is lost then or never.
+The disk is simulated, and shared by the event loop and the threads that sync. A sync takes a while before and after it
+makes its bytes durable, so it does not cover records that arrive meanwhile. The power is cut right after a response: a
+premature one is lost then or never.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T0 = 1_700_000_000_000
 
 
 class SharedFile:
-    """A file whose operations happen one at a time."""
+    """A file whose operations are serialised."""
 
     def __init__(self, disk: SharedDisk, file: SimulatedFile) -> None:
         self._disk, self._file = disk, file
@@ -45,7 +45,7 @@ class SharedFile:
         return self._disk.guarded(getattr(self._file, name))
 
     def sync(self) -> None:
-        # A sync is slow: no clock is waited for here.
+        # A sync is slow, without waiting for a clock.
         time.sleep(random.random() * 0.002)
         with self._disk.turn:
             self._file.sync()
@@ -53,7 +53,7 @@ class SharedFile:
 
 
 class SharedDisk(SimulatedFiles):
-    """The same for the operations of a whole disk; `cut` forks it as it is at one moment."""
+    """A disk whose operations are serialised; `cut` copies its state at one moment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,13 +76,13 @@ class SharedDisk(SimulatedFiles):
             return cast(SimulatedFile, SharedFile(self, super().open(path, create=create)))
 
     def cut(self) -> SimulatedFiles:
-        """The disk at this moment."""
+        """The state of the disk at this moment."""
         with self.turn:
             return self.fork()
 
 
-class Told:
-    """What the broker has answered so far, and the disk as it was at some of these moments."""
+class Acknowledged:
+    """All acknowledged records so far, and copies of the disk at some of these moments."""
 
     def __init__(self, disk: SharedDisk, rng: random.Random, chance: float) -> None:
         self.cuts: list[tuple[SimulatedFiles, dict[tuple[int, int], bytes], int]] = []
@@ -92,35 +92,35 @@ class Told:
         self.sent = 0
 
     def maybe_cut(self) -> None:
-        """Somebody was just told something."""
+        """Called after a response: may cut the power."""
         if self._rng.random() < self._chance and len(self.cuts) < CUTS_MAX:
             self.cuts.append((self._disk.cut(), dict(self.stored), self.committed))
 
 
 def committing(offset: int) -> OffsetCommitRequest:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[asked])])
+    requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[requested])])
 
 
 async def committed(client: Client) -> int:
-    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-    (topic,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[asked]), 5)).topics
+    requested = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    (topic,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[requested]), 5)).topics
     return topic.partitions[0].committed_offset
 
 
-async def write(client: Client, number: int, told: Told, rng: random.Random) -> None:
-    """An idempotent producer, one of WRITERS, with several batches under way on its connection."""
+async def write(client: Client, number: int, reported: Acknowledged, rng: random.Random) -> None:
+    """An idempotent producer, one of WRITERS, with several batches in flight on its connection."""
     sequences = [0] * PARTITIONS
     waiting: list[tuple[int, list[bytes]]] = []
 
-    async def answered() -> None:
+    async def responded() -> None:
         partition, sent = waiting.pop(0)
-        answer = only((await client.receive())[1])
-        assert answer.error_code == 0
+        response = only((await client.receive())[1])
+        assert response.error_code == 0
         for position, value in enumerate(sent):
-            told.stored[partition, answer.base_offset + position] = value
-        told.maybe_cut()
+            reported.stored[partition, response.base_offset + position] = value
+        reported.maybe_cut()
 
     for _ in range(12):
         partition = rng.randrange(PARTITIONS)
@@ -136,40 +136,40 @@ async def write(client: Client, number: int, told: Told, rng: random.Random) -> 
         await client.send(produce(data, partition=partition, acks=rng.choice((-1, 1))), 9)
         waiting.append((partition, sent))
         while len(waiting) > rng.randrange(4):
-            await answered()
+            await responded()
     while waiting:
-        await answered()
+        await responded()
 
 
-async def read(client: Client, partition: int, told: Told) -> None:
-    """A consumer: what it has seen is as good as acknowledged."""
+async def read(client: Client, partition: int, reported: Acknowledged) -> None:
+    """A consumer: records it has read count as acknowledged."""
     offset = 0
     while True:
         data = only(await client.call(fetch(("t", partition, offset), partition_max_bytes=200), 11)).records
         for position, header in batch.headers(data):
             for record in batch.records(data, position):
-                told.stored[partition, record.offset] = record.value or b""
+                reported.stored[partition, record.offset] = record.value or b""
             offset = header.next_offset
-            told.maybe_cut()
+            reported.maybe_cut()
         await asyncio.sleep(0)
 
 
-async def commit(client: Client, told: Told) -> None:
+async def commit(client: Client, reported: Acknowledged) -> None:
     for offset in range(1, 15):
-        told.sent = offset
+        reported.sent = offset
         assert only(await client.call(committing(offset), 5)).error_code == 0
-        told.committed = offset
-        told.maybe_cut()
+        reported.committed = offset
+        reported.maybe_cut()
 
 
-async def load(broker: Broker, told: Told, rng: random.Random) -> None:
+async def load(broker: Broker, reported: Acknowledged, rng: random.Random) -> None:
     await broker.topic("t", PARTITIONS)
     broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
     clients = [await broker.client() for _ in range(WRITERS + PARTITIONS + 1)]
-    readers = [asyncio.ensure_future(read(clients.pop(), index, told)) for index in range(PARTITIONS)]
-    work = [write(clients.pop(), number, told, rng) for number in range(WRITERS)]
+    readers = [asyncio.ensure_future(read(clients.pop(), index, reported)) for index in range(PARTITIONS)]
+    work = [write(clients.pop(), number, reported, rng) for number in range(WRITERS)]
     try:
-        await asyncio.gather(*work, commit(clients.pop(), told))
+        await asyncio.gather(*work, commit(clients.pop(), reported))
     finally:
         for reader in readers:
             reader.cancel()
@@ -179,10 +179,10 @@ async def load(broker: Broker, told: Told, rng: random.Random) -> None:
 async def check(
     disk: SimulatedFiles, stored: dict[tuple[int, int], bytes], was_committed: int, sent: int, where: str
 ) -> None:
-    """Everything that was told is there, at its offset; nothing is there twice, and the broker goes on."""
+    """Everything acknowledged is there at its offset, nothing is there twice, and the broker continues."""
     async with running(FOLDER, files=disk, overrides=OVERRIDES) as broker:
         client = await broker.client()
-        if broker.state.topics.get("t") is None:  # the power went before there was one
+        if broker.state.topics.get("t") is None:  # the power was cut before the topic existed
             assert not stored, where
             return
         for partition in range(PARTITIONS):
@@ -205,27 +205,27 @@ async def check(
 async def played(seed: int, chance: float) -> None:
     rng = random.Random(seed)
     disk = SharedDisk()
-    told = Told(disk, random.Random(seed), chance)
+    reported = Acknowledged(disk, random.Random(seed), chance)
     async with running(FOLDER, files=disk, overrides=OVERRIDES) as broker:
-        await load(broker, told, rng)
-    for number, (cut, stored, was_committed) in enumerate(told.cuts):
+        await load(broker, reported, rng)
+    for number, (cut, stored, was_committed) in enumerate(reported.cuts):
         cut.crash(random.Random(seed + number))
-        await check(cut, stored, was_committed, told.sent, f"seed {seed}, cut {number}")
+        await check(cut, stored, was_committed, reported.sent, f"seed {seed}, cut {number}")
 
 
-async def test_nothing_that_was_told_is_lost(scaled: Callable[[int], int]) -> None:
+async def test_acknowledged_records_survive_a_power_loss(scaled: Callable[[int], int]) -> None:
     first = random.randrange(1 << 32)
     for seed in range(first, first + scaled(6)):
         await played(seed, 0.15)
 
 
-PLANTED = ["answered before the sync", "answered by the sync before", "shown before the sync", "not synced"]
+PLANTED = ["acknowledged before the sync", "acknowledged by the sync before", "shown before the sync", "not synced"]
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-async def test_it_finds_what_is_wrong(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_power_loss_check_finds_planted_mistakes(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these bugs is found within a few power losses."""
-    if planted == "answered before the sync":
+    if planted == "acknowledged before the sync":
 
         def at_once(self: LogSync, appended: Appended) -> Appended:
             after(self, appended)
@@ -233,7 +233,7 @@ async def test_it_finds_what_is_wrong(planted: str, monkeypatch: pytest.MonkeyPa
 
         after = LogSync.after
         monkeypatch.setattr(LogSync, "after", at_once)
-    elif planted == "answered by the sync before":
+    elif planted == "acknowledged by the sync before":
 
         def too_early(self: LogSync, error: Exception | None) -> None:
             following = self._following

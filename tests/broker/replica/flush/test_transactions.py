@@ -1,4 +1,6 @@
-"""Transactions under `flush.messages`: nobody is told of what a power loss could take back, and nothing rests on it."""
+"""Transactions under `flush.messages`: no response reports a state that a power loss could take back, and none builds
+on it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 async def started(broker: Broker, syncs: Syncs, held: str) -> tuple[Owner, Owner]:
-    """An owner of x, and one that shares what it has; from here on the syncs of a topic wait."""
+    """The owner of id x, and a twin with the same producer; the syncs of a topic wait from here on."""
     await broker.topic("t")
     for topic in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
         broker.state.internal_topic(topic, broker.clock.now_ms())
@@ -40,21 +42,22 @@ async def started(broker: Broker, syncs: Syncs, held: str) -> tuple[Owner, Owner
     return owner, twin
 
 
-async def until(broker: Broker, ask: Callable[[], Awaitable[Any]], wanted: Any) -> None:
-    """Returns when the broker answers so; other syncs than those that are held up go on beside."""
+async def until(broker: Broker, fetch: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+    """Returns when the broker responds with this code; other syncs than the held ones continue."""
     async with asyncio.timeout(PATIENCE_S):
-        while await ask() != wanted:
+        while await fetch() != wanted:
             await broker.settle()
 
 
-async def test_all_that_changes_an_id_waits_for_its_sync(tmp_path: Path) -> None:
+async def test_changes_of_a_transactional_id_wait_for_the_sync(tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, twin = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
         allowed = 0
 
-        async def waits(call: Any, answer: Any, meanwhile: tuple[int, str, Any], more: int = 0) -> None:
-            """The answer is there when the sync is done and not before; others are told to come back. `more` syncs
-            follow it."""
+        async def waits(call: Any, response: Any, meanwhile: tuple[int, str, Any], more: int = 0) -> None:
+            """Checks that the response arrives after the sync and not before; other requests get a retriable error.
+            `more` syncs follow.
+            """
             nonlocal allowed
             task = begun(call)
             await syncs.until(allowed + 1)
@@ -63,7 +66,7 @@ async def test_all_that_changes_an_id_waits_for_its_sync(tmp_path: Path) -> None
             assert await twin.init() == CONCURRENT
             assert await described(twin.client) == meanwhile
             syncs.let()
-            assert await task == answer
+            assert await task == response
             for number in range(more):
                 await syncs.until(allowed + 2 + number)
                 syncs.let()
@@ -85,13 +88,13 @@ async def test_all_that_changes_an_id_waits_for_its_sync(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("topic", ["t", GROUP_OFFSETS_TOPIC])
-async def test_a_transaction_is_complete_when_its_markers_are_durable(topic: str, tmp_path: Path) -> None:
+async def test_transaction_completes_after_its_markers_are_durable(topic: str, tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, twin = await started(broker, syncs, "nothing")
         assert await owner.send(b"a", version=IMPLICIT_PRODUCE) == 0
         assert await owner.commit_offset(5, version=5) == 0
         syncs.prefix = topic
-        assert await owner.end(True, 5) == 0  # it is decided
+        assert await owner.end(True, 5) == 0  # the decision is made
         await syncs.until(1)
         assert (await described(twin.client))[1] == "PrepareCommit"
         assert await owner.add(T0) == {T0: CONCURRENT}
@@ -109,7 +112,7 @@ async def test_a_transaction_is_complete_when_its_markers_are_durable(topic: str
         assert await owner.add(T0) == {T0: 0}
 
 
-async def test_offsets_of_a_transaction_wait_for_their_sync(tmp_path: Path) -> None:
+async def test_transactional_offsets_wait_for_their_sync(tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, _ = await started(broker, syncs, GROUP_OFFSETS_TOPIC)
         assert await owner.add_offsets() == 0
@@ -120,24 +123,24 @@ async def test_offsets_of_a_transaction_wait_for_their_sync(tmp_path: Path) -> N
         assert await call == 0
 
 
-async def test_offsets_are_not_written_behind_the_end_of_their_transaction(
+async def test_offsets_are_not_written_after_their_transaction_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waited for a sync of the coordinator's may find that another request was quicker."""
+    """After a wait for the coordinator's sync, another request may have ended the transaction."""
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
         call = begun(owner.commit_offset(5, version=5))
         await syncs.until(1)
         await still_waits(broker, call)
-        monkeypatch.setattr(broker.state.transactions, "verify", lambda *asked: Response(ErrorCode.PRODUCER_FENCED))
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *requested: Response(ErrorCode.PRODUCER_FENCED))
         syncs.let_all()
         assert await call == ErrorCode.INVALID_PRODUCER_EPOCH
         log = broker.state.topics.partition(GROUP_OFFSETS_TOPIC, 0).log
         assert log.log_end_offset == 0
 
 
-async def test_nothing_is_committed_for_a_topic_that_was_deleted_meanwhile(tmp_path: Path) -> None:
-    """Another one of that name would be read from there on."""
+async def test_offsets_of_a_topic_deleted_meanwhile_are_not_committed(tmp_path: Path) -> None:
+    """Another topic of that name would be read from there on."""
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
         call = begun(owner.commit_offset(5, version=5))
@@ -154,7 +157,7 @@ async def test_nothing_is_committed_for_a_topic_that_was_deleted_meanwhile(tmp_p
         assert await committed(owner.client) == (0, -1)
 
 
-async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) -> None:
+async def test_failed_sync_returns_coordinator_not_available(tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
         syncs.code = errno.EMFILE

@@ -1,4 +1,4 @@
-"""What the cases of `test_apis.py` are made of: the table of them, and the broker that they find."""
+"""The table of the cases of `test_apis.py`, and the broker that they run on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla_testing.broker.harness import Broker, Client, only
 
 
 class World:
-    """A broker with topic t of two partitions, of which the first holds a, b and c; and group g with one commit."""
+    """A broker with topic t of two partitions, the first with records a, b and c; and group g with one commit."""
 
     def __init__(self, broker: Broker, client: Client, topic_id: bytes) -> None:
         self.broker = broker
@@ -27,8 +27,8 @@ class World:
 
 def committing(named: dict[str, Any]) -> OffsetCommitRequest:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
-    return OffsetCommitRequest(group_id="g", topics=[topic(partitions=[asked], **named)])
+    requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
+    return OffsetCommitRequest(group_id="g", topics=[topic(partitions=[requested], **named)])
 
 
 Case = Callable[[World, int], Awaitable[None]]

@@ -1,6 +1,5 @@
-"""One case for each API of records, groups, topics and configs: a plausible request, and what its response has.
-
-Importing it registers the cases of all other APIs, too.
+"""One case for each API of records, groups, topics and configs: a plausible request, and checks of its response.
+Importing this module registers the cases of all other APIs too.
 """
 
 from __future__ import annotations
@@ -65,10 +64,10 @@ async def produces(world: World, version: int) -> None:
     if version < 3:
         made = [batch.Record(n, 1_700_000_000_000, None, value) for n, value in enumerate((b"d", b"e"))]
         data = legacy.build(made, magic=1 if version == 2 else 0)
-    answer = await world.client.call(
+    response = await world.client.call(
         produce(data, **({"topic_id": world.topic_id, "topic": ""} if version >= 13 else {})), version
     )
-    got = only(answer)
+    got = only(response)
     assert (got.error_code, got.base_offset, got.log_append_time_ms) == (0, 3, -1)
     assert got.log_start_offset == (0 if version >= 5 else -1)
     assert world.broker.log("t").log_end_offset == 5
@@ -76,19 +75,19 @@ async def produces(world: World, version: int) -> None:
 
 @case(type(fetch()))
 async def fetches(world: World, version: int) -> None:
-    answer = await world.client.call(fetch((world.topic_id if version >= 13 else "t", 0, 0)), version)
-    got = only(answer)
+    response = await world.client.call(fetch((world.topic_id if version >= 13 else "t", 0, 0)), version)
+    got = only(response)
     assert (got.error_code, got.high_watermark, got.last_stable_offset) == (0, 3, 3 if version >= 4 else -1)
     assert values(got.records) == [b"a", b"b", b"c"]
-    assert answer.session_id == 0
+    assert response.session_id == 0
 
 
 @case(ListOffsetsRequest)
 async def lists_offsets(world: World, version: int) -> None:
     topic = ListOffsetsRequest.ListOffsetsTopic
     for timestamp, offset in ((-1, 3), (-2, 0)):
-        asked = topic.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked])])
+        requested = topic.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[requested])])
         got = only(await world.client.call(request, version))
         assert got.error_code == 0
         assert got.old_style_offsets == ([offset] if version == 0 else [])
@@ -98,13 +97,13 @@ async def lists_offsets(world: World, version: int) -> None:
 
 @case(MetadataRequest)
 async def describes(world: World, version: int) -> None:
-    asked = MetadataRequest.MetadataRequestTopic(name="t")
-    answer = await world.client.call(MetadataRequest(topics=[asked]), version)
-    (node,) = answer.brokers
+    requested = MetadataRequest.MetadataRequestTopic(name="t")
+    response = await world.client.call(MetadataRequest(topics=[requested]), version)
+    (node,) = response.brokers
     assert (node.node_id, node.host, node.port) == (1, "127.0.0.1", world.broker.ports[0])
-    assert answer.controller_id == (1 if version >= 1 else -1)
-    assert answer.cluster_id == (world.broker.state.cluster_id if version >= 2 else None)
-    (topic,) = answer.topics
+    assert response.controller_id == (1 if version >= 1 else -1)
+    assert response.cluster_id == (world.broker.state.cluster_id if version >= 2 else None)
+    (topic,) = response.topics
     assert (topic.error_code, topic.name) == (0, "t")
     assert topic.topic_id == (world.topic_id if version >= 10 else bytes(16))
     assert [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [
@@ -123,15 +122,15 @@ async def fetches_commits(world: World, version: int) -> None:
     await world.commit()
     if version < 8:
         old = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
-        answer = await world.client.call(OffsetFetchRequest(group_id="g", topics=[old]), version)
+        response = await world.client.call(OffsetFetchRequest(group_id="g", topics=[old]), version)
     else:
         group = OffsetFetchRequest.OffsetFetchRequestGroup
-        asked = group.OffsetFetchRequestTopics(partition_indexes=[0, 1], **world.name(version, 10))
-        request = OffsetFetchRequest(groups=[group(group_id="g", topics=[asked])])
-        (answer,) = (await world.client.call(request, version)).groups
-    (topic,) = answer.topics
+        requested = group.OffsetFetchRequestTopics(partition_indexes=[0, 1], **world.name(version, 10))
+        request = OffsetFetchRequest(groups=[group(group_id="g", topics=[requested])])
+        (response,) = (await world.client.call(request, version)).groups
+    (topic,) = response.topics
     found = [(p.partition_index, p.committed_offset, p.metadata, p.error_code) for p in topic.partitions]
-    # What was never committed is unknown in v0 only, which read ZooKeeper.
+    # A partition without a committed offset is unknown in v0 only, which read ZooKeeper.
     assert found == [(0, 2, "m", 0), (1, -1, "", 3 if version == 0 else 0)]
 
 
@@ -139,18 +138,18 @@ async def fetches_commits(world: World, version: int) -> None:
 async def finds_the_coordinator(world: World, version: int) -> None:
     for key_type in (0, 1) if version else (0,):
         if version < 4:
-            answer = await world.client.call(FindCoordinatorRequest(key="g", key_type=key_type), version)
+            response = await world.client.call(FindCoordinatorRequest(key="g", key_type=key_type), version)
         else:
             request = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
-            (answer,) = (await world.client.call(request, version)).coordinators
-            assert answer.key == "g"
-        where = answer.node_id, answer.host, answer.port
-        assert (answer.error_code, *where) == (0, 1, "127.0.0.1", world.broker.ports[0])
+            (response,) = (await world.client.call(request, version)).coordinators
+            assert response.key == "g"
+        where = response.node_id, response.host, response.port
+        assert (response.error_code, *where) == (0, 1, "127.0.0.1", world.broker.ports[0])
     assert (world.broker.state.topics.get("__transaction_state") is not None) == (version > 0)
 
 
 async def joined(world: World, version: int) -> Any:
-    """A member alone in its group, in the generation that its second join begins."""
+    """A member alone in its group, in the generation of its second join."""
     protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"meta")]
     request = JoinGroupRequest(
         group_id="live",
@@ -161,9 +160,9 @@ async def joined(world: World, version: int) -> Any:
         protocols=protocols,
     )
     if version >= 4:
-        answer = await world.client.call(request, version)
-        assert (answer.error_code, answer.generation_id) == (79, -1)
-        request.member_id = answer.member_id
+        response = await world.client.call(request, version)
+        assert (response.error_code, response.generation_id) == (79, -1)
+        request.member_id = response.member_id
     await world.client.send(request, version)
     await world.broker.settle()
     world.broker.clock.advance(3_000)  # group.initial.rebalance.delay.ms
@@ -172,11 +171,11 @@ async def joined(world: World, version: int) -> Any:
 
 @case(JoinGroupRequest)
 async def joins(world: World, version: int) -> None:
-    answer = await joined(world, version)
-    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
-    assert answer.leader == answer.member_id and answer.member_id.startswith("test-")
-    assert [(m.member_id, m.metadata) for m in answer.members] == [(answer.member_id, b"meta")]
-    assert answer.protocol_type == ("consumer" if version >= 7 else None)
+    response = await joined(world, version)
+    assert (response.error_code, response.generation_id, response.protocol_name) == (0, 1, "range")
+    assert response.leader == response.member_id and response.member_id.startswith("test-")
+    assert [(m.member_id, m.metadata) for m in response.members] == [(response.member_id, b"meta")]
+    assert response.protocol_type == ("consumer" if version >= 7 else None)
 
 
 async def synced(world: World, version: int) -> tuple[str, Any]:
@@ -190,9 +189,9 @@ async def synced(world: World, version: int) -> tuple[str, Any]:
 
 @case(SyncGroupRequest)
 async def syncs(world: World, version: int) -> None:
-    _, answer = await synced(world, version)
-    assert (answer.error_code, answer.assignment) == (0, b"plan")
-    assert (answer.protocol_type, answer.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
+    _, response = await synced(world, version)
+    assert (response.error_code, response.assignment) == (0, b"plan")
+    assert (response.protocol_type, response.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
 
 
 @case(HeartbeatRequest)
@@ -207,12 +206,12 @@ async def beats(world: World, version: int) -> None:
 async def leaves(world: World, version: int) -> None:
     member_id, _ = await synced(world, 0)
     if version < 3:
-        answer = await world.client.call(LeaveGroupRequest(group_id="live", member_id=member_id), version)
+        response = await world.client.call(LeaveGroupRequest(group_id="live", member_id=member_id), version)
     else:
         one = LeaveGroupRequest.MemberIdentity(member_id=member_id)
-        answer = await world.client.call(LeaveGroupRequest(group_id="live", members=[one]), version)
-        assert [(m.member_id, m.error_code) for m in answer.members] == [(member_id, 0)]
-    assert answer.error_code == 0
+        response = await world.client.call(LeaveGroupRequest(group_id="live", members=[one]), version)
+        assert [(m.member_id, m.error_code) for m in response.members] == [(member_id, 0)]
+    assert response.error_code == 0
 
 
 @case(DescribeGroupsRequest)
@@ -227,9 +226,9 @@ async def describes_groups(world: World, version: int) -> None:
 async def lists_groups(world: World, version: int) -> None:
     await world.commit()
     await synced(world, 0)
-    answer = await world.client.call(ListGroupsRequest(), version)
-    assert answer.error_code == 0
-    assert sorted((g.group_id, g.protocol_type, g.group_state) for g in answer.groups) == [
+    response = await world.client.call(ListGroupsRequest(), version)
+    assert response.error_code == 0
+    assert sorted((g.group_id, g.protocol_type, g.group_state) for g in response.groups) == [
         ("g", "", "Empty" if version >= 4 else ""),
         ("live", "consumer", "Stable" if version >= 4 else ""),
     ]
@@ -238,16 +237,16 @@ async def lists_groups(world: World, version: int) -> None:
 @case(ApiVersionsRequest)
 async def lists_versions(world: World, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
-    answer = await world.client.call(request, version)
-    assert answer.error_code == 0
-    found = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    response = await world.client.call(request, version)
+    assert response.error_code == 0
+    found = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
     assert found == {key: (versions.first, versions.last) for key, versions in ADVERTISED.items()}
 
 
 @case(type(create_topics()))
 async def creates(world: World, version: int) -> None:
     counted = -1 if version >= 4 else 1
-    answer = await world.client.call(
+    response = await world.client.call(
         type(create_topics())(
             topics=[
                 new_topic("n", 3),
@@ -257,7 +256,7 @@ async def creates(world: World, version: int) -> None:
         ),
         version,
     )
-    created = {topic.name: topic for topic in answer.topics}
+    created = {topic.name: topic for topic in response.topics}
     assert {name: topic.error_code for name, topic in created.items()} == {"n": 0, "m": 0, "t": 36}
     if version >= 5:
         assert (created["n"].num_partitions, created["n"].replication_factor) == (3, 1)
@@ -275,16 +274,16 @@ async def deletes(world: World, version: int) -> None:
         request.topics = [state(topic_id=world.topic_id), state(name="u", topic_id=bytes(16))]
     else:
         request.topic_names = ["t", "u"]
-    answer = await world.client.call(request, version)
-    assert [(topic.name, topic.error_code) for topic in answer.responses] == [("t", 0), ("u", 3)]
+    response = await world.client.call(request, version)
+    assert [(topic.name, topic.error_code) for topic in response.responses] == [("t", 0), ("u", 3)]
     assert world.broker.state.topics.get("t") is None
 
 
 @case(DeleteRecordsRequest)
 async def deletes_records(world: World, version: int) -> None:
     topic = DeleteRecordsRequest.DeleteRecordsTopic
-    asked = topic.DeleteRecordsPartition(partition_index=0, offset=2)
-    request = DeleteRecordsRequest(topics=[topic(name="t", partitions=[asked])], timeout_ms=1000)
+    requested = topic.DeleteRecordsPartition(partition_index=0, offset=2)
+    request = DeleteRecordsRequest(topics=[topic(name="t", partitions=[requested])], timeout_ms=1000)
     got = only(await world.client.call(request, version))
     assert (got.error_code, got.low_watermark) == (0, 2)
     assert world.broker.log("t").log_start_offset == 2
@@ -293,40 +292,42 @@ async def deletes_records(world: World, version: int) -> None:
 @case(InitProducerIdRequest)
 async def gives_producer_ids(world: World, version: int) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    answers = [await world.client.call(request, version) for _ in range(2)]
-    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [(0, 0, 0), (0, 1, 0)]
+    responses_of_both = [await world.client.call(request, version) for _ in range(2)]
+    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in responses_of_both] == [(0, 0, 0), (0, 1, 0)]
     request.transactional_id = "x"
-    answers = [await world.client.call(request, version) for _ in range(2)]
-    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [(0, 2, 0), (0, 2, 1)]
+    responses_of_both = [await world.client.call(request, version) for _ in range(2)]
+    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in responses_of_both] == [(0, 2, 0), (0, 2, 1)]
 
 
 @case(OffsetForLeaderEpochRequest)
 async def ends_epochs(world: World, version: int) -> None:
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    asked = [
+    requested = [
         topic.OffsetForLeaderPartition(partition=0, leader_epoch=0),
         topic.OffsetForLeaderPartition(partition=0, leader_epoch=5),
         topic.OffsetForLeaderPartition(partition=9, leader_epoch=0),
     ]
-    request = OffsetForLeaderEpochRequest(topics=[topic(topic="t", partitions=asked)])
-    (answered,) = (await world.client.call(request, version)).topics
-    shown = [(p.partition, p.error_code, p.leader_epoch, p.end_offset) for p in answered.partitions]
+    request = OffsetForLeaderEpochRequest(topics=[topic(topic="t", partitions=requested)])
+    (responded,) = (await world.client.call(request, version)).topics
+    shown = [(p.partition, p.error_code, p.leader_epoch, p.end_offset) for p in responded.partitions]
     assert shown == [(0, 0, 0 if version >= 1 else -1, 3), (0, 0, -1, -1), (9, 3, -1, -1)]
 
 
 @case(DescribeConfigsRequest)
 async def describes_configs(world: World, version: int) -> None:
-    asked = DescribeConfigsRequest.DescribeConfigsResource(
+    requested = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=2, resource_name="t", configuration_keys=["retention.ms"]
     )
-    answer = await world.client.call(DescribeConfigsRequest(resources=[asked], include_synonyms=version >= 1), version)
-    (result,) = answer.results
+    response = await world.client.call(
+        DescribeConfigsRequest(resources=[requested], include_synonyms=version >= 1), version
+    )
+    (result,) = response.results
     (entry,) = result.configs
     assert (result.error_code, entry.name, entry.value, entry.read_only) == (0, "retention.ms", "604800000", False)
     if version == 0:
         assert entry.is_default
     else:
-        # As Kafka has it: log.retention.ms, which stands for it, is not set.
+        # As in Kafka: the broker config log.retention.ms is not set.
         assert entry.config_source == 5 and not entry.synonyms
     assert entry.config_type == (5 if version >= 3 else 0)  # LONG
 
@@ -335,9 +336,9 @@ async def describes_configs(world: World, version: int) -> None:
 async def alters_configs(world: World, version: int) -> None:
     resource = AlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name="segment.bytes", value="2000000")
-    asked = resource(resource_type=2, resource_name="t", configs=[config])
-    answer = await world.client.call(AlterConfigsRequest(resources=[asked], validate_only=False), version)
-    assert [(r.error_code, r.resource_type, r.resource_name) for r in answer.responses] == [(0, 2, "t")]
+    requested = resource(resource_type=2, resource_name="t", configs=[config])
+    response = await world.client.call(AlterConfigsRequest(resources=[requested], validate_only=False), version)
+    assert [(r.error_code, r.resource_type, r.resource_name) for r in response.responses] == [(0, 2, "t")]
     assert world.broker.log("t").config.segment_bytes == 2_000_000
 
 
@@ -345,16 +346,18 @@ async def alters_configs(world: World, version: int) -> None:
 async def changes_configs(world: World, version: int) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name="segment.bytes", config_operation=0, value="2000000")
-    asked = resource(resource_type=2, resource_name="t", configs=[config])
-    answer = await world.client.call(IncrementalAlterConfigsRequest(resources=[asked], validate_only=False), version)
-    assert [(r.error_code, r.resource_type, r.resource_name) for r in answer.responses] == [(0, 2, "t")]
+    requested = resource(resource_type=2, resource_name="t", configs=[config])
+    response = await world.client.call(
+        IncrementalAlterConfigsRequest(resources=[requested], validate_only=False), version
+    )
+    assert [(r.error_code, r.resource_type, r.resource_name) for r in response.responses] == [(0, 2, "t")]
     assert world.broker.log("t").config.segment_bytes == 2_000_000
 
 
 @case(DescribeLogDirsRequest)
 async def describes_log_dirs(world: World, version: int) -> None:
-    answer = await world.client.call(DescribeLogDirsRequest(topics=None), version)
-    (directory,) = answer.results
+    response = await world.client.call(DescribeLogDirsRequest(topics=None), version)
+    (directory,) = response.results
     assert directory.error_code == 0 and directory.log_dir.endswith("data")
     (topic,) = directory.topics
     sizes = {p.partition_index: p.partition_size for p in topic.partitions}
@@ -370,32 +373,32 @@ async def adds_partitions(world: World, version: int) -> None:
         timeout_ms=1000,
         validate_only=False,
     )
-    answer = await world.client.call(request, version)
-    assert [(r.name, r.error_code) for r in answer.results] == [("t", 0), ("u", 3)]
+    response = await world.client.call(request, version)
+    assert [(r.name, r.error_code) for r in response.results] == [("t", 0), ("u", 3)]
     assert len(world.broker.state.topics.named("t").partitions) == 4
 
 
 @case(DeleteGroupsRequest)
 async def deletes_groups(world: World, version: int) -> None:
     await world.commit()
-    answer = await world.client.call(DeleteGroupsRequest(groups_names=["g", "nobody"]), version)
-    assert [(r.group_id, r.error_code) for r in answer.results] == [("g", 0), ("nobody", 69)]
+    response = await world.client.call(DeleteGroupsRequest(groups_names=["g", "nobody"]), version)
+    assert [(r.group_id, r.error_code) for r in response.results] == [("g", 0), ("nobody", 69)]
 
 
 @case(OffsetDeleteRequest)
 async def deletes_offsets(world: World, version: int) -> None:
     await world.commit()
     topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    asked = topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=0)])
-    answer = await world.client.call(OffsetDeleteRequest(group_id="g", topics=[asked]), version)
-    assert answer.error_code == 0 and only(answer).error_code == 0
+    requested = topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=0)])
+    response = await world.client.call(OffsetDeleteRequest(group_id="g", topics=[requested]), version)
+    assert response.error_code == 0 and only(response).error_code == 0
 
 
 @case(DescribeClusterRequest)
 async def describes_the_cluster(world: World, version: int) -> None:
-    answer = await world.client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), version)
-    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, world.broker.state.cluster_id, 1)
-    assert [(b.broker_id, b.host, b.port) for b in answer.brokers] == [(1, "127.0.0.1", world.broker.ports[0])]
+    response = await world.client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), version)
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, world.broker.state.cluster_id, 1)
+    assert [(b.broker_id, b.host, b.port) for b in response.brokers] == [(1, "127.0.0.1", world.broker.ports[0])]
 
 
 @case(DescribeProducersRequest)

@@ -9,17 +9,17 @@ from ottla_testing.broker.authorization_cases import Right
 
 
 class Denying:
-    """Allows all but some rights; of any resource of a type is asked by the name ""."""
+    """Allows all but some permissions; "any resource of a type" is checked with the name ""."""
 
     def __init__(self, denied: Collection[Right] = ()) -> None:
         self.denied = set(denied)
-        self.asked: set[Right] = set()
+        self.checked: set[Right] = set()
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         assert (principal, host) == ("User:ANONYMOUS", "127.0.0.1")
-        self.asked.add((operation, resource_type, name))
+        self.checked.add((operation, resource_type, name))
         return (operation, resource_type, name) not in self.denied
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:

@@ -1,4 +1,4 @@
-"""Logs of old formats for brokers that upgrade them, and what they hold afterwards."""
+"""Logs of old formats for brokers that upgrade them, and their contents after the upgrade."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = tuple[int, bytes | None, bytes | None, int]
 
 
 def old_log() -> tuple[bytes, list[Row]]:
-    """A segment in all formats, written when the topic was younger: plain and compressed, with gaps and null values."""
+    """A segment in all formats, plain and compressed, with gaps and null values."""
     data = b""
     rows: list[Row] = []
     offset = 0
@@ -34,7 +34,7 @@ def old_log() -> tuple[bytes, list[Row]]:
 
 
 def put_log(folder: Path, data: bytes) -> None:
-    """Replaces what a closed broker left of a partition by one segment."""
+    """Replaces the files of a partition of a closed broker by one segment."""
     for path in folder.iterdir():
         if path.suffix in (".log", ".index", ".timeindex"):
             path.unlink()
@@ -48,11 +48,11 @@ def magics(*folders: Path) -> set[int]:
 
 def committing_to(name: str) -> OffsetCommitRequest:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
-    return OffsetCommitRequest(group_id="g", topics=[topic(name=name, partitions=[asked])])
+    requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    return OffsetCommitRequest(group_id="g", topics=[topic(name=name, partitions=[requested])])
 
 
 async def committed(client: Client) -> int:
-    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-    (topic,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[asked]), 5)).topics
+    requested = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    (topic,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[requested]), 5)).topics
     return topic.partitions[0].committed_offset

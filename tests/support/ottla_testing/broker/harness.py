@@ -1,6 +1,7 @@
-"""A broker in the test's own event loop with a clock that stands still, one as a process, and a client of raw frames.
+"""A broker in the test's own event loop with a clock that stands still, a broker as a process, and a client of raw
+frames.
 
-The client knows nothing but the codecs: it sends any value in any version, or any bytes, and hands back what came.
+The client uses the codecs only: it sends any value in any version, or any bytes, and returns the received frames.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ COMMAND = [sys.executable, "-m", "ottla.tools", "serve"]
 
 
 class Closed(Exception):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection without a response."""
 
 
 def frame(request: Any, version: int, correlation_id: int, client_id: str | None = "test") -> bytes:
@@ -60,19 +61,19 @@ def response_class(request_class: type) -> type:
     return getattr(sys.modules[request_class.__module__], name)
 
 
-def read_answer(answer: bytes, request_class: type, version: int) -> tuple[int, Any]:
-    """(correlation id, response) of a frame without its size; every byte of it is accounted for."""
+def read_response(result: bytes, request_class: type, version: int) -> tuple[int, Any]:
+    """Returns (correlation id, response) of a frame without its size; every byte must be consumed."""
     declared = spec(request_class)
-    (correlation_id,) = struct.unpack_from(">i", answer)
+    (correlation_id,) = struct.unpack_from(">i", result)
     position = 4
     if version in declared.flexible and declared.api_key != ApiKey.API_VERSIONS:
-        assert answer[4] == 0, "a response header with tagged fields"
+        assert result[4] == 0, "a response header with tagged fields"
         position = 5
-    return correlation_id, parse(response_class(request_class), version, answer, position)
+    return correlation_id, parse(response_class(request_class), version, result, position)
 
 
 class Client:
-    """One connection."""
+    """One client connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -87,14 +88,14 @@ class Client:
         return cls(*await asyncio.open_connection(host, port, limit=1 << 26))
 
     async def call(self, request: Any, version: int, client_id: str | None = "test") -> Any:
-        """Sends and waits for the answer, which must be the next on the connection."""
+        """Sends a request and returns its response, which must be the next frame of the connection."""
         sent = await self.send(request, version, client_id)
         correlation_id, response = await self.receive()
         assert correlation_id == sent
         return response
 
     async def send(self, request: Any, version: int, client_id: str | None = "test") -> int:
-        """Sends, and returns the correlation id."""
+        """Sends a request and returns its correlation id."""
         correlation_id = next(self._ids)
         self._sent[correlation_id] = type(request), version
         whole = frame(request, version, correlation_id, client_id)
@@ -108,11 +109,11 @@ class Client:
         await self.writer.drain()
 
     async def receive(self) -> tuple[int, Any]:
-        """(correlation id, response) of the next answer."""
-        answer = await self.receive_bytes()
-        (correlation_id,) = struct.unpack_from(">i", answer)
+        """Returns (correlation id, response) of the next frame."""
+        result = await self.receive_bytes()
+        (correlation_id,) = struct.unpack_from(">i", result)
         request_class, version = self._sent.pop(correlation_id)
-        return read_answer(answer, request_class, version)
+        return read_response(result, request_class, version)
 
     async def receive_bytes(self) -> bytes:
         """The next frame without its size. Raises Closed."""
@@ -124,12 +125,12 @@ class Client:
             raise Closed from error
 
     async def is_closed(self) -> bool:
-        """Waits until the broker closes; fails if it answers instead."""
+        """Waits until the broker closes the connection; fails at a response."""
         try:
-            answer = await self.receive_bytes()
+            result = await self.receive_bytes()
         except Closed:
             return True
-        raise AssertionError(f"answered with {answer!r}")
+        raise AssertionError(f"received {result!r}")
 
     def close(self) -> None:
         self.writer.close()
@@ -151,14 +152,14 @@ class Broker:
         return client
 
     async def settle(self) -> None:
-        """Lets the broker take in everything that was sent to it so far."""
+        """Lets the broker handle everything that was sent so far."""
         client = await self.client()
         for _ in range(3):
             await client.call(ping(), 0)
         client.close()
 
     async def topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> bytes:
-        """Makes a topic, past the wire; its id."""
+        """Creates a topic without a request; returns its id."""
         return self.state.topics.create(name, partitions, configs or {}, self.clock.now_ms()).id
 
     def log(self, topic: str, partition: int = 0) -> Any:
@@ -184,8 +185,8 @@ def options(
         "log.dirs": ",".join(map(str, folders)),
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "4",
-        "ottla.behaviour.coordinator_awaits_topic": "false",  # most tests ask a coordinator that they never looked for
-        "connections.max.idle.ms": "-1",  # who moves the clock keeps its clients
+        "ottla.behaviour.coordinator_awaits_topic": "false",  # most tests use a coordinator without looking it up first
+        "connections.max.idle.ms": "-1",  # tests that move the clock keep their clients
         **(overrides or {}),
     }
     config = Config.load(overrides=configs, profile=profile(release))
@@ -209,8 +210,8 @@ async def running(
     """A broker over data directories, of one node or several, stopped at the end."""
     clock = clock or ManualClock()
     loop = asyncio.get_running_loop()
-    asked = options(folders, overrides, release, brokers)
-    started = await server.start(asked, loop, clock, files=files, note=note, faults=faults, ring=ring)
+    requested = options(folders, overrides, release, brokers)
+    started = await server.start(requested, loop, clock, files=files, note=note, faults=faults, ring=ring)
     broker = Broker(started, clock)
     try:
         yield broker
@@ -228,11 +229,11 @@ class Process:
 
     @property
     def error(self) -> str:
-        """What it has written to stderr so far."""
+        """Its stderr so far."""
         return self._stderr.read_text()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Tells it to stop and waits; its exit code."""
+        """Sends SIGTERM and waits; returns the exit code."""
         self.process.send_signal(number)
         return self.process.wait(timeout=PATIENCE_S)
 
@@ -249,7 +250,9 @@ def process(
     environ: Mapping[str, str] = {},
     command: str | None = None,
 ) -> Iterator[Process]:
-    """A broker of its own over `folder`/data; killed at the end if it was not ended. `command` is Python to run it."""
+    """A broker process over `folder`/data, killed at the end unless it has ended. `command` is Python code to run
+    it.
+    """
     flags = arguments if "--listen" in arguments else ("--listen", "127.0.0.1:0", *arguments)
     stderr = folder / "stderr.txt"
     with (
@@ -268,7 +271,7 @@ def process(
             env={**os.environ, **environ},
         ) as started,
     ):
-        guard = threading.Timer(3600, started.kill)  # the test runner ends a test that hangs long before
+        guard = threading.Timer(3600, started.kill)  # the test runner ends a hanging test long before
         guard.start()
         try:
             assert started.stdout
@@ -328,14 +331,14 @@ def fetch(
     """A request for (topic name or id, partition, offset)s, in that order."""
     topics = []
     for topic, partition, offset in wanted:
-        asked = FetchRequest.FetchTopic.FetchPartition(
+        requested = FetchRequest.FetchTopic.FetchPartition(
             partition=partition,
             fetch_offset=offset,
             partition_max_bytes=partition_max_bytes,
             **(partition_fields or {}),
         )
         name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
-        topics.append(FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=[asked]))
+        topics.append(FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=[requested]))
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=topics, **more)
 
 
@@ -353,10 +356,10 @@ def new_topic(name: str, partitions: int = 1, replication: int = 1, **more: Any)
 
 
 def only(response: Any) -> Any:
-    """The one partition's answer of a Produce, Fetch or other response by topics and partitions."""
+    """The response for the one partition in a Produce, Fetch or other response by topics and partitions."""
     (topic,) = response.responses if "responses" in response._fields else response.topics
-    (answer,) = topic.partition_responses if "partition_responses" in topic._fields else topic.partitions
-    return answer
+    (result,) = topic.partition_responses if "partition_responses" in topic._fields else topic.partitions
+    return result
 
 
 def values(data: Any) -> list[bytes | None]:

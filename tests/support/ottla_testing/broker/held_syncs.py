@@ -1,4 +1,4 @@
-"""A broker whose syncs of logs are held up by hand, and what shows that somebody waits for them."""
+"""A broker whose syncs of logs wait until a test releases them, and checks of pending responses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ottla_testing.storage.failing_files import FailingFiles
 
 
 class Syncs:
-    """The syncs of `.log` files whose folder begins with `prefix`; each waits until `let` lets it, and fails with
-    `code` unless that is 0."""
+    """The syncs of `.log` files whose folder begins with `prefix`: each waits for `let`, and fails with `code` unless
+    that is 0.
+    """
 
     def __init__(self, files: FailingFiles) -> None:
         self.begun: list[str] = []
@@ -37,16 +38,16 @@ class Syncs:
         return self.code
 
     def let(self, number: int = 1) -> None:
-        """Lets so many end."""
+        """Releases this many syncs."""
         self._may_end.release(number)
 
     def let_all(self) -> None:
-        """Lets all end, also those to come."""
+        """Releases all syncs, including later ones."""
         self._open = True
         self._may_end.release(1000)
 
     async def until(self, number: int) -> None:
-        """Returns when so many have begun."""
+        """Returns when this many syncs have begun."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.begun) < number:
                 await asyncio.sleep(0.001)
@@ -54,7 +55,7 @@ class Syncs:
 
 @contextlib.asynccontextmanager
 async def holding(*folders: Path, **more: Any) -> AsyncIterator[tuple[Broker, Syncs]]:
-    """A broker whose syncs of logs wait to be let."""
+    """A broker whose syncs of logs wait for `let`."""
     files = FailingFiles()
     async with running(*folders, files=files, **more) as broker:
         syncs = Syncs(files)
@@ -65,11 +66,11 @@ async def holding(*folders: Path, **more: Any) -> AsyncIterator[tuple[Broker, Sy
 
 
 class Held(Exception):
-    """Something is answered that should wait."""
+    """A response arrived too early."""
 
 
 async def still_waits(broker: Broker, *tasks: asyncio.Task[Any]) -> None:
-    """The broker has taken in everything, and none of these is done."""
+    """Lets the broker handle everything, and checks that none of these is done."""
     await broker.settle()
     for task in tasks:
         if task.done():
@@ -83,6 +84,6 @@ def begun(call: Awaitable[Any]) -> asyncio.Task[Any]:
 async def set_config(client: Client, kind: int, name: str, key: str, value: str | None) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
-    asked = resource(resource_type=kind, resource_name=name, configs=[config])
-    answer = await client.call(IncrementalAlterConfigsRequest(resources=[asked], validate_only=False), 1)
-    assert answer.responses[0].error_code == 0
+    requested = resource(resource_type=kind, resource_name=name, configs=[config])
+    response = await client.call(IncrementalAlterConfigsRequest(resources=[requested], validate_only=False), 1)
+    assert response.responses[0].error_code == 0

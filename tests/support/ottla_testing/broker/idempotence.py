@@ -1,6 +1,7 @@
-"""What the tests of idempotent writing share: numbered batches, a broker as a release that is stopped or killed, sends.
+"""Shared parts of the idempotence tests: numbered batches, a broker with a profile that is stopped or killed, and
+sends.
 
-Values are made of the sequences, timestamps of both sequence and count, so that every batch tells which one it is.
+Values contain the sequence, timestamps the sequence and the count, so that every batch is identifiable.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX = 2**31 - 1
 
 
 class Sent(NamedTuple):
-    """What a partition answered: error, base offset, log append time, log start offset (-1 below Produce v5)."""
+    """A partition's response: error, base offset, log append time, log start offset (-1 below Produce v5)."""
 
     error: int
     base_offset: int
@@ -37,7 +38,7 @@ def batch_time(sequence: int, count: int) -> int:
 def numbered(
     sequence: int, count: int = 2, *, epoch: int = 0, producer_id: int = 9, time_ms: int | None = None
 ) -> bytes:
-    """A batch of an idempotent producer; its records are a ms apart unless a time is given."""
+    """A batch of an idempotent producer; its records are 1 ms apart unless a time is given."""
     first = batch_time(sequence, 1) if time_ms is None else time_ms
     data = records(
         *[b"%d" % ((sequence + n) % (MAX + 1)) for n in range(count)],
@@ -55,7 +56,7 @@ def numbered(
 
 
 class Writer:
-    """A broker and a client of it that writes to partition 0 of topics."""
+    """A broker, and a client that writes to partition 0 of topics."""
 
     def __init__(self, broker: Broker, client: Client, folder: Path) -> None:
         self.broker = broker
@@ -65,11 +66,11 @@ class Writer:
 
     async def send(self, data: bytes, topic: str = "t", version: int | None = None) -> Sent:
         version = self.version if version is None else version
-        answer = only(await self.client.call(produce(data, topic), version))
-        return Sent(answer.error_code, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+        response = only(await self.client.call(produce(data, topic), version))
+        return Sent(response.error_code, response.base_offset, response.log_append_time_ms, response.log_start_offset)
 
     async def write(self, *runs: tuple[int, int], topic: str = "t", **more: int) -> None:
-        """Batches of (first sequence, count), all of which must be taken."""
+        """Writes batches of (first sequence, count); all must succeed."""
         for sequence, count in runs:
             end = self.end(topic)
             assert (await self.send(numbered(sequence, count, **more), topic))[:2] == (0, end), (sequence, count)
@@ -85,13 +86,13 @@ async def writing(
     overrides: Mapping[str, str] | None = None,
     clock: ManualClock | None = None,
 ) -> AsyncIterator[Writer]:
-    """A broker as that release over a folder."""
+    """A broker with the profile of a release over a folder."""
     async with running(folder, release=release, overrides=overrides, clock=clock) as broker:
         yield Writer(broker, await broker.client(), folder)
 
 
 def killed(folder: Path) -> Path:
-    """The folder of a running broker as a kill now would leave it: a copy, so that the broker may end in peace."""
+    """A copy of a running broker's folder, as a kill would leave it now; the broker may end normally."""
     copy = folder.with_name(folder.name + "-killed")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
@@ -112,7 +113,7 @@ def remove(folder: Path, *suffixes: str) -> None:
 
 
 def damage(folder: Path) -> None:
-    """Flips a bit in every snapshot: of the version, the CRC, the count, an entry."""
+    """Flips a bit in every snapshot: in the version, the CRC, the count or an entry."""
     for number, path in enumerate(files(folder, ".snapshot")):
         data = bytearray(path.read_bytes())
         data[(1, 3, 9, len(data) - 1)[number % 4]] ^= 1
@@ -122,7 +123,7 @@ def damage(folder: Path) -> None:
 async def restarted(
     folder: Path, release: str, how: str, before: Callable[[Writer], Any], **more: Any
 ) -> tuple[Path, ManualClock]:
-    """Runs `before` with a broker and ends that as told; the folder to go on with."""
+    """Runs `before` with a broker and ends it as requested. Returns the folder for the next broker."""
     clock = ManualClock(T0 + 5000)
     async with writing(folder, release, clock=clock, **more) as writer:
         await before(writer)
@@ -138,6 +139,6 @@ async def restarted(
 
 
 def produce_versions(release: str) -> list[int]:
-    """Those that carry batches, at both ends of what the tests look at: without and with a log start offset."""
+    """The tested versions with batches: without and with a log start offset."""
     last = min(profile(release).served[0].last, 12)
     return sorted({3, min(5, last), last})

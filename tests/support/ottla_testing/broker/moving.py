@@ -27,8 +27,8 @@ async def running(
     *folders: Path, files: Files | None = None, overrides: Mapping[str, str] | None = None, brokers: int = 1
 ) -> AsyncIterator[Broker]:
     clock = ManualClock()
-    asked = options(folders, overrides, "3.9", brokers)  # which allows small segments
-    started = await server.start(asked, asyncio.get_running_loop(), clock, files=files or DiskFiles())
+    requested = options(folders, overrides, "3.9", brokers)  # a profile that allows small segments
+    started = await server.start(requested, asyncio.get_running_loop(), clock, files=files or DiskFiles())
     broker = Broker(started, clock)
     try:
         yield broker
@@ -43,20 +43,20 @@ def numbered(sequence: int, *found: bytes, producer_id: int = 7, epoch: int = 0)
 
 
 async def sent(broker: Broker, first: int, count: int, topic: str = "t") -> None:
-    """As many records, each in a batch of its own: their number, in some bytes."""
+    """Sends one record per batch until there are this many bytes; returns the number of records."""
     client = await broker.client()
     for number in range(first, first + count):
-        answer = only(await client.call(produce(numbered(number, b"%050d" % number), topic), 9))
-        assert (answer.error_code, answer.base_offset) == (0, number)
+        response = only(await client.call(produce(numbered(number, b"%050d" % number), topic), 9))
+        assert (response.error_code, response.base_offset) == (0, number)
     client.close()
 
 
 async def read(broker: Broker, topic: str = "t") -> list[int]:
     client, found = await broker.client(), []
     while True:
-        answer = only(await client.call(fetch((topic, 0, len(found)), max_wait_ms=0), 11))
-        assert answer.error_code == 0
-        here = values(answer.records)
+        response = only(await client.call(fetch((topic, 0, len(found)), max_wait_ms=0), 11))
+        assert response.error_code == 0
+        here = values(response.records)
         if not here:
             client.close()
             return found
@@ -64,33 +64,33 @@ async def read(broker: Broker, topic: str = "t") -> list[int]:
 
 
 def other(broker: Broker, folders: tuple[Path, Path], topic: str = "t") -> Path:
-    """The directory in which a partition does not lie."""
+    """The directory without the partition."""
     here = Path(broker.log(topic).directory).parent
     return next(folder for folder in folders if folder != here)
 
 
-async def ask(broker: Broker, folder: Path, topic: str = "t", index: int = 0) -> int:
+async def request_move(broker: Broker, folder: Path, topic: str = "t", index: int = 0) -> int:
     client = await broker.client()
-    answer = await client.call(moving((str(folder), topic, index)), 2)
+    response = await client.call(moving((str(folder), topic, index)), 2)
     client.close()
-    return codes(answer)[topic, index]
+    return codes(response)[topic, index]
 
 
 async def described(broker: Broker) -> dict[str, list[tuple[int, bool]]]:
-    """Of each directory (lag, is it a copy) of t-0."""
+    """(lag, is a copy) of t-0 in each directory."""
     client = await broker.client()
-    answer = await client.call(DescribeLogDirsRequest(topics=None), 4)
+    response = await client.call(DescribeLogDirsRequest(topics=None), 4)
     client.close()
     return {
         Path(one.log_dir).name: [
             (p.offset_lag, p.is_future_key) for topic in one.topics if topic.name == "t" for p in topic.partitions
         ]
-        for one in answer.results
+        for one in response.results
     }
 
 
 def faults(*folders: Path) -> list[str]:
-    """What is wrong with closed directories."""
+    """The findings of `verify` in closed directories."""
     found = [(folder.name, finding) for folder in folders for finding in Verification(folder).findings()]
     return [f"{name}: {finding}" for name, finding in found if finding.wrong]
 
@@ -103,14 +103,14 @@ async def finished(broker: Broker) -> None:
 
 
 async def slow(broker: Broker, rate: int = 1) -> None:
-    """From here on as many bytes a second are copied, by a clock that stands still."""
+    """Sets the copy rate in bytes per second; the clock stands still."""
     broker.state.config.set_dynamic(RATE, str(rate), ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
 async def begun(broker: Broker, folder: Path) -> None:
-    """A move to a folder that has copied a little and waits for its turn."""
+    """A move to a folder that has copied a little and waits for the rate."""
     await slow(broker, 100)
-    assert await ask(broker, folder) == 0
+    assert await request_move(broker, folder) == 0
     await broker.state.settle()
     ((lag, is_future),) = (await described(broker))[folder.name]
     assert lag > 0 and is_future

@@ -18,11 +18,11 @@ from ottla_testing.protocol.batches import batch_of
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20
 STARTED = NOW + 500
-"""When a transaction began, as its coordinator has it."""
+"""The start time of a transaction in the coordinator's log."""
 
 
 class Log:
-    """The files of one partition; each batch is a second later than the one before."""
+    """The files of one partition; each batch is one second later than the one before."""
 
     def __init__(self, directory: Path, topic: str = "t", partition: int = 0, offset: int = 0) -> None:
         self.directory = directory
@@ -35,7 +35,7 @@ class Log:
         self.roll()
 
     def roll(self) -> None:
-        """Begins a segment."""
+        """Starts a segment."""
         self.path = self.folder / f"{self.offset:020d}.log"
         self.path.touch()
 
@@ -65,11 +65,11 @@ class Log:
         self.offset += offsets
 
     def skip(self, offsets: int) -> None:
-        """Leaves a hole."""
+        """Leaves a gap of offsets."""
         self.offset += offsets
 
     def start_at(self, offset: int) -> None:
-        """Moves the log start."""
+        """Moves the log start offset."""
         text = f"0\n1\n{self.topic} {self.partition} {offset}\n"
         (self.directory / "log-start-offset-checkpoint").write_text(text)
 
@@ -114,7 +114,7 @@ def runner(command: Callable[[list[str]], int], capsys: pytest.CaptureFixture[st
 
 
 def report(run: Run, *arguments: object) -> Any:
-    """What the command says in JSON; it must succeed."""
+    """The JSON output of the command, which must succeed."""
     code, out, err = run(*arguments, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
@@ -126,12 +126,12 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def seven(log: Log) -> Log:
-    """Seven batches of two of producer 7 in epoch 1: two more than are remembered."""
+    """Seven batches of producer 7 in epoch 1, two records each: two batches more than are cached."""
     for sequence in range(0, 14, 2):
         log.batch(7, 1, sequence, 2)
     return log
 
 
-def asked(log: Log, *more: object) -> list[object]:
+def requested(log: Log, *more: object) -> list[object]:
     """The arguments of `ottla explain` for a log."""
     return [log.directory, "--topic", log.topic, "--partition", log.partition, *more]

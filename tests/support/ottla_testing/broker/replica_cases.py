@@ -1,4 +1,4 @@
-"""The cases of `test_apis.py` for what is about replicas: where they lie, who leads, which nodes have them."""
+"""The cases of `test_apis.py` about replicas: their directories, leaders and reassignments."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from ottla_testing.broker.api_cases import World, case
 KEYS = frozenset({34, 43, 45, 46})
 
 
-def moving(*asked: tuple[str, str, int]) -> AlterReplicaLogDirsRequest:
+def moving(*requested: tuple[str, str, int]) -> AlterReplicaLogDirsRequest:
     """A request for (directory, topic, partition)."""
     directory = AlterReplicaLogDirsRequest.AlterReplicaLogDir
     return AlterReplicaLogDirsRequest(
         dirs=[
             directory(path=path, topics=[directory.AlterReplicaLogDirTopic(name=name, partitions=[index])])
-            for path, name, index in asked
+            for path, name, index in requested
         ]
     )
 
 
-def codes(answer: Any) -> dict[tuple[str, int], int]:
+def codes(response: Any) -> dict[tuple[str, int], int]:
     """The error of each (topic, partition)."""
     return {
-        (topic.topic_name, one.partition_index): one.error_code for topic in answer.results for one in topic.partitions
+        (topic.topic_name, one.partition_index): one.error_code
+        for topic in response.results
+        for one in topic.partitions
     }
 
 
 @case(AlterReplicaLogDirsRequest)
 async def leaves_partitions_where_they_are(world: World, version: int) -> None:
     (own,) = world.broker.state.logs.all
-    asked = moving((own.path, "t", 0), ("/nowhere", "t", 1), (own.path, "t", 9), (own.path, "x" * 249, 0))
-    assert codes(await world.client.call(asked, version)) == {
+    requested = moving((own.path, "t", 0), ("/nowhere", "t", 1), (own.path, "t", 9), (own.path, "x" * 249, 0))
+    assert codes(await world.client.call(requested, version)) == {
         ("t", 0): 0,
         ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
         ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -46,13 +48,13 @@ async def leaves_partitions_where_they_are(world: World, version: int) -> None:
 
 @case(ElectLeadersRequest)
 async def elects_leaders(world: World, version: int) -> None:
-    asked = ElectLeadersRequest.TopicPartitions
+    requested = ElectLeadersRequest.TopicPartitions
     request = ElectLeadersRequest(
-        topic_partitions=[asked(topic="t", partitions=[0, 9]), asked(topic="no", partitions=[0])]
+        topic_partitions=[requested(topic="t", partitions=[0, 9]), requested(topic="no", partitions=[0])]
     )
-    answer = await world.client.call(request, version)
-    t, no = answer.replica_election_results
-    assert (answer.error_code, t.topic, no.topic) == (0, "t", "no")
+    response = await world.client.call(request, version)
+    t, no = response.replica_election_results
+    assert (response.error_code, t.topic, no.topic) == (0, "t", "no")
     assert [
         (one.partition_id, one.error_code, one.error_message) for one in (*t.partition_result, *no.partition_result)
     ] == [
@@ -70,21 +72,21 @@ async def elects_leaders(world: World, version: int) -> None:
         assert (nothing.error_code, nothing.replica_election_results) == (0, [])
 
 
-def reassigning(*asked: tuple[str, int, list[int] | None], **options: Any) -> AlterPartitionReassignmentsRequest:
+def reassigning(*requested: tuple[str, int, list[int] | None], **options: Any) -> AlterPartitionReassignmentsRequest:
     """A request for (topic, partition, replicas)."""
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     return AlterPartitionReassignmentsRequest(
         topics=[
             topic(name=name, partitions=[topic.ReassignablePartition(partition_index=index, replicas=replicas)])
-            for name, index, replicas in asked
+            for name, index, replicas in requested
         ],
         **options,
     )
 
 
-def outcomes(answer: Any) -> list[tuple[int, str | None]]:
-    assert (answer.error_code, answer.error_message) == (0, None)
-    return [(one.error_code, one.error_message) for topic in answer.responses for one in topic.partitions]
+def outcomes(response: Any) -> list[tuple[int, str | None]]:
+    assert (response.error_code, response.error_message) == (0, None)
+    return [(one.error_code, one.error_message) for topic in response.responses for one in topic.partitions]
 
 
 @case(AlterPartitionReassignmentsRequest)
@@ -111,5 +113,5 @@ async def reassigns(world: World, version: int) -> None:
 async def lists_no_reassignment(world: World, version: int) -> None:
     topic = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
     for topics in (None, [topic(name="t", partition_indexes=[0, 9]), topic(name="no", partition_indexes=[0])]):
-        answer = await world.client.call(ListPartitionReassignmentsRequest(topics=topics), version)
-        assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+        response = await world.client.call(ListPartitionReassignmentsRequest(topics=topics), version)
+        assert (response.error_code, response.error_message, response.topics) == (0, None, [])

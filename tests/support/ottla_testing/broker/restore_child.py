@@ -1,8 +1,8 @@
-"""A process that restores a snapshot of its data directories, and ends itself before the n-th change of a file.
+"""A process that restores a snapshot of its data directories and kills itself before the n-th change of a file.
 
     python restore_child.py SIGNAL N DIRECTORY...
 
-Prints how many changes there were if it lives to the end. What is there before and after, the test knows as well.
+Prints the number of changes if it survives. The test has the states before and after.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ CHANGES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncat
 
 
 def fill(broker: Embedded) -> None:
-    """The state that is kept."""
+    """Writes the state that the snapshot has."""
     broker.create_topic("t", partitions=4)
     broker.send_many("t", BEFORE)
     broker.create_topic("early")
 
 
 def change(broker: Embedded) -> None:
-    """What comes since."""
+    """Writes later changes."""
     broker.send_many("t", SINCE)
     broker.delete_topic("early")
     broker.create_topic("late", partitions=2)

@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "ottla.tools", "serve"]
 
 @contextlib.contextmanager
 def serving(folder: Path, *arguments: str, listeners: int = 1) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """A broker and its ready lines; killed at the end if the test has not stopped it."""
+    """A broker process and its ready lines; killed at the end if the test has not stopped it."""
     with subprocess.Popen(
         [*COMMAND, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -32,7 +32,7 @@ def serving(folder: Path, *arguments: str, listeners: int = 1) -> Iterator[tuple
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    """The one line with which a start is refused."""
+    """The one line of a refused start."""
     outcome = subprocess.run(
         [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -1,4 +1,4 @@
-"""One transactional id in each state, and what the table does with it, in short."""
+"""One transactional id in each state, and the results of the table in a short form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = 1_000_000
 SETTINGS = TransactionSettings(expiration_ms=50_000)
 OLD_SERVER = TransactionSettings(expiration_ms=50_000, server_version=0)
 HELD = (("t", 0), ("t", 1))
-# The owner of every id below: producer 7 at epoch 4, to which it came from epoch 3.
+# The owner of every id below: producer 7 at epoch 4, previously at epoch 3.
 OWNER = Transaction(
     "tx", 7, 4, 60_000, start_ms=900_000, last_update_ms=950_000, last_producer_epoch=3, previous_producer_id=7
 )
@@ -48,17 +48,19 @@ def slot_in(state: TransactionState, phase: Phase = Phase.STILL, **changes: Any)
 
 def feed(slot: Slot, event: Event, settings: TransactionSettings = SETTINGS) -> tuple[Slot, list[str]]:
     after, effects = advance(slot, event, now_ms=NOW, settings=settings)
-    return after, said(effects)
+    return after, rendered(effects)
 
 
-def said(effects: tuple[Effect, ...]) -> list[str]:
-    """Effects in short: `answer CODE producer/epoch`, `write STATE producer/epoch`, `markers commit producer/epoch`."""
+def rendered(effects: tuple[Effect, ...]) -> list[str]:
+    """Effects in a short form: `response CODE producer/epoch`, `write STATE producer/epoch`, `markers commit
+    producer/epoch`.
+    """
     short = []
     for effect in effects:
         if isinstance(effect, Reply):
             error, producer_id, epoch, missing = effect.response
             whom = "" if producer_id == epoch == -1 else f" {producer_id}/{epoch}"
-            short.append(f"answer {int(error)}{whom}{''.join(f' -{t}{n}' for t, n in missing)}")
+            short.append(f"response {int(error)}{whom}{''.join(f' -{t}{n}' for t, n in missing)}")
         elif isinstance(effect, Append):
             written = effect.written
             what = f"{written.state.value} {written.producer_id}/{written.producer_epoch}" if written else "tombstone"
@@ -75,7 +77,7 @@ def said(effects: tuple[Effect, ...]) -> list[str]:
     return short
 
 
-# What is being written in a state, when an outcome comes.
+# The write under way in each state, when its outcome arrives.
 WRITES = {
     DEAD: Append("tx", Transaction("tx", 8, 0, 60_000), 9, Response(ErrorCode.NONE, 8, 0)),
     EMPTY: Append("tx", transaction(ONGOING), 9, Response(ErrorCode.NONE)),

@@ -1,4 +1,4 @@
-"""Logs as an earlier broker left them: bytes that are put into a closed data directory, and what is in an answer."""
+"""Logs of an earlier broker: bytes that are put into a closed data directory, and readers of fetched records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ottla_testing.protocol import message_sets
 
 __all__ = [
     "T0",
-    "ask",
     "entries",
+    "fetch_partition",
     "is_waiting",
     "marker",
     "message",
@@ -35,12 +35,12 @@ wrapper: Callable[..., bytes] = message_sets.wrapper
 
 
 def rows(count: int, first: int = 0, *, value_bytes: int = 30) -> list[Record]:
-    """Records without keys at offsets in a row, as all formats can hold them."""
+    """Records without keys at consecutive offsets, which all formats can hold."""
     return [Record(first + n, T0 + n, None, b"%d " % (first + n) + b"v" * value_bytes) for n in range(count)]
 
 
 def entries(data: bytes) -> list[bytes]:
-    """The whole entries of a log, from their sizes alone; what is cut at the end is left out."""
+    """The whole entries of a log, by their sizes alone; a partial one at the end is left out."""
     found, position = [], 0
     while position + 12 <= len(data):
         end = position + 12 + struct.unpack_from(">i", data, position + 8)[0]
@@ -52,7 +52,7 @@ def entries(data: bytes) -> list[bytes]:
 
 
 def marker(offset: int, *, commit: bool = True) -> bytes:
-    """A control batch: the end of a transaction."""
+    """A transaction marker."""
     record = Record(offset, T0, struct.pack(">hh", 0, commit), struct.pack(">hi", 0, 7))
     return bytes(
         batch.build(
@@ -64,7 +64,7 @@ def marker(offset: int, *, commit: bool = True) -> bytes:
 
 
 def put_log(folder: Path, data: bytes) -> None:
-    """Replaces what a closed broker left of a partition by one segment."""
+    """Replaces the files of a partition of a closed broker by one segment."""
     for path in folder.iterdir():
         if path.suffix in (".log", ".index", ".timeindex"):
             path.unlink()
@@ -72,7 +72,7 @@ def put_log(folder: Path, data: bytes) -> None:
 
 
 async def place(folder: Path, logs: Mapping[str, bytes], configs: Mapping[str, str] | None = None) -> None:
-    """A closed data directory with topics of one partition each, whose logs hold these bytes."""
+    """A closed data directory with topics of one partition each, whose logs have these bytes."""
     async with running(folder) as broker:
         for name in logs:
             await broker.topic(name, configs=configs)
@@ -80,13 +80,13 @@ async def place(folder: Path, logs: Mapping[str, bytes], configs: Mapping[str, s
         put_log(folder / f"{name}-0", bytes(data))
 
 
-async def ask(client: Client, version: int, topic: str = "t", offset: int = 0, **more: Any) -> Any:
-    """The partition's answer to one Fetch."""
+async def fetch_partition(client: Client, version: int, topic: str = "t", offset: int = 0, **more: Any) -> Any:
+    """Returns the partition's response to one Fetch."""
     return only(await client.call(fetch((topic, 0, offset), **more), version))
 
 
 def offsets(data: bytes) -> list[int]:
-    """Of all records in an answer, whose CRCs must be right."""
+    """The offsets of all records in a response; the CRCs must match."""
     found = []
     for position, header in formats.headers(data):
         assert formats.crc_matches(data, position, header)
@@ -95,7 +95,7 @@ def offsets(data: bytes) -> list[int]:
 
 
 async def is_waiting(broker: Broker, topic: str = "t") -> bool:
-    """Whether a fetch is parked at the topic's first partition. Asks nothing that the oldest releases do not know."""
+    """Whether a fetch waits at the topic's first partition. Works in the oldest releases too."""
     client = await broker.client()
     for _ in range(3):
         await client.call(MetadataRequest(topics=[]), 0)
@@ -104,7 +104,7 @@ async def is_waiting(broker: Broker, topic: str = "t") -> bool:
 
 
 def plain(records: list[Record], magic: int) -> bytes:
-    """Uncompressed messages, written by code of the tests' own."""
+    """Uncompressed messages, built by code of the tests."""
     return b"".join(message(r.offset, r.key, r.value, magic=magic, timestamp=r.timestamp) for r in records)
 
 
