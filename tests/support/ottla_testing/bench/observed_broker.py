@@ -21,7 +21,7 @@ from ottla.broker.recording.ring import Ring
 from ottla.broker.releases.profiles import profile
 
 LOOK_S = 0.05
-RECORDED_BYTES = 64 << 20  # so that it is never full, and takes up hardly any memory that was not used before
+RECORDED_BYTES = 512 << 20  # two bursts and more; a smaller ring removes events that are not decoded yet
 Switch = Callable[[server.Running, bool], Awaitable[None]]
 
 
