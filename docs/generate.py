@@ -2,7 +2,7 @@
 
     .venv/bin/python docs/generate.py
 
-Run it after a change of a command, a config, a metric, a route, an API or a behaviour. `tests/test_docs.py` fails while
+Run it after a change of a command, a config, a metric, a route, an API or a behaviour. `tests/docs/test_pages.py` fails while
 a committed page differs from what this script makes.
 """
 

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 # The configs that Ottla acts on. All others are accepted, validated and described; setting one explicitly is logged
-# once, as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/test_docs.py` compares this
+# once, as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/docs/test_pages.py` compares this
 # list with the configs that modules read.
 ACTED_ON = frozenset(
     """

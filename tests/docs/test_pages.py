@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib.util
 import re
+from importlib.metadata import entry_points
 from types import ModuleType
 
 import pytest
@@ -23,6 +25,7 @@ HERE = (
 PAGES = ("cli", "configs", "http-api", "metrics", "apis", "releases", "behaviours")  # those that the script writes
 PROGRAMS = ("python", "java", "go", "javascript")
 INCLUDE = re.compile(r'--8<-- "(docs/snippets/[^":]+)(?::\w+)?"')
+COMMAND = re.compile(r"(?:^|^ +|^\$ |`)ottla (?!ready on|control on)([a-z-]+)\b([^`\n#;|]*)", re.MULTILINE)
 NOT_SHOWN: set[str] = set()  # files that programs on pages need
 OLD = "2.8"  # which has configs that were taken away later
 # Handed to a partition's log, which does not use them yet; each with the field that would be read if it did.
@@ -77,6 +80,32 @@ def test_programs_of_the_readme_are_files_that_tests_run() -> None:
     files = {path.read_text() for path in SNIPPETS.rglob("*.py")}
     blocks = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2 and set(blocks) <= files
+
+
+def flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """The flags of a command and of its subcommands."""
+    flags = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            flags = flags.union(*map(flags_of, action.choices.values()))
+    return flags
+
+
+def test_commands_on_pages_exist_with_their_flags() -> None:
+    """Each `ottla COMMAND` in code of a page or of README is a command, and has the flags that the page gives it."""
+    made = generator()
+    commands = {entry.name: entry.load() for entry in entry_points(group="ottla.commands")}
+    known = {name: flags_of(made.parser_of(command)) for name, command in commands.items()}
+    for name in ("census", "audit", "upgrade", "compact", "export", "import", "replay"):
+        known["pipeline"] |= flags_of(made.parser_of(commands["pipeline"], name))
+    texts = pages() | {"README.md": (ROOT / "README.md").read_text()}
+    texts |= {path.name: path.read_text() for path in SNIPPETS.rglob("*") if path.suffix in (".txt", ".sh", ".console")}
+    wrong: list[str] = []
+    for path, text in texts.items():
+        for command, rest in COMMAND.findall(text.replace("\\\n", "")):
+            unknown = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)) - known.get(command, set())
+            wrong += [f"{path}: ottla {command}{rest}"] if command not in known or unknown else []
+    assert wrong == []
 
 
 def names_in_code() -> set[str]:
