@@ -2,8 +2,8 @@
 
     .venv/bin/python docs/generate.py
 
-Run it after a change of a command, a config, a metric, a route, an API or a behaviour. `tests/docs/test_pages.py` fails while
-a committed page differs from what this script makes.
+Run it after a change of a command, a config, a metric, a route, an API or a behaviour. `tests/docs/test_pages.py` fails
+while a committed page differs from what this script makes.
 """
 
 from __future__ import annotations
@@ -90,6 +90,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def code(text: object) -> str:
     return f"`{text}`"
+
+
+def name_of(text: str) -> str:
+    """A long name in a narrow column: it may break after each dot or underscore."""
+    return "<code>" + text.replace(".", ".<wbr>").replace("_", "_<wbr>") + "</code>"
 
 
 def cell(text: str) -> str:
@@ -210,11 +215,11 @@ def configs() -> str:
     parts: list[str] = []
     for scope, title in (("broker", "Broker"), ("topic", "Topic")):
         rows = [
-            (code(f.name), f.type.lower(), _default(f), _changed(f), cell(documentation(f.name) or ""))
+            (name_of(f.name), f.type.lower(), _default(f), _changed(f), cell(documentation(f.name) or ""))
             for f in _listed(scope, True)
         ]
         parts += [f"## {title} configs", table(("name", "type", "default", "change", "effect"), rows)]
-    own = [(code(f.name), f.type.lower(), _default(f), cell(documentation(f.name) or "")) for f in OWN_FACTS]
+    own = [(name_of(f.name), f.type.lower(), _default(f), cell(documentation(f.name) or "")) for f in OWN_FACTS]
     parts += [
         "## Ottla's own configs",
         "Besides these, each [behaviour](behaviours.md) of a release can be set by `ottla.behaviour.NAME`.",
@@ -295,7 +300,8 @@ def metrics() -> str:
     from ottla.broker.metrics.families import FAMILIES
 
     rows = [
-        (code(one.shown), one.kind, ", ".join(code(label) for label in one.labels), cell(one.help)) for one in FAMILIES
+        (name_of(one.shown), one.kind, ", ".join(code(label) for label in one.labels), cell(one.help))
+        for one in FAMILIES
     ]
     return table(("name", "type", "labels", "meaning"), rows)
 

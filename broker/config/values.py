@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 # The configs that Ottla acts on. All others are accepted, validated and described; setting one explicitly is logged
-# once, as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/docs/test_pages.py` compares this
-# list with the configs that modules read.
+# once, as accepted but not acted on. `docs/reference/configs.md` lists both kinds; `tests/docs/test_pages.py` compares
+# this list with the configs that modules read.
 ACTED_ON = frozenset(
     """
     num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
