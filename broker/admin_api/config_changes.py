@@ -77,6 +77,6 @@ def _changes(changes: ConfigChanges) -> list[Change]:
 
 
 def _context(state: BrokerState) -> RequestContext:
-    """Returns the context of a request to the first node. Its configs are those of all nodes, which are one broker."""
+    """Returns the context of a request to the first node. All nodes have the same configs: they are one broker."""
     connection_info = ConnectionInfo(LISTENER, "", "", ClientLibrary(LISTENER, None, None, True), state.nodes.ids[0])
     return RequestContext(state, VERSION, 0, "", connection_info)

@@ -68,7 +68,8 @@ async def judged(running: Running, expected: Expected, within_ms: int = 0) -> Ve
 
 
 def _known(seen: SeenRequest, known: dict[int, SeenRequest]) -> SeenRequest:
-    """Returns the same request as it was decoded before, if it has not changed since."""
+    """Returns the earlier object of the same request, which may be decoded already; the new one if the exchange has
+    changed."""
     before = known.get(seen.number)
     if before is not None and before.exchange is seen.exchange:
         return before

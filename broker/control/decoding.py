@@ -1,4 +1,4 @@
-"""Decodes requests into models, and describes in one line what does not match."""
+"""Decodes requests into models, and describes in one line why a request does not match."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Route:
     body: Any = None  # a model; one without required fields where `needs_body` is False
     needs_body: bool = False
     query: Any = None  # a model of texts and numbers
-    refusals: tuple[int, ...] = (409,)  # beside 400; 409 is also the status after a disk failure
+    refusals: tuple[int, ...] = (409,)  # in addition to 400; 409 is also the status after a disk failure
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ def _writer_of(options: RecordOptions) -> Writer:
 
 
 class Output:
-    """The file, or the two files of a ring. Raises OSError, and Full at the size limit. Takes over the descriptor."""
+    """Writes the file of a recording, or the two files of a ring. Raises OSError, and Full at the size limit. Takes
+    over the descriptor."""
 
     def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any]) -> None:
         self._fd = fd
@@ -75,7 +76,7 @@ class Output:
                 return True
             if not self._ring:
                 raise Full
-            if is_new or self._head_bytes + len(data) > self._limit:  # an event that is too large removes no others
+            if is_new or self._head_bytes + len(data) > self._limit:  # an oversized event must not remove others
                 return False
             self._turn()
         return False
@@ -133,7 +134,7 @@ class Conversion:
     """
 
     def __init__(self, fd: int, options: RecordOptions, meta: dict[str, Any], begun_count: int = 0) -> None:
-        self._zeroes_contents = not options.contents and options.format is not Format.JSON  # lines leave them out
+        self._zeroes_contents = not options.contents and options.format is not Format.JSON  # JSON lines omit them
         self.output = Output(fd, options, meta)
         self._writer = self.output.writer
         self._peers: dict[int, Peer] = {}
@@ -153,7 +154,7 @@ class Conversion:
             return
         if kind == raw.ENDED:
             exchange = raw.read_ended(event, self._pending)
-            if exchange is not None:  # else its request is in no file
+            if exchange is not None:  # None: its request was dropped
                 self._ended(exchange)
             return
         value = raw.read_json(event)
@@ -264,7 +265,7 @@ def finish(path: str) -> None:
 
 
 def _converted(conversion: Conversion, readers: Iterable[RawReader]) -> str:
-    """Decodes all events, and returns why there are no more. Raises OSError."""
+    """Decodes all events, and returns the reason of the recording's end. Raises OSError."""
     try:
         for reader in readers:
             while (event := reader.read()) is not None:

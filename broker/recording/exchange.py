@@ -17,10 +17,10 @@ from ..metrics.client_ledger import ClientLibrary
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a Produce request shows of its producer's configuration.
+    """The facts about a producer's configuration in a Produce request.
 
-    `topics` are names, or ids from v13 on; `codecs` and `magics` those of its batches, in order and once each;
-    `is_idempotent` if all batches have a producer id; `records` is the sum of the counts in batch headers.
+    `topics` are names, or ids from v13 on; `codecs` and `magics` are those of its batches, in order and once each;
+    `is_idempotent` is whether all batches have a producer id; `records` is the sum of the counts in batch headers.
     """
 
     acks: int
@@ -83,7 +83,7 @@ def peer_of(facts: Any) -> Peer:
 
 
 def library_of(listener: str, name: str | None, version: str | None) -> ClientLibrary:
-    """The library of a connection to this listener by this client library."""
+    """Returns the client library of a connection to this listener."""
     return ClientLibrary(listener, name, version, name is not None)
 
 
@@ -93,8 +93,9 @@ _TEXT = 32  # the first byte that is text
 
 
 def is_header(key: int, version: int) -> bool:
-    """Returns whether these can be an API key and a version. The password of a client that uses SASL without a
-    handshake arrives in place of a request; text makes larger numbers."""
+    """Returns whether these can be an API key and a version. Other frames begin with text: a client that uses SASL
+    without a handshake sends its password in place of a request, and two bytes of text are larger than any API key or
+    version."""
     return 0 <= version < _TEXT or 0 <= key < _TEXT
 
 

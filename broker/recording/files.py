@@ -19,7 +19,7 @@ from .conversion import finish, options_of
 from .exchange import Recording
 from .raw import RAW
 
-_HEAD_BYTES = 1 << 20  # of which the first line or block is a part
+_HEAD_BYTES = 1 << 20  # enough for the first line or block
 
 
 class NoRecording(ValueError):

@@ -18,7 +18,7 @@ from .exchange import Ending, Exchange, Peer, Recording, library_of, peer_facts,
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
-    # What UTF-8 has no bytes for is written as JSON's own escape, which has the same form as Python's.
+    # Surrogates, which UTF-8 cannot encode, become escapes; JSON's have the same form as Python's.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 

@@ -93,7 +93,7 @@ class _Stream:
             client, broker = (one if len(one) == 16 else bytes(10) + b"\xff\xff" + one for one in (client, broker))
         ports = peer.client_port & 0xFFFF, peer.local_port & 0xFFFF
         self.ends = (_CLIENT_MAC, client, ports[CLIENT]), (_BROKER_MAC, broker, ports[BROKER])
-        # Far apart from those of other connections, so that a port that is used again begins another stream.
+        # Far apart from other connections' numbers: Wireshark must not continue an old stream when a port is reused.
         self.next = [(peer.number * factor + 1) & _WORD for factor in (0x9E3779B1, 0x85EBCA6B)]
         self.mark = tuple(self.next)
         """`next` before the newest event, with which a file's introduction of the connection begins."""
@@ -330,7 +330,7 @@ class PcapngReader:
     def _connection(self, peer: Peer, client: Any, broker: Any) -> None:
         peer = self.recording.peers.setdefault(peer.number, peer)
         known = self._flows.get((client, broker))
-        if known is None or known.peer is not peer:  # else a ring's newer file introduces it again
+        if known is None or known.peer is not peer:  # a ring's second file introduces known connections again
             waiting: dict[int, Exchange] = {}
             self._flows[client, broker] = _Flow(peer, CLIENT, waiting)
             self._flows[broker, client] = _Flow(peer, BROKER, waiting)
@@ -343,8 +343,8 @@ class PcapngReader:
             self.recording.exchanges.append(exchange)
 
     def _response(self, flow: _Flow, frame: bytes | None) -> None:
-        """Completes the request that the comment names, or else the oldest with the correlation id of the response. A
-        response whose request was in a file that a ring removed is ignored."""
+        """Completes the request that the comment names, or else the oldest one with the correlation id of the response.
+        Ignores a response whose request was in a file that a ring removed."""
         if "exchange" in flow.comment:
             exchange = flow.waiting.get(flow.comment["exchange"])
         else:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 QUEUE_BYTES = 64 << 20
 WRITE_BYTES = 1 << 20
-EVENT_BYTES = 280  # of memory that an event takes beside its frame, measured
+EVENT_BYTES = 280  # memory of an event without its frame, measured
 POLL_S = 0.02  # between two writes of the queue, which is lost if the process is killed
-# A pause: no more than this was queued between two polls, for so long. Decoding holds the interpreter, so it does not
-# begin in the gaps between the requests of a busy client.
+# A pause of the clients: at most QUIET_BYTES were queued in each poll for PAUSE_S. Decoding holds the interpreter, so
+# it must not begin between the requests of a busy client.
 QUIET_BYTES = 16 << 10
 PAUSE_S = 0.25
 STOP_S = 60.0  # without any progress: a disk that hangs does not keep the broker from stopping
@@ -83,7 +83,7 @@ class Recorder:
 
     @property
     def state(self) -> RecordingState | None:
-        """The state of the recording that runs, or of the last one; None where there was none."""
+        """The state of the recording that runs, or of the last one; None before the first."""
         return None if self._last is None else self._last.state
 
     @property
@@ -143,7 +143,7 @@ class _Writer(threading.Thread):
         self.conversion = Conversion(fd, options, meta)
         self._raw = RawFiles(options, meta, os.fstat(fd).st_mode & 0o777)
         self._events: deque[tuple[int, Any, bytes | None]] = deque()
-        self._put_bytes = self._taken_bytes = 0  # each changed by one thread, so that there is no lock
+        self._put_bytes = self._taken_bytes = 0  # each is changed by one thread only: no lock is needed
         self._stop_reason = ""
         self._stop = threading.Event()
 
@@ -164,7 +164,7 @@ class _Writer(threading.Thread):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Grows while anything is written or decoded."""
+        """A value that changes while anything is written or decoded."""
         return self._raw.written_bytes, self._raw.converted_bytes
 
     def stop(self, reason: str) -> None:
@@ -242,7 +242,7 @@ class _Writer(threading.Thread):
             self.conversion.take(event)
             if deadline is not None and (time.monotonic() > deadline or self.queued_bytes > QUIET_BYTES):
                 break
-            time.sleep(0)  # gives the loop the interpreter, which it would else wait 5 ms for
+            time.sleep(0)  # releases the interpreter: the event loop would wait 5 ms for it
         self.conversion.output.flush()
         return event is not None
 
@@ -255,9 +255,7 @@ class _Recording:
         self.outcome: str | None = None
         """The reason of its end; None while it runs."""
         self._running = running
-        self._libraries: dict[
-            int, ClientLibrary
-        ] = {}  # of the connections that are recorded, as they were recorded last
+        self._libraries: dict[int, ClientLibrary] = {}  # by connection, as last recorded
         self._open: set[int] = set()  # exchanges whose request was recorded
         self._exchanges = self._dropped = self._dropped_now = 0
         self._event_bytes_max = options.file_bytes_max if options.ring else QUEUE_BYTES
@@ -322,7 +320,7 @@ class _Recording:
         if frame is not None:
             frame = blanked(frame, exchange.api_key, exchange.api_version, request=False)
         if frame is None or not self._offer(ENDED, exchange, frame):
-            self._writer.put(ENDED, exchange)  # however full the queue is: its request is recorded
+            self._writer.put(ENDED, exchange)  # even into a full queue: the request is recorded and needs an end
 
     def closed(self, peer: Peer) -> None:
         """Records the end of a connection."""
@@ -359,7 +357,7 @@ class _Recording:
     def _end(self, reason: str) -> None:
         """Notes that the writer has ended."""
         self._unlisten()
-        if self._done.done():  # it was given up
+        if self._done.done():  # `stop` did not wait any longer
             return
         self.outcome = reason
         self._done.set_result(None)

@@ -1,4 +1,4 @@
-"""Removes from frames what must not leave the broker: credentials always, the contents of records on request.
+"""Removes confidential data from frames: credentials always, the contents of records on request.
 
 A frame keeps its header and can still be decoded: bytes become zeros, texts stars, each as long as before.
 Credentials are salts and salted passwords (AlterUserScramCredentials), the HMACs of delegation tokens, the whole of
@@ -41,8 +41,7 @@ _TOPIC, _LOGGER = 2, 8
 _PREFIX_BYTES = 8  # API key, version and correlation id of a request
 _FIRST_BYTES = 4  # API key and version of a request, correlation id of a response
 
-# Where a message has credentials, in _SECRET_FIELDS or in configs: the list of the entries that do, "" for the message
-# itself.
+# The list in a message whose entries have credentials, in _SECRET_FIELDS or in configs; "" for the message itself.
 _SECRET_FIELDS = ("salt", "salted_password", "hmac")
 _REQUESTS: Mapping[int, str] = {
     ApiKey.CREATE_TOPICS: "topics",
@@ -132,8 +131,7 @@ def _header_of(frame: bytes, request: bool) -> bytes:
 
 
 def is_secret(resource_type: int, name: str, value: str) -> bool:
-    """Returns whether a config's value must not be shown. A level of a logger is harmless, whatever the logger's
-    name."""
+    """Returns whether a config's value must not be shown. Levels of loggers are never secret."""
     if resource_type == _LOGGER:
         return value not in Levels.LEVELS
     scope = _SCOPES.get(resource_type)

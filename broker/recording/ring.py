@@ -1,7 +1,7 @@
 """The newest exchanges of a broker in memory, for tests and the control plane.
 
-Bounded by number and by bytes; the oldest go first. Of a frame above FRAME_BYTES only the size is kept, and of such a
-Produce request the facts of its producer. Credentials are blanked before anything is kept.
+Bounded by number and by bytes; the oldest are evicted first. Of a frame larger than FRAME_BYTES only the size is kept;
+of such a Produce request also the facts about its producer. Credentials are blanked before anything is kept.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .redaction import KEYS, blanked
 
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20
-FRAME_BYTES = 128 << 10  # a copy of larger ones would add a half to the time that producing them takes, measured
+FRAME_BYTES = 128 << 10  # copying larger frames would slow producing them by half, measured
 OVERHEAD_BYTES = 400  # of one exchange beside its frames, measured
 _CLOSED = Ending.CLOSED
 
 
 class Ring:
-    """A `Sink`. All methods are for the broker's loop."""
+    """A subscriber that keeps the newest exchanges. All methods run on the broker's loop."""
 
     def __init__(
         self, exchanges: int = EXCHANGES, size_bytes: int = SIZE_BYTES, frame_bytes: int = FRAME_BYTES
@@ -37,8 +37,8 @@ class Ring:
         self._empty()
 
     def _empty(self) -> None:
-        self._places: list[Exchange | None] = [None] * self._count  # number n stands at n modulo their count
-        self._sizes = [0] * self._count  # as they were counted: an exchange grows while it is here
+        self._places: list[Exchange | None] = [None] * self._count  # exchange n is at index n % count
+        self._sizes = [0] * self._count  # as counted in `_size`: an exchange grows when its response arrives
         self._size = 0
 
     def opened(self, peer: Peer) -> None:
@@ -65,7 +65,7 @@ class Ring:
         place = exchange.number % self._count
         old = self._places[place]
         if old is exchange and exchange.response_bytes <= self.frame_bytes and exchange.ending is not _CLOSED:
-            grown = exchange.response_bytes  # as below, in less time: this is nearly every exchange
+            grown = exchange.response_bytes  # a fast path of the branch below, for nearly every exchange
         elif old is not None and old.number == exchange.number:
             kept = self._places[place] = self._kept(exchange)
             grown = OVERHEAD_BYTES + len(kept.request or b"") + len(kept.response or b"") - self._sizes[place]

@@ -100,7 +100,7 @@ class Tap:
         else:
             exchange = exchange_of(number, peer, now_ms, perf_counter_ns(), frame)
             if exchange.api_key == _PRODUCE:
-                from .decoding import produced_by  # late: an unobserved broker does without its many imports
+                from .decoding import produced_by  # not at the top: only needed with subscribers
 
                 exchange.produced = produced_by(frame)
         for sink in self._sinks:

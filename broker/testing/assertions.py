@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..admin_api.operations import Operations
 
 LOOK_MS = 50
-_ONE = (str, bytes, Mapping, Record, NewRecord)  # iterable or not, each of these is no list of expectations
+_ONE = (str, bytes, Mapping, Record, NewRecord)  # one expectation or an invalid one, but never a list of them
 
 
 async def produced(
@@ -72,7 +72,7 @@ async def produced(
 def _listed(expected: Any) -> Any:
     if isinstance(expected, Iterable) and not isinstance(expected, _ONE):
         return list(cast("Iterable[Any]", expected))
-    return cast("Any", expected)  # no list: `expectations` refuses it
+    return cast("Any", expected)  # `expectations` refuses it
 
 
 def _judged(

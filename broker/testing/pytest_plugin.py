@@ -86,7 +86,7 @@ def session_configs(lines: list[str]) -> dict[str, str]:
 
 
 def clean_up(broker: Embedded) -> None:
-    """Undoes what a test changed on the session's broker, for the next test; a broker whose disk failed is reset."""
+    """Undoes a test's changes to the session's broker, for the next test; resets a broker whose disk failed."""
     from ..admin_api.views import BrokerFailed
 
     broker.faults.clear()

@@ -49,7 +49,7 @@ class Entries:
     def all(self, source: inspect.Source, base: int, depth: int, *, may_be_cut: bool = False) -> None:
         """Prints every entry of a source that begins at position `base` of the input. Raises Stopped at damage.
 
-        With `may_be_cut` a cut entry at the end is no damage, as in the records of a Fetch response.
+        With `may_be_cut` a cut entry at the end is accepted, as in the records of a Fetch response.
         """
         for found in inspect.entries(source):
             if isinstance(found, inspect.BatchFacts):

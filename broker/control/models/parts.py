@@ -1,4 +1,4 @@
-"""What models are made of: closed objects, numbers and texts with bounds, and the types of fields that many have."""
+"""The building blocks of models: closed objects, bounded numbers and texts, and common types of fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ....protocol.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
 NAME_MAX = 249  # characters of a topic's name
-ID_MAX = 32_767  # characters of the id of a group or a client: the protocol has room for no more
+ID_MAX = 32_767  # characters of the id of a group or a client: the maximum of the protocol
 CONFIGS_MAX = 1000  # in one request
 
 

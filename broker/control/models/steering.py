@@ -42,7 +42,7 @@ else:
 
 
 class Rule(Model):
-    """A fault: what happens, to which requests, operations of the disk or listeners, and how often."""
+    """A fault: its action, the requests, disk operations or listeners that it applies to, and how often it fires."""
 
     action: Annotated[ActionName, doc("what happens")]
     code: (

@@ -25,7 +25,7 @@ from .parts import (
 )
 
 RECORDS_MAX = 10_000  # in one request or one response
-PARTITIONS_MAX = 1000  # of a topic that is created here: the loop does nothing else meanwhile
+PARTITIONS_MAX = 1000  # of a topic that is created here: its creation blocks the event loop
 HEADERS_MAX = 1000
 Configs = Annotated[dict[str, str], items(CONFIGS_MAX, description="configs by Kafka's names")]
 

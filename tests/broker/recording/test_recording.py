@@ -290,7 +290,7 @@ def test_no_other_file_is_overwritten(tmp_path: Path) -> None:
             Embedded(record=made).start()
     with pytest.raises(StartupError, match="cannot be recorded to: No such file or directory"):
         Embedded(record=tmp_path / "none" / "x.jsonl").start()
-    with pytest.raises(RecordError, match="ends in"):
+    with pytest.raises(RecordError, match="ends with"):
         Embedded(record=tmp_path / "x.txt")
     path = tmp_path / "x.pcapng"
     for _ in range(2):  # an earlier recording may be
@@ -341,9 +341,9 @@ async def test_over_the_control_plane(tmp_path: Path) -> None:
     path = str(tmp_path / "x.jsonl")
     async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, api):
         assert (await api.ask("GET", "/recording"))["file"] is None
-        assert await told(api, "recording") == ["nothing is being recorded"]
+        assert await told(api, "recording") == ["no recording"]
         await api.ask("DELETE", "/recording", status=404)
-        assert "ends in" in await api.ask("POST", "/recording", {"file": "x.txt"}, 400)
+        assert "ends with" in await api.ask("POST", "/recording", {"file": "x.txt"}, 400)
         begun = await api.ask("POST", "/recording", {"file": path, "max_bytes": 70_000, "contents": False})
         assert begun["running"] and begun["max_bytes"] == 70_000 and not begun["contents"]
         assert "already" in await api.ask("POST", "/recording", {"file": path}, 409)
@@ -355,7 +355,7 @@ async def test_over_the_control_plane(tmp_path: Path) -> None:
         lines = await told(api, "recording", "start", path, "--ring", "--max-bytes", "100000")
         assert "recording running" in lines
         assert "ended: stopped" in " ".join(await told(api, "recording", "stop"))
-        assert "nothing is being recorded" in await refused(api, "recording", "stop")
+        assert "no recording is running" in await refused(api, "recording", "stop")
 
 
 async def test_connections_that_were_there_before(tmp_path: Path) -> None:
