@@ -15,7 +15,7 @@ from side_by_side import PATIENCE_SECONDS, RELEASES, Pair, Side, both
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla_testing.broker.coordinator_requests import ASKED, GROUP, TRANSACTION
+from ottla_testing.broker.coordinator_requests import GROUP, REQUESTS, TRANSACTION
 from ottla_testing.interop.checks import Check, Failed
 
 OFFSET_FETCH_V1 = ("OffsetFetchRequest", 1)
@@ -44,7 +44,7 @@ def topics(side: Side) -> list[str]:
 
 def compare(pair: Pair) -> int:
     """How many responses were compared. Raises Failed for the first that differ."""
-    asked = [(request, version) for request, version, _ in ASKED]
+    asked = [(request, version) for request, version, _ in REQUESTS]
     asked = [one for one in asked if (type(one[0]).__name__, one[1]) != OFFSET_FETCH_V1]
     asked.append((ListGroupsRequest(), 2))
     for request, version in asked:

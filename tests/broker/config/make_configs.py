@@ -1,15 +1,14 @@
-"""Makes `broker/config/configs.json`, the facts about Kafka's configs that `broker/config/definitions.py` reads.
+"""Makes `broker/config/configs.json`, the definitions of Kafka's configs that `broker/config/definitions.py` reads.
 
 Run it with the path of a reference file: a JSON list of objects with `name`, `scope`, `type`, `default`, `valid`,
 `synonyms`, `sensitive`, `read_only`, `dynamic`, `internal`, `in` (the releases that have the config), and
-`default_by_release` and its like where one of these moved, as dumped from Apache Kafka's own definitions:
+`default_by_release` and the like if one of these changed, as dumped from Apache Kafka's own definitions:
 
     python tests/broker/config/make_configs.py REFERENCE.json
 
-A row says what the config is in the newest release that has it; `in` are the releases that have it, by their place in
-`tables`; `moved` says for each of these, by the same number, what was different there.
-
-`port` alone stays out: Kubernetes sets KAFKA_PORT=tcp://... in every pod beside a service called "kafka".
+A row has the definition in the newest release with the config; `in` lists the releases that have it, by their index in
+`tables`; `moved` has the differences in each of these, by the same index. Only `port` is left out: Kubernetes sets
+KAFKA_PORT=tcp://... in every pod beside a service with the name "kafka".
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ TARGET = ROOT / "broker" / "config" / "configs.json"
 
 
 def is_release_list(valid: str | None) -> bool:
-    """Whether this is the one long list of version names that three configs share; it grows with each release."""
+    """Returns whether this is the long list of version names that three configs share; it grows with each release."""
     return (valid or "").startswith("[0.8.0, ")
 
 
 def flags_of(config: dict[str, Any]) -> str:
-    """One letter a fact: sensitive, read only, internal, list that must not be empty."""
+    """Returns a letter per flag: sensitive, read only, internal, list that must not be empty."""
     flags = (
         ("s" if config["sensitive"] else "")
         + ("r" if config["read_only"] else "")
@@ -44,7 +43,7 @@ def flags_of(config: dict[str, Any]) -> str:
 
 
 def moved(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Place of a release in TABLES -> what differs there from the newest release that has the config."""
+    """Returns the differences from the newest release with the config, by index of the release in TABLES."""
     found: dict[str, dict[str, Any]] = {}
     for field in MOVABLE:
         for release, value in config.get(f"{field}_by_release", {}).items():
@@ -69,7 +68,7 @@ def row(config: dict[str, Any]) -> list[Any]:
 
 
 def table(configs: list[dict[str, Any]]) -> str:
-    """The whole file, one config a line so that a difference between two releases can be read."""
+    """Returns the content of the file, with one config per line for readable diffs."""
     kept = [config for config in configs if config["name"] not in LEFT_OUT]
     rows = [row(config) for config in sorted(kept, key=lambda config: (config["scope"], config["name"]))]
     lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in rows)

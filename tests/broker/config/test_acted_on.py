@@ -1,4 +1,4 @@
-"""Configs that change one thing each, and what they change as a client or a directory shows it."""
+"""Configs with a single effect, as seen by a client or in a directory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DAY_MS = 24 * 3600 * 1000
 async def test_rack_of_every_node_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={"broker.rack": "r7"}, brokers=2) as broker:
         client = await broker.client()
-        told = await client.call(MetadataRequest(topics=[]), 9)
-        assert [node.rack for node in told.brokers] == ["r7", "r7"]
+        reported = await client.call(MetadataRequest(topics=[]), 9)
+        assert [node.rack for node in reported.brokers] == ["r7", "r7"]
         described = await client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
         assert [node.rack for node in described.brokers] == ["r7", "r7"]
     async with running(tmp_path, brokers=2) as broker:
@@ -61,8 +61,8 @@ async def test_committed_offsets_are_compressed(tmp_path: Path, codec: Codec) ->
     async with running(tmp_path, overrides=overrides) as broker:
         client = await broker.client()
         await client.call(create_topics("t"), 5)
-        (answer,) = (await client.call(commit(5), 7)).topics
-        assert answer.partitions[0].error_code == 0
+        (response,) = (await client.call(commit(5), 7)).topics
+        assert response.partitions[0].error_code == 0
         log = broker.log("__consumer_offsets", broker.state.groups.partition_of("g"))
         kept = batch.read_header(log.read(0, 1 << 20).records)
         assert kept.attributes & 7 == codec
@@ -93,7 +93,7 @@ async def test_sockets_have_the_configured_buffers(tmp_path: Path) -> None:
         options = socket.SO_SNDBUF, socket.SO_RCVBUF
         return [tuple(sock.getsockopt(socket.SOL_SOCKET, option) for option in options) for sock in sockets]
 
-    doubled = 2 if sys.platform == "linux" else 1  # where the system counts what it needs itself
+    doubled = 2 if sys.platform == "linux" else 1  # where the system includes its own overhead
     async with running(tmp_path, overrides=overrides) as broker:
         await (await broker.client()).call(ping(), 0)
         assert sizes(broker) == [(30000 * doubled, 20000 * doubled)] * 2
@@ -110,17 +110,17 @@ def test_listen_backlog_size() -> None:
 
 
 async def cordon(client: Client, value: str) -> tuple[int, str | None]:
-    """The answer to setting `cordoned.log.dirs` of the broker."""
+    """Returns the result of setting `cordoned.log.dirs` of the broker."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     change = resource.AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=value)
     changed = resource(resource_type=4, resource_name="1", configs=[change])
-    asked = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
-    (answer,) = (await client.call(asked, 1)).responses
-    return answer.error_code, answer.error_message
+    requested = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
+    (response,) = (await client.call(requested, 1)).responses
+    return response.error_code, response.error_message
 
 
 async def test_cordoned_directories_receive_no_new_partitions(tmp_path: Path) -> None:
-    """As a Kafka 4.3.1 with two directories answers, texts included."""
+    """As in Kafka 4.3.1 with two directories, including error messages."""
     folders = [tmp_path / name for name in ("one", "two")]
     one, two = map(str, folders)
     async with running(*folders, release="4.3") as broker:
@@ -137,11 +137,11 @@ async def test_cordoned_directories_receive_no_new_partitions(tmp_path: Path) ->
         assert len(list(folders[0].glob("after-*"))) == 4
         move = AlterReplicaLogDirsRequest.AlterReplicaLogDir
         topics = [move.AlterReplicaLogDirTopic(name="after", partitions=[0])]
-        told = await client.call(AlterReplicaLogDirsRequest(dirs=[move(path=two, topics=topics)]), 2)
-        assert told.results[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        reported = await client.call(AlterReplicaLogDirsRequest(dirs=[move(path=two, topics=topics)]), 2)
+        assert reported.results[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         described = (await client.call(DescribeLogDirsRequest(topics=None), 5)).results
         assert {found.log_dir: found.is_cordoned for found in described} == {one: False, two: True}
-    async with running(*folders, release="4.3") as broker:  # it is remembered
+    async with running(*folders, release="4.3") as broker:  # it is stored
         client = await broker.client()
         await broker.topic("later", 4)
         assert len(list(folders[0].glob("later-*"))) == 4
@@ -152,8 +152,8 @@ async def test_cordoned_directories_receive_no_new_partitions(tmp_path: Path) ->
             38,
             f"Unable to replicate the partition 1 time(s): {nowhere}",
         )
-        asked = CreatePartitionsRequest.CreatePartitionsTopic(name="later", count=5, assignments=None)
-        more = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+        requested = CreatePartitionsRequest.CreatePartitionsTopic(name="later", count=5, assignments=None)
+        more = CreatePartitionsRequest(topics=[requested], timeout_ms=1000, validate_only=False)
         (refused,) = (await client.call(more, 3)).results
         assert (refused.error_code, refused.error_message) == (38, nowhere)
         assert await cordon(client, "") == (0, None)

@@ -1,4 +1,4 @@
-"""Addresses on the command line: what is understood, and what is explained in one line."""
+"""Addresses on the command line: accepted forms, and one-line errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.broker.errors import ConfigError
 from ottla.tools import main
 from ottla.tools.serve import parse_serve
 
-ASK_A_BROKER = {
+WITH_BOOTSTRAP = {
     "acls": ["--list"],
     "configs": ["--describe", "--entity-type", "topics"],
     "explain": ["--transactions"],
@@ -91,12 +91,24 @@ def test_port_in_use_is_reported_with_advice(tmp_path: Path) -> None:
 
 def test_every_command_with_a_bootstrap_address_is_covered() -> None:
     names = {entry.name for entry in entry_points(group="ottla.commands")}
-    others = {"clients", "ctl", "diff", "dump", "formats", "import-dir", "pipeline", "releases", "repair", "serve"}
-    assert names == set(ASK_A_BROKER) | others | {"top", "verify"}
+    others = {
+        "clients",
+        "completion",
+        "ctl",
+        "diff",
+        "dump",
+        "formats",
+        "import-dir",
+        "pipeline",
+        "releases",
+        "repair",
+        "serve",
+    }
+    assert names == set(WITH_BOOTSTRAP) | others | {"top", "verify"}
 
 
 @pytest.mark.parametrize("flag", ["--bootstrap-server", "--bootstrap"])
-@pytest.mark.parametrize("command", ASK_A_BROKER)
+@pytest.mark.parametrize("command", WITH_BOOTSTRAP)
 @pytest.mark.parametrize(
     ("address", "text"),
     [
@@ -117,7 +129,7 @@ def test_invalid_bootstrap_address_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     try:
-        code = main.main([command, *ASK_A_BROKER[command], flag, address])
+        code = main.main([command, *WITH_BOOTSTRAP[command], flag, address])
     except SystemExit as stopped:
         code = stopped.code
     out, err = capsys.readouterr()

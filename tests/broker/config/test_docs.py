@@ -1,4 +1,4 @@
-"""The documentation that DescribeConfigs gives: ours, for what is acted on, and for nothing else."""
+"""Documentation in DescribeConfigs: Ottla's own, for exactly the configs that it acts on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla_testing.each import each
 
 def test_exactly_the_configs_acted_on_are_documented() -> None:
     named = {name for name in ACTED_ON if not name.startswith(BEHAVIOUR_PREFIX)}
-    assert set(DOCS) == named, "a line in broker/config/docs.py is missing, or one too many"
+    assert set(DOCS) == named, "broker/config/docs.py must have exactly the configs acted on"
     assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") is None
 
 

@@ -1,4 +1,4 @@
-"""What may be set of the broker's configs while it runs: Kafka's rules, their order and their words."""
+"""Dynamic broker configs: Kafka's rules, their order and messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refusal(configs: dict[str, str], source: ConfigSource = ONE, release: str = 
     [
         ({"node.id": "2", "log.dirs": "/x"}, "Cannot update these configs dynamically: [node.id, log.dirs]"),
         ({"log.retention.hours": "2"}, "Cannot update these configs dynamically: [log.retention.hours]"),
-        # Before what is wrong with values.
+        # Checked before values.
         ({"log.segment.bytes": "x", "node.id": "2"}, "Cannot update these configs dynamically: [node.id]"),
         (
             {"ssl.key.password": "x"},
@@ -90,7 +90,7 @@ def test_invalid_change_is_refused_with_kafkas_message(configs: dict[str, str], 
     [
         {},
         {"num.io.threads": "16", "log.cleaner.threads": "2"},
-        {"log.retention.ms": "-2"},  # which only a start refuses
+        {"log.retention.ms": "-2"},  # refused only at startup
         {"max.connections.per.ip.overrides": ""},
         {"max.connections.per.ip.overrides": "a:1, b:-2,", "max.connections.per.ip": "0"},
         {"listener.name.x.ssl.key.password": "p"},
@@ -123,7 +123,7 @@ def test_check_includes_values_of_the_other_level() -> None:
     with pytest.raises(ConfigError, match="1MB per cleaner thread"):
         check_dynamic(config, ONE, {"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": str(2 << 20)})
     check_dynamic(config, ONE, {"log.cleaner.threads": "2"})
-    # One broker's own value is stronger than that of all.
+    # A broker's own value overrides that of all brokers.
     config.set_dynamic("log.retention.ms", "5")
     check_dynamic(config, ALL, {"log.retention.ms": "0"})
 

@@ -1,6 +1,7 @@
-"""Every config that can be changed while the broker runs, and every topic config, takes effect at once and survives.
+"""Every dynamic broker config and every topic config applies at once and survives a restart.
 
-A table says of each how its effect is seen; `test_tables_cover_all_dynamic_configs` holds it to what is acted on.
+A table has the observable effect of each; `test_tables_cover_all_dynamic_configs` compares it with the configs acted
+on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ottla.protocol.records.compression import Codec
 from ottla_testing.broker.configuring import BROKER, DELETE, SET, TOPIC, change, shown
 from ottla_testing.broker.harness import Broker, running
 
-# Read where they are needed, each time: what is seen is the value that is read there.
+# Read on each use: the test observes the value that is read.
 WHEN_NEEDED = {
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "4000000",
@@ -31,14 +32,14 @@ WHEN_NEEDED = {
     "replica.alter.log.dirs.io.max.bytes.per.second": "7000",
     "transaction.partition.verification.enable": "false",
 }
-# Kafka opens and closes listeners; here that is refused.
+# Kafka opens and closes listeners; Ottla refuses that.
 REFUSED = {"listeners", "listener.security.protocol.map"}
-# May not be said of all brokers; test_acted_on.py has its effects and its restart.
+# Cannot be set for all brokers; test_acted_on.py covers its effects and restart.
 OF_ONE_BROKER = {"cordoned.log.dirs"}
 
 
 class Effect(NamedTuple):
-    """A value, and what is seen of it; `with_it` is what else has to be set for that."""
+    """A value and its observable effect; `with_it` has other configs that it requires."""
 
     text: str
     seen: Callable[[Broker], Any]
@@ -47,7 +48,7 @@ class Effect(NamedTuple):
 
 
 def log(path: str) -> Callable[[Broker], Any]:
-    """A value of what the log of t goes by."""
+    """The effect on a setting of the log of t."""
 
     def seen(broker: Broker) -> Any:
         value = broker.log("t").config
@@ -59,7 +60,7 @@ def log(path: str) -> Callable[[Broker], Any]:
 
 
 def of_topic(name: str) -> Callable[[Broker], Any]:
-    """What is read of t's configs where it is needed."""
+    """The effect on a config of t that is read on use."""
     return lambda broker: broker.state.topics.named("t").config[name]
 
 
@@ -97,12 +98,12 @@ OF_TOPIC = {
     "segment.ms": Effect("21", log("segment_ms"), 21),
     "unclean.leader.election.enable": Effect("true", of_topic("unclean.leader.election.enable"), True),
 }
-# With inter.broker.protocol.version 2.8 the format says something.
+# With inter.broker.protocol.version 2.8 the message format version applies.
 OLD_FORMATS = {"message.format.version": Effect("0.10.2", log("rules.target_magic"), 1)}
 
 
 def of_broker(name: str) -> Effect:
-    """The same effect through the broker's own name for a topic's config."""
+    """The same effect through the broker's synonym of a topic config."""
     effect = OF_TOPIC[name]
     synonyms = facts("topic")
     return effect._replace(with_it={synonyms[key].synonyms[0]: text for key, text in effect.with_it.items()})
@@ -122,11 +123,11 @@ def test_tables_cover_all_dynamic_configs() -> None:
     of_topics, of_brokers = facts("topic"), facts("broker")
     assert {name for name in of_topics if name in ACTED_ON} == set(OF_TOPIC) | set(OLD_FORMATS)
     changeable = {name for name, fact in of_brokers.items() if name in ACTED_ON and not fact.read_only}
-    assert changeable == set(DYNAMIC) | REFUSED | OF_ONE_BROKER, "an effect is missing, or one too many"
+    assert changeable == set(DYNAMIC) | REFUSED | OF_ONE_BROKER, "the tables must have exactly the configs acted on"
 
 
 async def check(broker: Broker, kind: int, resource: str, name: str, effect: Effect) -> None:
-    """Set, seen, removed, and as before."""
+    """Sets the config, checks the effect, removes it, and checks the previous state."""
     client = await broker.client()
     before = effect.seen(broker)
     assert before != effect.expected, name
@@ -161,7 +162,7 @@ async def test_broker_configs_apply_at_once(resource: str, tmp_path: Path) -> No
 
 
 def all_at_once(effects: dict[str, Effect]) -> dict[str, str]:
-    """As many as go together: each compression has its level, and compaction would hide a segment's age."""
+    """As many as are compatible: each codec has its own level, and compaction would hide the age of a segment."""
     return {name: effect.text for name, effect in effects.items() if not effect.with_it}
 
 

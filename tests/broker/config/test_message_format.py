@@ -1,4 +1,4 @@
-"""inter.broker.protocol.version and the configs of formats: what is written, warned of and refused, by release."""
+"""inter.broker.protocol.version and message format configs: written formats, warnings and errors, by release."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_default_format_is_the_newest_of_the_release(release: str) -> None:
 @each(
     ("protocol", "broker", "topic", "expected"),
     [
-        # The topic's, else the broker's, else what the protocol version allows.
+        # The topic's version, or the broker's, or what the protocol version allows.
         ("0.9.0", None, None, 0),
         ("0.10.2", None, None, 1),
         ("0.11.0", None, None, 2),
@@ -79,7 +79,7 @@ def test_default_format_is_the_newest_of_the_release(release: str) -> None:
         ("2.8", "0.9.0", "0.11.0", 2),
         ("2.8-IV1", None, "0.10.0", 1),
         ("0.10.2", None, "0.9.0", 0),
-        # A topic's above the protocol version is as if it were not there.
+        # A topic's version above the protocol version is ignored.
         ("0.10.2", None, "0.11.0", 1),
         ("0.10.2", "0.9.0", "2.8", 0),
     ],
@@ -95,7 +95,7 @@ def test_message_format_version_applies_below_protocol_version_3_0(
 @each("protocol", [None, "3.0", "3.0-IV1"])
 @each("version", ["0.9.0", "0.10.2", "0.11.0", "2.8"])
 def test_protocol_version_3_0_writes_v2(release: str, protocol: str | None, version: str) -> None:
-    """If and only if: 3.0-IV0 was before KIP-724."""
+    """Exactly: 3.0-IV0 was before KIP-724."""
     broker = {"protocol": protocol} if protocol else {}
     assert magic(release, {TOPIC_FORMAT: version}, **broker) == 2
     assert magic(release, {TOPIC_FORMAT: "0.9.0"}, protocol="3.0-IV0") == 0
@@ -313,7 +313,7 @@ def test_the_rules_of_a_release_reach_the_logs(
 
 
 def test_every_rule_is_set_from_the_configs() -> None:
-    """But for what has a value of its own with each call, or no config at all."""
+    """Except rules with a value per call, and rules without a config."""
     tree = ast.parse((ROOT / "broker" / "config" / "log_config.py").read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     (call,) = (node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Rules")
@@ -326,8 +326,8 @@ def test_every_rule_is_set_from_the_configs() -> None:
 
 def commit(offset: int) -> OffsetCommitRequest:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[asked])])
+    requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[requested])])
 
 
 async def committed(broker: Broker) -> int:
@@ -338,13 +338,13 @@ async def committed(broker: Broker) -> int:
 
 
 def stored_magics(broker: Broker) -> list[int]:
-    """Of the entries of the one partition of __consumer_offsets."""
+    """Returns the formats of the entries in the partition of __consumer_offsets."""
     log = broker.log("__consumer_offsets")
     return [header.magic for _, header in formats.headers(log.read(0, 1 << 20).records)]
 
 
 async def test_group_offsets_are_written_in_the_release_format_and_read_in_any(tmp_path: Path) -> None:
-    """KIP-724's rules hold for __consumer_offsets too; what older releases left there is read as it is."""
+    """KIP-724's rules apply to __consumer_offsets as well; data of older releases is read as it is."""
     magics: list[int] = []
     for number, (release, magic) in enumerate([("0.9", 0), ("0.10.2", 1), ("2.8", 2), ("3.9", 2), ("ottla", 2)]):
         async with running(

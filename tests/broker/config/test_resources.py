@@ -1,6 +1,6 @@
-"""Configs over the wire: of topics, brokers, loggers, client metrics and groups; what is answered, kept and in force.
+"""Configs over the wire: of topics, brokers, loggers, client metrics and groups.
 
-Codes and words are those that Apache Kafka 2.8, 3.9 and 4.3 answered; `make interop` asks them again.
+Codes and messages are those of Apache Kafka 2.8, 3.9 and 4.3; `make interop` compares them again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LEVELS = "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
 GENERIC = "This most likely occurs because of a request being malformed by the client library"
 NOT_A_NUMBER = "Invalid value x for configuration retention.ms: Not a number of type LONG"
 
-# (kind, name, changes) -> what 4.3 answers
+# (type, name, changes) -> result of 4.3
 REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str]]] = [
     (TOPIC, "nope", [("retention.ms", SET, "5")], (NO_TOPIC, "The topic 'nope' does not exist.")),
     (TOPIC, "nope", [], (NO_TOPIC, "The topic 'nope' does not exist.")),
@@ -191,9 +191,9 @@ async def test_invalid_changes_are_refused_like_4_3(tmp_path: Path) -> None:
     async with running(tmp_path / "data", release="4.3") as broker:
         await broker.topic("t")
         client = await broker.client()
-        for kind, name, changes, answer in REFUSALS:
+        for kind, name, changes, response in REFUSALS:
             for dry in (True, False):
-                assert await change(client, kind, name, *changes, dry=dry) == answer, (kind, name, changes)
+                assert await change(client, kind, name, *changes, dry=dry) == response, (kind, name, changes)
         assert broker.state.topics.named("t").config.overrides == {}
         assert not broker.state.named_configs.of(CLIENT_METRICS) and not broker.state.named_configs.of(GROUP)
         assert not levels().are_changed
@@ -243,26 +243,26 @@ async def test_invalid_changes_are_refused_like_zookeeper_releases(tmp_path: Pat
                 (42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
             ),
         ]
-        for kind, name, changes, answer in cases:
-            assert await change(client, kind, name, *changes) == answer, (kind, name, changes)
-        # The last of several changes of one resource stood for all of them.
+        for kind, name, changes, response in cases:
+            assert await change(client, kind, name, *changes) == response, (kind, name, changes)
+        # The last of several changes of a resource applied for all of them.
         twice = changing((TOPIC, "t", [("retention.ms", SET, "1")]), (TOPIC, "t", [("retention.ms", SET, "2")]))
-        (answer,) = (await client.call(twice, 1)).responses
-        assert answer.error_code == 0 and (await shown(client, TOPIC, "t", "retention.ms")) == {
+        (response,) = (await client.call(twice, 1)).responses
+        assert response.error_code == 0 and (await shown(client, TOPIC, "t", "retention.ms")) == {
             "retention.ms": ("2", 1)
         }
-        # One of a kind that there is not had all refused.
+        # An unknown operation refused all changes.
         mixed = changing((TOPIC, "t", [("retention.ms", SET, "3")]), (CLIENT_METRICS, "m", []), (TOPIC, "t", []))
-        answers = (await client.call(mixed, 1)).responses
-        assert [one.error_code for one in answers] == [42, 42, 42]
-        assert {one.error_message for one in answers} == {"Unexpected resource type UNKNOWN"}
+        responses = (await client.call(mixed, 1)).responses
+        assert [one.error_code for one in responses] == [42, 42, 42]
+        assert {one.error_message for one in responses} == {"Unexpected resource type UNKNOWN"}
         resource = AlterConfigsRequest.AlterConfigsResource
-        asked = [
+        requested = [
             resource(resource_type=kind, resource_name=name, configs=[]) for kind, name in ((TOPIC, "t"), (8, "1"))
         ]
-        answers = (await client.call(AlterConfigsRequest(resources=asked, validate_only=False), 1)).responses
-        told = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
-        assert [(one.error_code, one.error_message) for one in answers] == [(42, told)] * 2
+        responses = (await client.call(AlterConfigsRequest(resources=requested, validate_only=False), 1)).responses
+        reported = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+        assert [(one.error_code, one.error_message) for one in responses] == [(42, reported)] * 2
         assert (await shown(client, TOPIC, "t", "retention.ms")) == {"retention.ms": ("2", 1)}
 
 
@@ -272,13 +272,13 @@ async def test_null_value_refuses_all_changes_in_zookeeper_releases(tmp_path: Pa
         client = await broker.client()
         one = AlterConfigsRequest.AlterConfigsResource
         config = one.AlterableConfig
-        asked = [
+        requested = [
             one(resource_type=TOPIC, resource_name="t", configs=[config(name="retention.ms", value="5")]),
             one(resource_type=BROKER, resource_name="", configs=[config(name="background.threads", value=None)]),
         ]
-        answers = (await client.call(AlterConfigsRequest(resources=asked, validate_only=False), 1)).responses
-        told = "Null value not supported for : background.threads"
-        assert [(one.error_code, one.error_message) for one in answers] == [(42, told)] * 2
+        responses = (await client.call(AlterConfigsRequest(resources=requested, validate_only=False), 1)).responses
+        reported = "Null value not supported for : background.threads"
+        assert [(one.error_code, one.error_message) for one in responses] == [(42, reported)] * 2
         assert broker.state.topics.named("t").config.overrides == {}
 
 
@@ -290,26 +290,26 @@ async def test_unknown_operation_refuses_all_changes_of_a_controller(
         await broker.topic("t")
         await broker.topic("u")
         client = await broker.client()
-        asked: list[tuple[int, str, list[Any]]] = [
+        requested: list[tuple[int, str, list[Any]]] = [
             (TOPIC, "t", [("retention.ms", SET, "5")]),
             (BROKER, "", [("background.threads", SET, "7")]),
             (TOPIC, "u", [("retention.ms", SET, "5"), ("segment.ms", 4, "5")]),
             (BROKER, "1", [("background.threads", SET, "x")]),
         ]
-        answers = (await client.call(changing(*asked), 1)).responses
-        assert [one.error_code for one in answers] == codes
-        told = [one.error_message for one in answers]
-        assert told[2] == "Unknown operations type 4" and "x" in told[3]
+        responses = (await client.call(changing(*requested), 1)).responses
+        assert [one.error_code for one in responses] == codes
+        reported = [one.error_message for one in responses]
+        assert reported[2] == "Unknown operations type 4" and "x" in reported[3]
         assert broker.state.topics.named("u").config.overrides == {}
         changed = release == "2.8"
         assert broker.state.topics.named("t").config.overrides == ({"retention.ms": "5"} if changed else {})
         assert broker.state.config["background.threads"] == (7 if changed else 10)
-        # A change of a node that is as wrong is refused by the node alone.
+        # An equally invalid change of a node is refused only by that node.
         several = [("log.segment.bytes", APPEND, "5"), ("background.threads", -1, "5")]
-        asked = [(TOPIC, "t", [("retention.ms", SET, "6")]), (BROKER, "", several)]
-        answers = (await client.call(changing(*asked), 1)).responses
-        assert [one.error_code for one in answers] == [0, 42]
-        assert ("Unknown operations" in answers[1].error_message) != changed  # which is looked for first
+        requested = [(TOPIC, "t", [("retention.ms", SET, "6")]), (BROKER, "", several)]
+        responses = (await client.call(changing(*requested), 1)).responses
+        assert [one.error_code for one in responses] == [0, 42]
+        assert ("Unknown operations" in responses[1].error_message) != changed  # which is checked first
 
 
 async def test_duplicate_resource_is_refused(tmp_path: Path) -> None:
@@ -317,8 +317,8 @@ async def test_duplicate_resource_is_refused(tmp_path: Path) -> None:
         await broker.topic("t")
         client = await broker.client()
         twice = changing((TOPIC, "t", [("retention.ms", SET, "1")]), (TOPIC, "t", []), (TOPIC, "nope", []))
-        answers = (await client.call(twice, 1)).responses
-        assert [(answer.error_code, answer.error_message) for answer in answers] == [
+        responses = (await client.call(twice, 1)).responses
+        assert [(response.error_code, response.error_message) for response in responses] == [
             (42, "Each resource must appear at most once."),
             (42, "Each resource must appear at most once."),
             (3, "The topic 'nope' does not exist."),
@@ -352,7 +352,7 @@ async def test_unknown_resource_type_fails_the_whole_description(tmp_path: Path)
         assert result.error_code == INVALID_REQUEST and result.error_message.startswith(GENERIC)
         assert kinds(broker.state.profile.behaviour) == {TOPIC, BROKER, LOGGER, CLIENT_METRICS}
         assert (await change(client, GROUP, "g"))[1] == "Unknown resource type 32"
-        # Only what is set, without types, was shown of client metrics.
+        # Client metrics had only configs that are set, without types.
         assert (await describe(client, CLIENT_METRICS, "m")).configs == []
         assert await change(client, CLIENT_METRICS, "m", ("metrics", SET, "a,a")) == OK
         (entry,) = (await describe(client, CLIENT_METRICS, "m")).configs
@@ -360,7 +360,7 @@ async def test_unknown_resource_type_fails_the_whole_description(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "answer"),
+    ("kind", "name", "response"),
     [
         (TOPIC, "nope", (NO_TOPIC, "")),
         (TOPIC, "__cluster_metadata", (NO_TOPIC, "")),
@@ -373,10 +373,10 @@ async def test_unknown_resource_type_fails_the_whole_description(tmp_path: Path)
         (GROUP, "", (INVALID_REQUEST, "Group name must not be empty")),
     ],
 )
-async def test_describe_errors(kind: int, name: str, answer: tuple[int, str], tmp_path: Path) -> None:
+async def test_describe_errors(kind: int, name: str, response: tuple[int, str], tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         result = await describe(await broker.client(), kind, name)
-        assert (result.error_code, result.error_message, result.configs) == (*answer, [])
+        assert (result.error_code, result.error_message, result.configs) == (*response, [])
 
 
 async def test_documentation_of_configs_acted_on(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ async def test_group_and_client_metrics_configs_are_stored(tmp_path: Path) -> No
             "metrics": ("a,b", 7),
         }
         entry = (await describe(client, GROUP, "g", "consumer.session.timeout.ms")).configs[0]
-        assert [(told.name, told.value, told.source) for told in entry.synonyms] == [
+        assert [(reported.name, reported.value, reported.source) for reported in entry.synonyms] == [
             ("consumer.session.timeout.ms", "46000", 8),
             ("group.consumer.session.timeout.ms", "45000", 5),
         ]
@@ -432,7 +432,8 @@ async def test_configs_of_a_broker_name_with_leading_zero_are_stored_but_not_app
     release: str, tmp_path: Path
 ) -> None:
     """KRaft stores the configs of broker 01 under that name, and broker 1 does not read them; with ZooKeeper they are
-    those of broker 1. Seen with Apache Kafka 2.8.2 and 3.9.1."""
+    those of broker 1. Observed with Apache Kafka 2.8.2 and 3.9.1.
+    """
     key, default, changed = "log.segment.bytes", ("1073741824", 5), ("104857600", 2)
     expected = changed if release == "2.8" else default
 
@@ -468,8 +469,8 @@ async def test_resources_with_configs_are_listed_by_type(tmp_path: Path) -> None
 
 @pytest.fixture
 def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
-    """What was logged since the last call."""
-    configure("console")  # to what stands for stderr now
+    """Returns the log output since the last call."""
+    configure("console")  # to the current stderr
     yield lambda: capsys.readouterr().err
     configure("console")
 
@@ -488,27 +489,27 @@ async def test_logger_names() -> None:
 async def test_logger_levels_apply_until_restart(tmp_path: Path, stderr: Callable[[], str]) -> None:
     one, other = "ottla.broker.metadata.topics", "ottla.broker.config.values"
 
-    def said(name: str, method: str) -> bool:
+    def is_logged(name: str, method: str) -> bool:
         namespace: dict[str, Any] = {"__name__": name, "get_logger": get_logger}
-        exec(f"get_logger().{method}('said by {name}')", namespace)
-        return f"said by {name}" in stderr()
+        exec(f"get_logger().{method}('logged by {name}')", namespace)
+        return f"logged by {name}" in stderr()
 
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         assert (await shown(client, LOGGER, "1", "root", one)) == {"root": ("INFO", 6), one: ("INFO", 6)}
-        assert said(one, "info")
-        assert await change(client, LOGGER, "1", (one, SET, "ERROR"), dry=True) == OK and said(one, "info")
+        assert is_logged(one, "info")
+        assert await change(client, LOGGER, "1", (one, SET, "ERROR"), dry=True) == OK and is_logged(one, "info")
         assert await change(client, LOGGER, "1", (one, SET, "ERROR")) == OK
         assert (await shown(client, LOGGER, "1", one)) == {one: ("ERROR", 6)}
-        assert not said(one, "warning") and said(one, "error") and said(other, "info")
+        assert not is_logged(one, "warning") and is_logged(one, "error") and is_logged(other, "info")
         assert await change(client, LOGGER, "1", ("root", SET, "FATAL")) == OK
-        assert not said(other, "error") and said(one, "error")
+        assert not is_logged(other, "error") and is_logged(one, "error")
         assert await change(client, LOGGER, "1", (one, DELETE, None), ("root", SET, "WARN")) == OK
         assert (await shown(client, LOGGER, "1", one)) == {one: ("WARN", 6)}
-        assert said(one, "warning") and not said(one, "info")
+        assert is_logged(one, "warning") and not is_logged(one, "info")
     async with running(tmp_path / "data") as broker:
         assert (await shown(await broker.client(), LOGGER, "1", "root")) == {"root": ("INFO", 6)}
-        assert said(one, "info")
+        assert is_logged(one, "info")
 
 
 async def test_eligible_leader_replicas_set_min_insync_replicas_for_all_brokers(tmp_path: Path) -> None:
@@ -528,7 +529,7 @@ async def test_eligible_leader_replicas_set_min_insync_replicas_for_all_brokers(
 
 
 async def test_long_lists_and_many_changes_do_not_block_the_event_loop(tmp_path: Path) -> None:
-    """What takes a minute where each element is looked for among all the others."""
+    """A linear search for each element would take a minute."""
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         texts = [str(number) for number in range(10_000)]

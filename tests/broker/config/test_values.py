@@ -1,4 +1,4 @@
-"""Configs: parsing, ranges, precedence, synonyms, what DescribeConfigs shows, and the messages users get."""
+"""Configs: parsing, valid values, precedence, synonyms, DescribeConfigs, and error messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_every_definition_has_a_check_and_a_readable_default() -> None:
 def test_table_includes_the_newest_release_and_3_9() -> None:
     broker = facts("broker")
     assert broker["num.partitions"].type == "INT" and "inter.broker.protocol.version" in broker
-    # Kubernetes sets KAFKA_PORT=tcp://... beside a service called kafka; the config of that name went in 3.0.
+    # Kubernetes sets KAFKA_PORT=tcp://... beside a service with the name kafka; the config with that name was removed
+    # in 3.0.
     assert "port" not in broker
     assert broker["log.message.timestamp.after.max.ms"].default == "3600000"
 
@@ -124,7 +125,7 @@ def test_zstd_requires_2_1() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        # What is told is the value as it was read, and of a list the element.
+        # The message has the parsed value, and for a list the element.
         ("num.partitions", " 00 ", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
         ("log.cleaner.min.cleanable.ratio", "2", "Invalid value 2.0 for configuration log.cleaner.min.cleanable.ratio"),
         ("log.cleanup.policy", "delete,purge", "Invalid value purge for configuration log.cleanup.policy: String must"),
@@ -156,10 +157,10 @@ def test_duplicates_in_a_list_are_removed_since_kip_1161(release: str, values: l
     assert config.describe("log.cleanup.policy").value == ",".join(values)
     with pytest.raises(ConfigError) as caught:
         Config({"log.cleanup.policy": ",x"}, profile=profile(release))
-    told = "Invalid value  for configuration log.cleanup.policy: String must be one of: compact, delete"
+    reported = "Invalid value  for configuration log.cleanup.policy: String must be one of: compact, delete"
     if release == "4.3":
-        told = "Configuration 'log.cleanup.policy' values must not be empty."
-    assert str(caught.value) == told
+        reported = "Configuration 'log.cleanup.policy' values must not be empty."
+    assert str(caught.value) == reported
 
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
@@ -332,7 +333,7 @@ def test_listener_prefixed_config_falls_back_to_the_plain_one() -> None:
 
 def test_broker_config_description() -> None:
     entry = Config({"log.retention.hours": "24"}).describe("log.retention.ms")
-    # As in Kafka: nothing is told of a name that nobody has set, whatever a synonym says.
+    # As in Kafka: there is no entry for a config that is not set, even if a synonym is.
     assert (entry.value, entry.source, entry.type) == (None, ConfigSource.DEFAULT, ConfigType.LONG)
     assert entry.synonyms == ()
     hours = Config({"log.retention.hours": " 24"}).describe("log.retention.hours")
@@ -394,8 +395,8 @@ def test_dynamic_value_hides_weaker_synonyms() -> None:
     config.set_dynamic("log.retention.ms", "5")
     hours = config.describe("log.retention.hours")
     assert (hours.value, hours.source) == ("168", ConfigSource.STATIC_BROKER)  # Kafka's own contradiction
-    told = config.describe("log.retention.ms")
-    assert told.value == "5" and [(s.name, s.value) for s in told.synonyms] == [
+    reported = config.describe("log.retention.ms")
+    assert reported.value == "5" and [(s.name, s.value) for s in reported.synonyms] == [
         ("log.retention.ms", "5"),
         ("log.retention.hours", "24"),
         ("log.retention.hours", "168"),
@@ -464,8 +465,9 @@ def test_valid_topic_configs_are_valid_in_3_9() -> None:
 
 
 def test_loading_is_quick() -> None:
-    """The table is read once, at start-up, and must stay a small part of that; the bound is ten times what it takes.
-    The best of a few counts: one may hold a collection of what all tests before it left behind."""
+    """The table is read once, at startup, and must be a small part of that; the bound is ten times the usual time. The
+    best of several runs counts: one may include a garbage collection for all earlier tests.
+    """
 
     def once() -> float:
         facts.cache_clear()

@@ -1,4 +1,4 @@
-"""A coordinator with a log in memory, a clock that stands still, and members that speak for themselves."""
+"""A coordinator with a log in memory, a manual clock, and group members that send requests to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Harness:
-    """`log` is what was appended, per partition; `fail_with` makes every append raise."""
+    """`log` has the appended records by partition; with `fail_with` set every append raises it."""
 
     def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self.clock = ManualClock()
@@ -49,7 +49,7 @@ class Harness:
         )
 
     def restart(self) -> GroupCoordinator:
-        """A new coordinator on the same log; the old one's timers are stopped."""
+        """Creates a new coordinator on the same log, and stops the timers of the old one."""
         self.coordinator.close()
         self.coordinator = self.make()
         for partition, records in self.log.items():
@@ -70,7 +70,7 @@ class Harness:
         self.log.setdefault(partition_index, []).extend(TransactionalRecord(producer_id, *one) for one in records)
 
     def end(self, producer_id: int, committed: bool, group_id: str = "g") -> None:
-        """The producer's marker is written to the partition of the group."""
+        """Writes the producer's marker to the partition of the group."""
         partition_index = self.coordinator.partition_of(group_id)
         self.log.setdefault(partition_index, []).append(TransactionEnd(producer_id, committed))
         self.coordinator.end_transaction(partition_index, producer_id, committed=committed)
@@ -136,11 +136,11 @@ class Harness:
         )
 
     async def stable(self, count: int = 1, **changes: Any) -> list[str]:
-        """A Stable group of `count` members, the leader first; each is assigned its own id."""
+        """Creates a Stable group of `count` members, the leader first; each member's assignment is its own id."""
         joins = [self.join(**{**changes, **_static(changes, n)}) for n in range(count)]
         await settle()
         await self.advance(self.settings.initial_rebalance_delay_ms)
-        if count > 1:  # put off once for those who came later
+        if count > 1:  # extended once for members that joined later
             await self.advance(self.settings.initial_rebalance_delay_ms)
         ids = [(await soon(join)).member_id for join in joins]
         await self.settle_generation(ids)
@@ -167,16 +167,16 @@ def start(call: Any) -> asyncio.Task[Any]:
 
 
 async def settle() -> None:
-    """Let everything run that can run without time passing."""
+    """Runs everything that can run without a clock move."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 async def soon(call: Awaitable[T]) -> T:
-    """The result, which must be there without any time passing."""
+    """Returns the result, which must be available without a clock move."""
     task = asyncio.ensure_future(call)
     await settle()
-    assert task.done(), "still parked"
+    assert task.done(), "still delayed"
     return task.result()
 
 

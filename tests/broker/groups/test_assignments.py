@@ -1,4 +1,4 @@
-"""The partitions in a consumer's assignment, against what our own client writes; no bytes whatever raise."""
+"""Parsing of partitions in a consumer's assignment, compared with Ottla's client; random bytes never raise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS = st.sets(st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1)), 
 def test_assignment_written_by_a_client_is_parsed(partitions: set[tuple[str, int]]):
     data = assignment_bytes(partitions)
     assert partitions_of(data) == sorted(partitions)
-    for cut in range(1, len(data) - 4 * bool(partitions)):  # the user data behind is of no interest
+    for cut in range(1, len(data) - 4 * bool(partitions)):  # the user data at the end is ignored
         found = partitions_of(data[:cut])
         assert found is None or found == sorted(partitions)
 

@@ -1,4 +1,4 @@
-"""The handlers of the group APIs, in every version: request bytes in, response bytes out."""
+"""Handlers of the group APIs, in every version: request bytes in, response bytes out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T_ID = b"T" * 16
 
 
 class Wire:
-    """Calls a handler as the broker does: both messages go through their bytes."""
+    """Calls a handler like the broker, with both messages encoded and decoded."""
 
     def __init__(self, harness: Any) -> None:
         self.harness = harness
@@ -69,7 +69,7 @@ class Wire:
         return parse(type(response), version, build(response, version))
 
     async def joined(self, version: int, **fields: Any) -> Any:
-        """A lone member's JoinGroup, with the second round that v4 asks for."""
+        """JoinGroup of a single member, with the second request that v4 requires."""
         protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")]
         plain: dict[str, Any] = {
             "group_id": "g", "session_timeout_ms": 10_000, "member_id": "", "protocol_type": "consumer",
@@ -199,13 +199,13 @@ CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
 
 def commit_request(version: int, partitions: list[Any], **fields: Any) -> OffsetCommitRequest:
     named: dict[str, Any] = {"topic_id": T_ID} if version >= 10 else {"name": "t"}
-    asked = [
+    requested = [
         CommitTopic.OffsetCommitRequestPartition(
             partition_index=index, committed_offset=offset, committed_leader_epoch=4, committed_metadata=metadata
         )
         for index, offset, metadata in partitions
     ]
-    return OffsetCommitRequest(group_id="g", topics=[CommitTopic(**named, partitions=asked)], **fields)
+    return OffsetCommitRequest(group_id="g", topics=[CommitTopic(**named, partitions=requested)], **fields)
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -228,19 +228,21 @@ async def test_commit_and_fetch(wire: Wire, version: int) -> None:
 
 async def fetched(wire: Wire, version: int, indexes: list[int] | None) -> list[tuple[Any, ...]]:
     if version < 8:
-        asked = None
+        requested = None
         if indexes is not None:
-            asked = [OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=indexes)]
-        reply = await wire.call(offset_fetch, OffsetFetchRequest(group_id="g", topics=asked), version)
+            requested = [OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=indexes)]
+        reply = await wire.call(offset_fetch, OffsetFetchRequest(group_id="g", topics=requested), version)
         assert reply.error_code == 0
         topics = reply.topics
     else:
         group = OffsetFetchRequest.OffsetFetchRequestGroup
         named: dict[str, Any] = {"topic_id": T_ID} if version >= 10 else {"name": "t"}
-        asked = None
+        requested = None
         if indexes is not None:
-            asked = [group.OffsetFetchRequestTopics(**named, partition_indexes=indexes)]
-        reply = await wire.call(offset_fetch, OffsetFetchRequest(groups=[group(group_id="g", topics=asked)]), version)
+            requested = [group.OffsetFetchRequestTopics(**named, partition_indexes=indexes)]
+        reply = await wire.call(
+            offset_fetch, OffsetFetchRequest(groups=[group(group_id="g", topics=requested)]), version
+        )
         assert (reply.groups[0].group_id, reply.groups[0].error_code) == ("g", 0)
         topics = reply.groups[0].topics
     (topic,) = topics
@@ -284,8 +286,8 @@ async def test_fetch_while_loading(wire: Wire, version: int) -> None:
         reply = await wire.call(offset_fetch, OffsetFetchRequest(groups=[group]), version)
         assert reply.groups[0].error_code == loading
         return
-    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-    reply = await wire.call(offset_fetch, OffsetFetchRequest(group_id="g", topics=[asked]), version)
+    requested = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    reply = await wire.call(offset_fetch, OffsetFetchRequest(group_id="g", topics=[requested]), version)
     if version >= 2:
         assert reply.error_code == loading
     else:
@@ -344,12 +346,12 @@ async def test_commit_with_only_oversized_metadata_creates_the_group(wire: Wire)
 async def test_offset_delete(wire: Wire) -> None:
     await wire.call(offset_commit, commit_request(6, [(0, 7, "")]), 6)
     topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    asked = [topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=n) for n in (0, 1, 9)])]
-    reply = await wire.call(offset_delete, OffsetDeleteRequest(group_id="g", topics=asked), 0)
+    requested = [topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=n) for n in (0, 1, 9)])]
+    reply = await wire.call(offset_delete, OffsetDeleteRequest(group_id="g", topics=requested), 0)
     assert reply.error_code == 0
     assert [one.error_code for one in reply.topics[0].partitions] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert wire.harness.coordinator.offsets("g") == {}
-    reply = await wire.call(offset_delete, OffsetDeleteRequest(group_id="nobody", topics=asked), 0)
+    reply = await wire.call(offset_delete, OffsetDeleteRequest(group_id="nobody", topics=requested), 0)
     assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 

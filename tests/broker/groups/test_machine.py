@@ -1,4 +1,4 @@
-"""The machine: each cell of its table, and the rules that scenarios cannot single out."""
+"""The group state machine: each cell of its table, and rules that scenarios do not isolate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def member(name: str, **changes: Any) -> Member:
 
 
 def group_in(state: GroupState) -> Group:
-    """A leader `a` and a follower `b` where the state has members; `p` is an id that waits to be used."""
+    """A group in a state, with a leader `a` and a follower `b` if the state has members; `p` is a pending member id."""
     if state in (EMPTY, DEAD):
         return Group("g", state=state, generation_id=4, protocol_type="consumer", pending=frozenset({"p"}))
     parked = {"join_token": 1} if state is PREPARING else {"sync_token": 1} if state is COMPLETING else {}
@@ -80,7 +80,7 @@ def write_of(state: GroupState) -> Persist:
 
 
 def event_for(kind: type, state: GroupState) -> Event:
-    """The plainest event of its kind: of the leader, in its generation."""
+    """The simplest event of its kind, by the leader in its generation."""
     return {
         Join: join("a"),
         Sync: Sync(9, "a", None, 4, assignments=(("a", b"1"), ("b", b"2"))),
@@ -98,8 +98,8 @@ def event_for(kind: type, state: GroupState) -> Event:
     }[kind]
 
 
-def said(effects: tuple[Any, ...]) -> list[Any]:
-    """Effects in short: (token, code) of replies, +timer, -timer, the purpose of a write, "forget"."""
+def summary(effects: tuple[Any, ...]) -> list[Any]:
+    """Effects in short form: (token, code) of replies, +timer, -timer, the purpose of a write, "forget"."""
     short = []
     for effect in effects:
         if isinstance(effect, Reply):
@@ -116,7 +116,7 @@ def said(effects: tuple[Any, ...]) -> list[Any]:
     return short
 
 
-# (state, event) -> (next state, what is done). Token 9 is the event's, 1 the one that was parked.
+# (state, event) -> (next state, effects). Token 9 is the event's, 1 that of the delayed request.
 EXPECTED: dict[tuple[GroupState, type], tuple[GroupState, list[Any]]] = {
     (EMPTY, Join): (EMPTY, [(9, 25)]),
     (PREPARING, Join): (PREPARING, []),
@@ -197,15 +197,15 @@ def test_table_covers_every_state_and_event() -> None:
 def test_each_transition(state: GroupState, kind: type) -> None:
     before = group_in(state)
     after, effects = advance(before, event_for(kind, state), now_ms=NOW, settings=SETTINGS)
-    assert (after.state, said(effects)) == EXPECTED[state, kind]
-    assert before == group_in(state), "the value that went in was changed"
+    assert (after.state, summary(effects)) == EXPECTED[state, kind]
+    assert before == group_in(state), "the input value was changed"
     if after.state is not state:
         assert after.state_changed_ms == NOW
 
 
 def step(group: Group, event: Event, **settings: Any) -> tuple[Group, list[Any]]:
     after, effects = advance(group, event, now_ms=NOW, settings=GroupSettings(**settings))
-    return after, said(effects)
+    return after, summary(effects)
 
 
 @pytest.mark.parametrize("state", [PREPARING, COMPLETING, STABLE])
@@ -264,7 +264,9 @@ def test_protocol_vote_only_counts_protocols_of_all_members() -> None:
 
     members = [prefers("only-mine", "b", "a"), prefers("b", "a"), prefers("a", "b")]
     assert select_protocol({str(n): one for n, one in enumerate(members)}) == "b"
-    assert select_protocol({str(n): one for n, one in enumerate(members[1:])}) == "b", "a tie goes to the first vote"
+    assert select_protocol({str(n): one for n, one in enumerate(members[1:])}) == "b", (
+        "a tie goes to the protocol with the first vote"
+    )
 
 
 def test_unchanged_rejoin_of_a_follower_in_a_stable_group_responds_at_once() -> None:
@@ -310,7 +312,7 @@ def test_pending_member_id_delays_the_rebalance_until_it_joins_or_expires() -> N
     assert effects[0] == "-p"
     assert after.state is COMPLETING
     assert set(after.members) == {"a", "b", "p"}
-    assert step(waiting, join("p", instance_id="i"))[1] == [(9, 25)], "an id given to no static member"
+    assert step(waiting, join("p", instance_id="i"))[1] == [(9, 25)], "static members get no pending id"
 
 
 def test_leave_responds_to_the_delayed_sync_of_the_member() -> None:
@@ -345,8 +347,8 @@ def test_rebalance_with_absent_static_members_retries_at_most_once_a_second() ->
 
 def test_join_beyond_the_group_max_size_is_refused() -> None:
     assert step(group_in(STABLE), join(), max_size=2)[1] == [(9, 81)]
-    assert step(group_in(STABLE), join("b"), max_size=1)[1] == [(9, 0)], "who is in stays in"
-    # While preparing it counts who has joined: the last ones to come back are put out.
+    assert step(group_in(STABLE), join("b"), max_size=1)[1] == [(9, 0)], "a joined member stays"
+    # During PreparingRebalance the limit counts members that have joined: the last ones to rejoin are refused.
     after, effects = step(group_in(PREPARING), join("a"), max_size=1)
     assert effects == [(9, 81), "-a"]
     assert list(after.members) == ["b"]

@@ -1,4 +1,4 @@
-"""How the requests of a group are checked against its members, release by release."""
+"""Checks of the member in group requests, by release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what a failed write means, transactions, deletion and expiry."""
+"""Committed offsets: authorization of commits, failed writes, transactions, deletion and expiry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_a_group_that_only_stores_offsets(h: Any) -> None:
     assert h.coordinator.list_groups()[1][0][:3] == ("g", "", "Empty")
     assert h.coordinator.fetch("g", [("t", 1)], require_stable=True)[1][0].committed is None
     assert h.coordinator.fetch("nobody", None, require_stable=True) == (ErrorCode.NONE, [])
-    assert h.commit(3, group_id="") is ErrorCode.NONE, "no name is a name here"
+    assert h.commit(3, group_id="") is ErrorCode.NONE, "the empty group id is valid here"
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -44,8 +44,8 @@ async def test_group_without_offsets_is_removed_with_deleted_offsets_before_kip_
         return [one.group_id for one in h.coordinator.list_groups()[1]]
 
     def committed_nothing() -> None:
-        told = h.coordinator.commit("g", member_id="", instance_id=None, generation_id=-1, commits=[])
-        assert told is ErrorCode.NONE
+        reported = h.coordinator.commit("g", member_id="", instance_id=None, generation_id=-1, commits=[])
+        assert reported is ErrorCode.NONE
 
     committed_nothing()
     assert listed() == ["g"]
@@ -77,14 +77,14 @@ async def test_commit_restarts_the_session(h: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "answer"),
+    ("failure", "response"),
     [(3, 15), (19, 15), (20, 15), (7, 15), (6, 16), (56, 16), (10, 28), (18, 28), (4, 28), (-1, -1)],
 )
-async def test_failed_commit_write_leaves_the_offset_unchanged(h: Any, failure: int, answer: int) -> None:
+async def test_failed_commit_write_leaves_the_offset_unchanged(h: Any, failure: int, response: int) -> None:
     h.commit(1)
     h.fail_with = ErrorCode(failure)
-    assert h.commit(2) is ErrorCode(answer)
-    assert h.commit(2, group_id="new") is ErrorCode(answer)
+    assert h.commit(2) is ErrorCode(response)
+    assert h.commit(2, group_id="new") is ErrorCode(response)
     assert fetched(h) == {("t", 0): 1}
     assert h.coordinator.group("new") is None
 
@@ -134,15 +134,15 @@ async def test_a_transaction_in_the_log_ends_with_its_marker(h: Any) -> None:
 async def test_offset_delete_refuses_subscribed_topics(h: Any) -> None:
     (a,) = await h.stable(1)  # subscribed to t
     h.commit(1, a, 1)
-    asked = [("t", 0), ("u", 0)]
-    error, found = h.coordinator.delete_offsets("g", asked)
+    requested = [("t", 0), ("u", 0)]
+    error, found = h.coordinator.delete_offsets("g", requested)
     assert (error, found) == (0, {("t", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ("u", 0): ErrorCode.NONE})
     h.leave((a, None))
-    assert h.coordinator.delete_offsets("g", asked) == (0, dict.fromkeys(asked, ErrorCode.NONE))
+    assert h.coordinator.delete_offsets("g", requested) == (0, dict.fromkeys(requested, ErrorCode.NONE))
     assert fetched(h) == {}
     h.restart()
     assert fetched(h) == {}
-    assert h.coordinator.delete_offsets("nobody", asked) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+    assert h.coordinator.delete_offsets("nobody", requested) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
 
 
 async def test_offset_delete_refuses_a_group_of_another_protocol_type(h: Any) -> None:
@@ -176,7 +176,7 @@ async def test_simple_offsets_expire_a_week_after_the_commit(h: Any) -> None:
     h.commit(1, group_id="later")
     await h.advance(WEEK_MS - DAY_MS - 1)
     assert fetched(h) == {("t", 0): 1}
-    await h.advance(600_001)  # the next look
+    await h.advance(600_001)  # the next check
     assert h.coordinator.group("g") is None, "neither members nor offsets"
     assert fetched(h, "later") == {("t", 0): 1}
     h.restart()
@@ -197,7 +197,7 @@ async def test_offsets_of_a_group_expire_a_week_after_its_last_member_left(h: An
     h.coordinator.expire()
     assert h.coordinator.group("g") is None
     key, value = h.log[h.coordinator.partition_of("g")][-1]
-    assert (key, value) == (b"\0\x02\0\x01g", None), "a tombstone for the group"
+    assert (key, value) == (b"\0\x02\0\x01g", None), "the group has a tombstone"
 
 
 async def test_offsets_of_subscribed_topics_do_not_expire(h: Any) -> None:

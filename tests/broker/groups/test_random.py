@@ -1,4 +1,4 @@
-"""Random lives of a group: what must hold after every event, whatever came before."""
+"""Random events of a group, with invariants checked after each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROTOCOLS = [(("a", b"1"), ("b", b"1")), (("b", b"2"), ("a", b"2")), (("b", b"3"
 
 KINDS = "join join join rejoin rejoin sync sync sync heartbeat leave commit timer timer delete".split()
 
-# What happens next: its kind, who (an index into the ids known so far, or a stranger), and details.
+# An event: its kind, its member (an index into the known ids, or an unknown one), and details.
 happenings = st.lists(
     st.tuples(
         st.sampled_from(KINDS),
@@ -48,7 +48,7 @@ happenings = st.lists(
 
 
 class World:
-    """Feeds a group and keeps count of requests, answers and timers, as the shell does."""
+    """Feeds a group and tracks requests, responses and timers, like the coordinator."""
 
     def __init__(self) -> None:
         self.group = Group("g")
@@ -60,7 +60,7 @@ class World:
         self.ids: list[str] = []
         self.fail = False
 
-    def ask(self, make: Any) -> None:
+    def send(self, make: Any) -> None:
         self.tokens += 1
         self.open.add(self.tokens)
         self.feed(make(self.tokens))
@@ -72,7 +72,7 @@ class World:
             self.group, effects = advance(before, events.pop(0), now_ms=self.now_ms, settings=self.settings)
             for effect in effects:
                 if isinstance(effect, Reply):
-                    assert effect.token in self.open, "answered twice, or never asked"
+                    assert effect.token in self.open, "second response, or response without request"
                     self.open.remove(effect.token)
                     name = getattr(effect.response, "member_id", "")
                     if name and name not in self.ids:
@@ -88,12 +88,12 @@ class World:
 
     def check(self, before: Group) -> None:
         group = self.group
-        assert 0 <= group.generation_id - before.generation_id <= 1, "generations are counted one by one"
+        assert 0 <= group.generation_id - before.generation_id <= 1, "generations increase by one"
         parked = set(group.parked_tokens)
         assert len(parked) == len(group.parked_tokens)
         assert parked <= self.open
         if group.members:
-            assert group.leader in group.members, "one leader, and it is a member"
+            assert group.leader in group.members, "the leader is a member"
             assert group.state not in (GroupState.EMPTY, GroupState.DEAD)
         instances = [one.instance_id for one in group.members.values() if one.instance_id is not None]
         assert len(instances) == len(set(instances))
@@ -113,7 +113,7 @@ class World:
             assert any(timer[0] == "sync" for timer in self.timers)
         if group.members and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             assert all(group.protocol_name in dict(one.protocols) for one in group.members.values()), (
-                "the protocol is one that all know"
+                "all members support the protocol"
             )
 
     def let_a_timer_fire(self, pick: int = 0) -> None:
@@ -132,7 +132,7 @@ class World:
         self.fail = n == 9
         if what in ("join", "rejoin"):
             name = member_id if what == "rejoin" else ""
-            self.ask(
+            self.send(
                 lambda token: Join(
                     token,
                     f"m{token}",
@@ -152,15 +152,15 @@ class World:
             )
         elif what == "sync":
             given = tuple((name, name.encode()) for name in self.ids)
-            self.ask(lambda token: Sync(token, member_id, instance, generation, assignments=given))
+            self.send(lambda token: Sync(token, member_id, instance, generation, assignments=given))
         elif what == "heartbeat":
-            self.ask(lambda token: Heartbeat(token, member_id, instance, generation))
+            self.send(lambda token: Heartbeat(token, member_id, instance, generation))
         elif what == "leave":
-            self.ask(lambda token: Leave(token, ((member_id if flag else "", instance), (member_id, None))))
+            self.send(lambda token: Leave(token, ((member_id if flag else "", instance), (member_id, None))))
         elif what == "commit":
-            self.ask(lambda token: Commit(token, member_id, instance, generation, flag))
+            self.send(lambda token: Commit(token, member_id, instance, generation, flag))
         elif what == "delete" and not flag and self.group.state is not GroupState.EMPTY:
-            self.ask(Delete)
+            self.send(Delete)
         else:
             self.let_a_timer_fire()
 
@@ -170,14 +170,14 @@ def test_random_events_keep_the_group_invariants(story: list[tuple[Any, ...]]) -
     world = World()
     for happening in story:
         world.happen(*happening)
-        assert world.open == set(world.group.parked_tokens), "only what is parked may be unanswered"
+        assert world.open == set(world.group.parked_tokens), "only delayed requests lack a response"
     world.fail = False
     for _ in range(2000):
         if not world.timers:
             break
         world.let_a_timer_fire()
-    assert not world.timers, "time never comes to rest"
-    assert not world.open, "a parked request was forgotten"
+    assert not world.timers, "timers never end"
+    assert not world.open, "a delayed request has no response"
     assert world.group.state in (GroupState.EMPTY, GroupState.DEAD)
     assert not world.group.members
     assert not world.group.pending

@@ -1,4 +1,4 @@
-"""Groups and offsets in Kafka's record format: golden bytes, every version read back, and restarts."""
+"""Groups and offsets in Kafka's record format: golden bytes, all versions, and restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUP_VALUE_V3 = bytes.fromhex(
     "00000007"  # generation
     "0005" "72616e6765"  # protocol range
     "0003" "632d31"  # leader c-1
-    "0000018bcfe56800"  # state since
+    "0000018bcfe56800"  # time of the state
     "00000001"  # members
     "0003" "632d31"
     "0001" "69"  # instance i
@@ -148,7 +148,7 @@ def test_offset_record_round_trip(group: str, topic: str, index: int, committed:
 
 @pytest.mark.parametrize(
     ("key", "partition"),
-    # Java: Math.abs("...".hashCode()) % 50; the last one's hash is -2^31, whose absolute value counts as 0.
+    # From Java: Math.abs("...".hashCode()) % 50; the hash of the last one is -2^31, whose absolute value counts as 0.
     [("", 0), ("a", 47), ("test", 48), ("my-group", 12), ("console-consumer-1", 24), ("\u00e4\U0001f600", 7),
      ("polygenelubricants", 0)],
 )  # fmt: skip
@@ -167,7 +167,7 @@ async def test_group_is_restored_after_a_restart(h: Any, soon: Any) -> None:
     assert h.heartbeat(a, 1, "i0") is ErrorCode.NONE
     assert (await soon(h.sync(b, 1, instance_id="i1"))).assignment == b.encode()
     await h.advance(9_999)
-    assert len(h.group().members) == 2, "sessions begin anew with the restart"
+    assert len(h.group().members) == 2, "sessions restart with the broker"
     await h.advance(1)
     assert h.group().state is GroupState.EMPTY
 

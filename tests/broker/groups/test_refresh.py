@@ -1,4 +1,4 @@
-"""Members that live through a move of the clock, as with `keep_members`."""
+"""Members that stay alive during a move of the clock, as with `keep_members`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REBALANCE_MS = 60_000
 
 
 async def move(h: Any, ms: int) -> None:
-    """With the members that are there."""
+    """Moves the clock while keeping the present members."""
     h.coordinator.refresh_members(h.clock.now_ms() + ms)
     await h.advance(ms)
     h.coordinator.refreshed()
@@ -45,7 +45,7 @@ async def test_heartbeat_during_refresh_keeps_the_member(h: Any) -> None:
     h.coordinator.refreshed()
     assert list(h.group().members) == [a]
     await h.advance(1000)
-    assert h.heartbeat(a, 1) is ErrorCode.NONE  # from here on all is as ever
+    assert h.heartbeat(a, 1) is ErrorCode.NONE  # after the refresh, timeouts apply as usual
     await h.advance(SESSION_MS - 1)
     assert list(h.group().members) == [a]
     await h.advance(1)
@@ -99,7 +99,7 @@ async def test_refresh_keeps_a_pending_member_id(h: Any, soon: Any) -> None:
 
 
 async def test_refresh_does_not_delay_the_first_rebalance(h: Any, soon: Any) -> None:
-    """It waits for members to come, and ends none."""
+    """The initial delay waits for members and removes none."""
     join = h.join()
     await h.advance(0)
     await move(h, 6000)

@@ -1,4 +1,4 @@
-"""Groups as their members live them: joining, rebalancing, leaving, dying; on a clock that is moved by hand."""
+"""Scenarios of group members: joining, rebalancing, leaving and failing, on a manual clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_first_generation_waits_for_members_and_its_leader_receives_all(h:
     await h.advance(DELAY - 1)
     second, third = h.join(client_id="two"), h.join(client_id="three")
     await h.advance(1)
-    assert not first.done(), "new members put it off"
+    assert not first.done(), "new members extend the delay"
     await h.advance(DELAY)
     replies = [await soon(join) for join in (first, second, third)]
     assert [reply.error for reply in replies] == [0, 0, 0]
@@ -77,7 +77,7 @@ async def test_assignments_reach_members_in_any_order_of_syncs(h: Any, soon: Any
     assert (await soon(early)).assignment == b"F"
     assert (await soon(early)).protocol_name == "range"
     assert h.group().state is GroupState.STABLE
-    assert (await soon(h.sync(follower, 1))).assignment == b"F", "a Stable group repeats it"
+    assert (await soon(h.sync(follower, 1))).assignment == b"F", "a Stable group repeats the response"
 
 
 async def test_a_third_member_joins_and_one_leaves(h: Any, soon: Any, settle: Any) -> None:
@@ -129,7 +129,7 @@ async def test_leader_without_rejoin_is_removed_and_another_member_leads(h: Any,
     for _ in range(12):
         await h.advance(5000)
         if a in h.group().members:
-            h.heartbeat(a, 1)  # alive, but deaf to the rebalance
+            h.heartbeat(a, 1)  # it sends heartbeats, but does not rejoin
     reply = await soon(join)
     assert reply.leader == b == reply.member_id
     assert [member.member_id for member in reply.members] == [b]
@@ -152,7 +152,9 @@ async def test_member_that_never_syncs_is_removed(h: Any, soon: Any, settle: Any
 
 
 async def test_cooperative_group_moves_partitions_in_two_rebalances(h: Any, soon: Any, settle: Any) -> None:
-    """A cooperative leader rejoins at once when partitions were given up: each Join of it must rebalance (KIP-429)."""
+    """A cooperative leader rejoins at once after partitions were revoked: each of its joins must rebalance
+    (KIP-429).
+    """
     protocols = {"protocols": [("cooperative-sticky", b"v1")]}
     (a,) = await h.stable(1, **protocols)
     join_b = h.join(**protocols)
@@ -165,7 +167,7 @@ async def test_cooperative_group_moves_partitions_in_two_rebalances(h: Any, soon
     rejoin_a = h.join(a, **given_up)
     await settle()
     assert h.heartbeat(b, 2) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert h.commit(5, b, 2) is ErrorCode.NONE, "what was read so far may be committed while preparing"
+    assert h.commit(5, b, 2) is ErrorCode.NONE, "commits are accepted during PreparingRebalance"
     rejoin_b = h.join(b, **protocols)
     assert {(await soon(task)).generation_id for task in (rejoin_a, rejoin_b)} == {3}
     syncs = [h.sync(a, 3, assignments=[(a, b"0"), (b, b"1")]), h.sync(b, 3)]
@@ -236,7 +238,7 @@ async def test_static_leader_returns_without_a_rebalance(h: Any, soon: Any, newe
         assert [member.instance_id for member in reply.members] == ["i0", "i1"]
     else:
         assert not reply.skip_assignment
-        assert reply.leader == a, "an older client must not think that it leads"
+        assert reply.leader == a, "an older client must not consider itself the leader"
         assert reply.members == ()
     assert (await soon(h.sync("i0-0003", 1, instance_id="i0"))).assignment == a.encode()
     assert h.heartbeat(a, 1, "i0") is ErrorCode.FENCED_INSTANCE_ID
@@ -281,7 +283,7 @@ async def test_static_member_keeps_its_assignment_during_its_absence(h: Any, soo
     join = h.join(a, instance_id="i0", session_timeout_ms=120_000, rebalance_timeout_ms=20_000)
     await h.advance(20_000)
     reply = await soon(join)
-    assert [member.member_id for member in reply.members] == [a, b], "b is still in, though it did not rejoin"
+    assert [member.member_id for member in reply.members] == [a, b], "b is still a member without rejoin"
 
 
 async def test_failed_assignment_write_refuses_all_syncs(h: Any, soon: Any, settle: Any) -> None:
@@ -302,7 +304,7 @@ async def test_join_of_a_full_group_is_refused(make_harness: Any, soon: Any) -> 
     a, _ = await h.stable(2)
     reply = await soon(h.join())
     assert (reply.error, reply.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-    assert h.heartbeat(a, 1) is ErrorCode.NONE, "no rebalance for the one turned away"
+    assert h.heartbeat(a, 1) is ErrorCode.NONE, "a refused join starts no rebalance"
 
 
 async def test_refused_requests_create_no_group(h: Any, soon: Any) -> None:

@@ -1,4 +1,4 @@
-"""Members that send no SyncGroup, by release, as seen of Apache Kafka 2.4.1, 2.5.1, 2.6.3, 2.7.2, 2.8.2 and 3.9.1."""
+"""Members without SyncGroup, by release, as observed with Apache Kafka 2.4.1, 2.5.1, 2.6.3, 2.7.2, 2.8.2 and 3.9.1."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def joined(h: Any, **more: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("release", "answer", "until_ms"),
+    ("release", "response", "until_ms"),
     [
         ("2.1", REFUSED, SESSION_MS),
         ("2.4", REFUSED, FOREVER),
@@ -48,13 +48,13 @@ async def joined(h: Any, **more: int) -> Any:
     ],
 )
 async def test_member_with_heartbeats_but_no_sync(
-    make_harness: Any, release: str, answer: ErrorCode, until_ms: int
+    make_harness: Any, release: str, response: ErrorCode, until_ms: int
 ) -> None:
     h = make_harness(settings_of(release))
     member = await joined(h)
     elapsed_ms = 0
     while elapsed_ms < min(until_ms, 20_000):
-        assert h.heartbeat(member.member_id, member.generation_id) is answer, elapsed_ms
+        assert h.heartbeat(member.member_id, member.generation_id) is response, elapsed_ms
         assert h.group().state is COMPLETING
         await h.advance(500)
         elapsed_ms += 500
@@ -92,7 +92,9 @@ async def test_member_without_any_request(make_harness: Any, release: str, sessi
 async def test_follower_waits_for_a_leader_with_heartbeats_but_no_sync(
     make_harness: Any, release: str, until_ms: int
 ) -> None:
-    """Session 3 s, rebalance time-out 2 s: up to 2.5 the leader's session ends it, from 2.8 on the time to sync."""
+    """Session timeout 3 s, rebalance timeout 2 s: up to 2.5 the leader's session timeout ends the wait, from 2.8 on the
+    sync timeout.
+    """
     h = make_harness(settings_of(release))
     times = {"session_timeout_ms": 3000, "rebalance_timeout_ms": 2000}
     first = await joined(h, **times)

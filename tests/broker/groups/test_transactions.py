@@ -1,4 +1,4 @@
-"""Offsets in transactions: what is deleted under them, what a restart makes of them, and how they lie in the log."""
+"""Transactional offset commits: deletions during a transaction, restarts, and their records in the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_transaction(h: Any, offset: int, producer_id: int = 9, topic: str = "t", 
 
 
 def known(h: Any, group_id: str = "g") -> dict[Any, tuple[Any, bool]]:
-    """Each partition's offset, and whether a transaction may still change it."""
+    """The offset of each partition, and whether it is unstable."""
     found = {}
     for topic in ("t", "u"):
         for stable in (False, True):
@@ -78,12 +78,12 @@ async def test_failed_tombstone_write_keeps_transactional_offsets(h: Any) -> Non
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_transaction_end_only_affects_its_groups(h: Any, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
-    """There may be thousands of groups, and thousands of transactions a second."""
-    told: list[int] = []
+    """There may be thousands of groups, and thousands of transactions per second."""
+    reported: list[int] = []
     end = Offsets.end_transaction
 
     def counting(table: Offsets, producer_id: int, *, committed: bool) -> None:
-        told.append(producer_id)
+        reported.append(producer_id)
         end(table, producer_id, committed=committed)
 
     monkeypatch.setattr(Offsets, "end_transaction", counting)
@@ -97,12 +97,12 @@ async def test_transaction_end_only_affects_its_groups(h: Any, monkeypatch: pyte
         in_transaction(h, offset)
         if restarts:
             h.restart()
-        told.clear()
+        reported.clear()
         h.end(9, True)
-        assert (told, known(h)["t"]) == ([9], (offset, False))
-    told.clear()
+        assert (reported, known(h)["t"]) == ([9], (offset, False))
+    reported.clear()
     h.restart()
-    assert (told, known(h)["t"]) == ([9] * 3, (2, False))
+    assert (reported, known(h)["t"]) == ([9] * 3, (2, False))
 
 
 STEPS = st.lists(

@@ -1,4 +1,4 @@
-"""A directory of another Kafka becomes one of ours, once, whatever happens meanwhile; or a line says why it cannot."""
+"""Adoption of a directory of Apache Kafka: once, crash-safe, or refused in one line."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
 async def all_values(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:
     client = await broker.client()
-    answer = only(await client.call(fetch((topic, partition, 0)), 11))
-    assert answer.error_code == 0
-    return values(answer.records)
+    response = only(await client.call(fetch((topic, partition, 0)), 11))
+    assert response.error_code == 0
+    return values(response.records)
 
 
-# Directories of a Kafka with ZooKeeper
+# --- directories of a Kafka with ZooKeeper
 
 
 async def test_a_directory_of_kafka_2_8(tmp_path: Path) -> None:
@@ -89,17 +89,17 @@ async def test_groups_keep_their_offsets(tmp_path: Path) -> None:
         await broker.topic("t", 2)
         client = await broker.client()
         await client.call(produce(records(b"a", b"b", b"c"), partition=1), 8)
-        asked = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[place])])
-        assert only(await client.call(asked, 5)).error_code == 0
+        requested = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[place])])
+        assert only(await client.call(requested, 5)).error_code == 0
     forget(tmp_path)
     async with running(tmp_path, overrides={"offsets.topic.num.partitions": "5"}) as broker:
-        asked = OffsetFetchRequest(
+        requested = OffsetFetchRequest(
             group_id="g", topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[1])]
         )
-        answer = only(await (await broker.client()).call(asked, 5))
-        assert (answer.committed_offset, answer.metadata, answer.error_code) == (2, "here", 0)
+        response = only(await (await broker.client()).call(requested, 5))
+        assert (response.committed_offset, response.metadata, response.error_code) == (2, "here", 0)
         offsets = broker.state.topics.named("__consumer_offsets")
-        assert len(offsets.partitions) == 2  # as many as there were: a group's partition follows from their number
+        assert len(offsets.partitions) == 2  # the previous number: the partition of a group depends on it
         assert offsets.config.overrides["cleanup.policy"] == "compact"
 
 
@@ -129,7 +129,7 @@ async def test_several_directories_of_one_broker(tmp_path: Path) -> None:
 
 
 async def test_missing_directory_with_metadata_is_refused(tmp_path: Path) -> None:
-    """What lies in one of several directories of ours is no other Kafka's: a second history would begin."""
+    """Data in one of several Ottla directories is not of another Kafka: an adoption would start a second history."""
     first, second = tmp_path / "a", tmp_path / "b"
     async with running(first, second) as broker:
         await broker.topic("t", 2)
@@ -158,9 +158,9 @@ async def test_topic_ids_and_leader_epochs_are_kept(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         assert told(broker.state)["v2-none"][0] == ID
         client = await broker.client()
-        answer = await client.call(MetadataRequest(topics=None), 9)
-        told_epochs = {t.name: [p.leader_epoch for p in t.partitions] for t in answer.topics}
-        assert told_epochs == {"v2-none": [6], "v2-gzip": [0]}
+        response = await client.call(MetadataRequest(topics=None), 9)
+        epochs = {t.name: [p.leader_epoch for p in t.partitions] for t in response.topics}
+        assert epochs == {"v2-none": [6], "v2-gzip": [0]}
         await client.call(produce(records(b"x"), "v2-none"), 8)
         wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
         for epoch, code in ((5, 74), (6, 0), (7, 75), (-1, 0)):
@@ -172,7 +172,7 @@ async def test_topic_ids_and_leader_epochs_are_kept(tmp_path: Path) -> None:
         assert told(broker.state)["v2-none"][2][0][2] == 6
 
 
-# Producer ids
+# --- producer ids
 
 
 def snapshot_of(producer_id: int) -> bytes:
@@ -180,7 +180,7 @@ def snapshot_of(producer_id: int) -> bytes:
 
 
 async def test_producer_ids_are_not_reused(tmp_path: Path) -> None:
-    """Of snapshots, of batches behind them after a crash, of transactional ids that rest."""
+    """Ids in snapshots, in batches after them following a crash, and of idle transactional ids."""
     copy_golden(tmp_path / "none", "v1-none")
     assert await next_id(tmp_path / "none") == 0
     copy_golden(tmp_path / "snapshot", "v2-none")
@@ -208,7 +208,7 @@ async def test_producer_ids_are_not_reused(tmp_path: Path) -> None:
     assert await next_id(resting) == 70_001 + PRODUCER_IDS_SKIPPED
 
 
-# What is refused, and what is left alone
+# --- refused and ignored folders
 
 
 async def test_the_node_id_of_the_directory(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_folders_being_deleted_or_moved_by_kafka(tmp_path: Path) -> None:
 
 
 async def test_folder_added_later_is_set_aside(tmp_path: Path) -> None:
-    """A live history is not changed by what somebody copies beside it: that is what `ottla import-dir` is for."""
+    """Folders copied beside an existing history are not taken over: `ottla import-dir` does that."""
     copy_golden(tmp_path, "v2-none")
     async with running(tmp_path):
         pass
@@ -284,7 +284,7 @@ async def test_folder_added_later_is_set_aside(tmp_path: Path) -> None:
     assert [name for name in names(tmp_path) if name.startswith("v1-none-0.") and name.endswith("-stray")]
 
 
-# Whole directories of Apache Kafka
+# --- whole directories of Apache Kafka
 
 
 DIRECTORIES = GOLDEN.parent / "directories"
@@ -292,15 +292,17 @@ DIRECTORIES = GOLDEN.parent / "directories"
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
 async def test_cleanly_closed_kafka_directories(tmp_path: Path, release: str) -> None:
-    """2.8.2 and 3.9.1 with ZooKeeper, 4.3.1 with KRaft: `tests/oracle` says what their own clients read there."""
+    """2.8.2 and 3.9.1 with ZooKeeper, 4.3.1 with KRaft: `tests/oracle` has the records that their clients
+    read there.
+    """
     root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
     wanted = json.loads((DIRECTORIES / f"{release}.json").read_text())
-    wanted = {topic: told for topic, told in wanted.items() if (root / f"{topic}-0").exists()}
+    wanted = {topic: expected for topic, expected in wanted.items() if (root / f"{topic}-0").exists()}
     is_kraft = (root / "__cluster_metadata-0").exists()
     files = CountingFiles()
     state = begin(files, str(root))
     looked_at = {Path(path).parent.name for path in files.of_segments(files.read)}
-    # The transactional ids go on. Old formats have no file of leader epochs: the newest segment tells so.
+    # The transactional ids continue. Old formats have no leader epoch file: the newest segment has the epoch.
     unknown = {f"{topic}-0" for topic in wanted if topic.startswith("old-")}
     assert looked_at == {"__transaction_state-0"} | (set() if is_kraft else unknown)
     for topic, expected in wanted.items():
@@ -326,13 +328,14 @@ async def test_cleanly_closed_kafka_directories(tmp_path: Path, release: str) ->
             assert seen == [record[0] for record in expected["records"]], topic
 
 
-# Interrupted anywhere
+# --- crash at any step
 
 
 @pytest.mark.parametrize("kind", ["zookeeper", "kraft"])
 async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scaled: Callable[[int], int]) -> None:
-    """After a stop at every write, sync, rename and removal of the first start, and a power loss, the next start finds
-    the same topics, and puts nothing aside."""
+    """After a crash at every write, sync, rename and removal of the first start, and a power loss, the next start finds
+    the same topics and sets nothing aside.
+    """
     first = tmp_path / "first"
     if kind == "kraft":
         kraft(first, *CHANGES)
@@ -374,7 +377,7 @@ async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scale
             found = told(state)
             assert {name: (configs, ends) for name, (_, configs, ends) in found.items()} == {
                 name: (configs, ends) for name, (_, configs, ends) in wanted.items()
-            }, f"stopped at step {number}: {whole.log[number]}"
+            }, f"crash at step {number}: {whole.log[number]}"
             finish(state)
             aside = [name for path in ("/a", "/b") for name in torn.list(path) if "-stray" in name or "-delete" in name]
             assert [name.partition("-0.")[0] for name in aside] == ["__cluster_metadata"] * (kind == "kraft")
@@ -385,7 +388,7 @@ async def test_interrupted_adoption_is_repeated(tmp_path: Path, kind: str, scale
 
 @pytest.mark.parametrize("kind", ["zookeeper", "kraft"])
 async def test_unreadable_directory_refuses_the_adoption(tmp_path: Path, kind: str) -> None:
-    """Else its partitions would begin anew, and what lies there would be put aside when it is back."""
+    """Otherwise its partitions would restart empty, and its data would be set aside on its return."""
     first = kraft(tmp_path / "first", *CHANGES) if kind == "kraft" else tmp_path / "first"
     second = tmp_path / "second"
     if kind == "zookeeper":

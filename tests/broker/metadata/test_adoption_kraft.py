@@ -1,4 +1,6 @@
-"""The metadata log of a KRaft broker is believed, where all of it can be read; else a line says why it cannot."""
+"""Adoption uses the metadata log of a KRaft broker if it can be read completely, and is refused in one line
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ async def test_metadata_log_of_kraft_is_used(tmp_path: Path) -> None:
 
 
 async def test_ottla_directory_used_by_a_kraft_broker(tmp_path: Path) -> None:
-    """It is taken over again, with what was changed there."""
+    """The directory is adopted again, with the changes of the KRaft broker."""
     async with running(tmp_path) as broker:
         await broker.topic("kept", 2, {"retention.ms": "777"})
         await broker.topic("deleted")
@@ -111,7 +113,7 @@ def unknown_type() -> bytes:
     return metadata_batch(100, b"\x01\x63\x00\x00")
 
 
-def gap_behind(folder: Path) -> None:
+def gap_after(folder: Path) -> None:
     (folder / "__cluster_metadata-0" / f"{0:020}.log").rename(folder / "__cluster_metadata-0" / f"{200:020}.log")
 
 
@@ -123,7 +125,7 @@ def damage(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behind", "change", "reason"),
+    ("tail", "change", "reason"),
     [
         (unknown_type(), None, "type 99, version 0, is from a newer Kafka"),
         (metadata_batch(100, *values_of(RemoveTopicRecord(topic_id=bytes(16)))), None, "unknown topic"),
@@ -131,14 +133,14 @@ def damage(folder: Path) -> None:
         (metadata_batch(100, b"\x01"), None, "cut short"),
         (metadata_batch(100, b"\x01\x02\x00\xff"), None, "TopicRecord"),
         (metadata_batch(100, b"")[:-1], None, "at byte 0"),
-        (metadata_batch(100, *values_of(NoOpRecord())), gap_behind, "begins at offset 200"),
+        (metadata_batch(100, *values_of(NoOpRecord())), gap_after, "begins at offset 200"),
         (metadata_batch(100, *values_of(NoOpRecord())), damage, "the CRC is wrong"),
     ],
 )
 async def test_unreadable_kraft_log_is_refused(
-    tmp_path: Path, behind: bytes, change: Callable[[Path], None] | None, reason: str
+    tmp_path: Path, tail: bytes, change: Callable[[Path], None] | None, reason: str
 ) -> None:
-    folder = kraft(tmp_path / "data", behind)
+    folder = kraft(tmp_path / "data", tail)
     if change:
         change(folder)
     before = names(folder)

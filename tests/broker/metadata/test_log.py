@@ -1,4 +1,4 @@
-"""Metadata records byte for byte as Kafka writes them (schemas of Apache Kafka 3.9), and blocks of producer ids."""
+"""Metadata records byte for byte as in Kafka (schemas of Apache Kafka 3.9), and blocks of producer ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.storage.partition_log import LogConfig, PartitionLog, TopicIdPartitio
 ID = bytes(range(16))
 DIRECTORY = bytes(range(16, 32))
 
-# Frame: version 1, type, version of the type; then the flexible form: lengths plus one, a count of tagged fields.
+# Frame: version 1, record type, record version; then the flexible encoding: lengths plus one, a count of tagged fields.
 GOLDEN: list[tuple[Any, str]] = [
     (made.TopicRecord(name="orders", topic_id=ID), "010200" + "07" + b"orders".hex() + ID.hex() + "00"),
     (made.RemoveTopicRecord(topic_id=ID), "010900" + ID.hex() + "00"),
@@ -131,7 +131,7 @@ def test_every_written_record_has_golden_bytes() -> None:
 
 
 def test_newer_versions_of_a_record_are_read() -> None:
-    """v2 of PartitionRecord adds tagged fields (KIP-966); tags that nobody knows are passed over."""
+    """v2 of PartitionRecord adds tagged fields (KIP-966); unknown tags are ignored."""
     record, golden = next(one for one in GOLDEN if isinstance(one[0], made.PartitionRecord))
     newer = bytes.fromhex("010302" + golden[6:-2] + "02" + "01" + "05" + "0200000001" + "09" + "01" + "ff")
     found = decode(newer)
@@ -173,7 +173,7 @@ def test_log_begins_with_the_metadata_version_and_keeps_the_order(tmp_path: Path
     written = [record for record, _ in GOLDEN]
     log.append(written[:3], 5)
     log.append(written[3:], 6)
-    assert log._log.recovery_point == log._log.log_end_offset == 1 + len(written)  # on the disk, not only written
+    assert log._log.recovery_point == log._log.log_end_offset == 1 + len(written)  # synced, not only written
     level = made.FeatureLevelRecord(name="metadata.version", feature_level=metadata_log.METADATA_VERSION_LEVEL)
     log.close()
     again = opened(tmp_path)
@@ -201,7 +201,7 @@ class _Bare:
 
 
 def test_producer_ids_are_unique(tmp_path: Path) -> None:
-    """A block is durable before its first id; after a crash the next block begins."""
+    """A block is durable before its first id is used; after a crash the next block begins."""
     given: list[int] = []
     for life in range(4):
         log = opened(tmp_path)
@@ -210,7 +210,7 @@ def test_producer_ids_are_unique(tmp_path: Path) -> None:
             if isinstance(record, made.ProducerIdsRecord):
                 ids.replay(record)
         given += [ids.allocate(0) for _ in range([1, BLOCK_IDS, BLOCK_IDS + 1, 2][life])]
-        log._log.abandon()  # as a kill leaves it
+        log._log.abandon()  # the state after a kill
     assert len(set(given)) == len(given)
     assert given[0] == 0 and given[1] == BLOCK_IDS and max(given) < 6 * BLOCK_IDS
 

@@ -1,4 +1,6 @@
-"""The log line about a consumer whose group protocol is not served: it looks its coordinator up and sends nothing."""
+"""Log line about a consumer whose group protocol is not served: it looks up its coordinator and sends no
+group request.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def find(group: str) -> FindCoordinatorRequest:
 
 
 async def lines(folder: Path, library: tuple[str, str], *after: Any) -> list[Any]:
-    """The lines after a lookup by a client, and these requests; and after another lookup where there was a line."""
+    """Returns the lines after a lookup by a client and these requests; and after another lookup if there was a line."""
     get_logger()
     with capture_logs() as events:
         async with running(folder) as broker:

@@ -1,4 +1,4 @@
-"""KIP-192's two fields in Metadata: only for who asks, from v9 on, in every profile; for all others, Kafka's bytes."""
+"""KIP-192's two fields in Metadata: only on request, from v9 on, in every profile; otherwise Kafka's bytes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def asking(*names: str, extended: bool) -> MetadataRequest:
     return MetadataRequest(topics=topics, allow_auto_topic_creation=True, include_message_format=extended)
 
 
-async def answer_bytes(client: Client, request: bytes) -> bytes:
-    """The answer's frame without its size and correlation id."""
+async def response_bytes(client: Client, request: bytes) -> bytes:
+    """Returns the response frame without its size and correlation id."""
     await client.send_bytes(request)
     return (await client.receive_bytes())[4:]
 
 
 def with_tags(request: bytes, *tags: tuple[int, bytes]) -> bytes:
-    """A flexible request that ends without tagged fields, with these instead."""
+    """Returns a flexible request with these tagged fields at its end."""
     assert request[-1] == 0
     body = request[4:-1] + varint_bytes(len(tags))
     for tag, data in tags:
@@ -52,17 +52,17 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_response_without_the_extension_matches_an_independent_codec(broker: Broker, version: int) -> None:
-    """kafka-python knows Apache's fields only: what it reads and writes again is all that Apache has."""
+    """kafka-python supports Apache's fields only: its round trip shows that there are no others."""
     client = await broker.client()
     other: Any = KafkaPython3()
-    body = await answer_bytes(client, frame(asking("t", "u", NO_TOPIC * 30, extended=False), version, 1))
-    body = body[1:] if version >= SINCE else body  # the header's tagged fields
+    body = await response_bytes(client, frame(asking("t", "u", NO_TOPIC * 30, extended=False), version, 1))
+    body = body[1:] if version >= SINCE else body  # tagged fields of the header
     assert other.read("MetadataResponse", version, body)[1] == body
-    extended = await answer_bytes(client, frame(asking("t", "u", NO_TOPIC * 30, extended=True), version, 1))
+    extended = await response_bytes(client, frame(asking("t", "u", NO_TOPIC * 30, extended=True), version, 1))
     extended = extended[1:] if version >= SINCE else extended
     if version < SINCE:
         assert extended == body
-    else:  # this test can see a difference
+    else:  # this test can detect a difference
         assert len(extended) == len(body) + 2 * (3 + 1 + 3 + 4)
         assert other.read("MetadataResponse", version, extended)[1] != extended
 
@@ -70,11 +70,11 @@ async def test_response_without_the_extension_matches_an_independent_codec(broke
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_extension_has_the_format_and_size_limit_of_each_topic(broker: Broker, version: int) -> None:
     client = await broker.client()
-    answer = await client.call(asking("u", "t", NO_TOPIC * 30, extended=True), version)
-    found = {topic.name: (topic.message_format_version, topic.max_message_bytes) for topic in answer.topics}
+    response = await client.call(asking("u", "t", NO_TOPIC * 30, extended=True), version)
+    found = {topic.name: (topic.message_format_version, topic.max_message_bytes) for topic in response.topics}
     nothing = (-1, -1)
     extended = {"t": (2, 1048588), "u": (2, 77777)} if version >= SINCE else {"t": nothing, "u": nothing}
-    assert found == {**extended, NO_TOPIC * 30: nothing}  # a name that is too long
+    assert found == {**extended, NO_TOPIC * 30: nothing}  # a too long name
     everything = await client.call(MetadataRequest(topics=None, include_message_format=True), max(version, 1))
     assert {t.name: t.max_message_bytes for t in everything.topics} == {n: size for n, (_, size) in extended.items()}
 
@@ -83,13 +83,13 @@ async def test_extension_has_the_format_and_size_limit_of_each_topic(broker: Bro
 async def test_other_tags_are_ignored(broker: Broker, version: int) -> None:
     client = await broker.client()
     plain = frame(asking("t", extended=False), version, 1)
-    expected = await answer_bytes(client, plain)
+    expected = await response_bytes(client, plain)
     for tags in ([(0, b"")], [(10191, b""), (10193, b"\x07")], [(2**31 - 1, bytes(300))]):
-        assert await answer_bytes(client, with_tags(plain, *tags)) == expected
-    asked = frame(asking("t", extended=True), version, 1)
-    assert asked == with_tags(plain, (10192, b""))
-    assert await answer_bytes(client, with_tags(plain, (3, b"xyz"), (10192, b""), (10200, b"z"))) == (
-        await answer_bytes(client, asked)
+        assert await response_bytes(client, with_tags(plain, *tags)) == expected
+    requested = frame(asking("t", extended=True), version, 1)
+    assert requested == with_tags(plain, (10192, b""))
+    assert await response_bytes(client, with_tags(plain, (3, b"xyz"), (10192, b""), (10200, b"z"))) == (
+        await response_bytes(client, requested)
     )
 
 

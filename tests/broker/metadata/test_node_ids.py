@@ -1,4 +1,4 @@
-"""Nodes with any ids, 0 among them: every API, command and file that names a node."""
+"""Arbitrary node ids, including 0, in every API, command and file that contains them."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ async def test_admin_calls_use_node_ids(ids: tuple[int, ...]) -> None:
                 assert code == 0 and [line.split()[0] for line in out.splitlines()[1:4]] == list(map(str, sorted(ids)))
             code, out, _ = run(broker.control_url, "topology", "move", "t", "0", str(first))
             assert code == 0 and broker.topology.leader("t", 0) == first
-            with urllib.request.urlopen(f"{broker.control_url}/metrics") as answer:
-                told = answer.read().decode()
-            assert all(f'kafka_server_kafkaserver_brokerstate{{node="{node}"}} 3' in told for node in ids)
+            with urllib.request.urlopen(f"{broker.control_url}/metrics") as response:
+                reported = response.read().decode()
+            assert all(f'kafka_server_kafkaserver_brokerstate{{node="{node}"}} 3' in reported for node in ids)
             broker.topology.stop_node(third)
             await admin.unregister_broker(third)
             assert third not in {node.node_id for node in (await admin.describe_cluster()).nodes}
@@ -142,10 +142,10 @@ async def test_coordinators_and_leaders_have_node_ids(tmp_path: Path, ids: tuple
         clients = {node: await broker.client(place) for place, node in enumerate(ids)}
         for key_type in (0, 1):
             for key in map(str, range(8)):
-                asked = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-                (one,) = (await clients[ids[0]].call(asked, 4)).coordinators
+                requested = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+                (one,) = (await clients[ids[0]].call(requested, 4)).coordinators
                 if one.error_code:
-                    (one,) = (await clients[ids[0]].call(asked, 4)).coordinators
+                    (one,) = (await clients[ids[0]].call(requested, 4)).coordinators
                 assert (one.error_code, one.port) == (0, ports[one.node_id])
                 if key_type == 0:
                     for node, client in clients.items():
@@ -154,18 +154,18 @@ async def test_coordinators_and_leaders_have_node_ids(tmp_path: Path, ids: tuple
         await broker.topic("t")
         leader = broker.state.topics.leader("t", 0)
         for node, client in clients.items():
-            told = await client.call(produce(records(b"a")), 10)
-            answered = only(told)
+            reported = await client.call(produce(records(b"a")), 10)
+            described = only(reported)
             if node == leader:
-                assert answered.error_code == 0
+                assert described.error_code == 0
             else:
-                assert (answered.error_code, answered.current_leader.leader_id) == (6, leader)
-                assert [(one.node_id, one.port) for one in told.node_endpoints] == [(leader, ports[leader])]
-                asked = fetch((broker.state.topics.named("t").id, 0, 0))
-                told = await client.call(asked, 16)
-                answered = only(told)
-                assert (answered.error_code, answered.current_leader.leader_id) == (6, leader)
-                assert [(one.node_id, one.port) for one in told.node_endpoints] == [(leader, ports[leader])]
+                assert (described.error_code, described.current_leader.leader_id) == (6, leader)
+                assert [(one.node_id, one.port) for one in reported.node_endpoints] == [(leader, ports[leader])]
+                requested = fetch((broker.state.topics.named("t").id, 0, 0))
+                reported = await client.call(requested, 16)
+                described = only(reported)
+                assert (described.error_code, described.current_leader.leader_id) == (6, leader)
+                assert [(one.node_id, one.port) for one in reported.node_endpoints] == [(leader, ports[leader])]
 
 
 @pytest.mark.parametrize("ids", IDS)
@@ -178,9 +178,9 @@ async def test_directory_keeps_its_nodes_after_restarts(tmp_path: Path, ids: tup
     assert f"node.id={ids[0]}\n" in (tmp_path / "meta.properties").read_text()
     async with running(tmp_path, brokers=ids) as broker:
         assert broker.state.topics.partition("t", 0).assignment == before
-        told = await (await broker.client()).call(MetadataRequest(topics=None), 12)
-        assert [node.node_id for node in told.brokers] == sorted(ids)
-    others = (9, ids[0])  # fewer, and in another order: the replicas that are left stay
+        reported = await (await broker.client()).call(MetadataRequest(topics=None), 12)
+        assert [node.node_id for node in reported.brokers] == sorted(ids)
+    others = (9, ids[0])  # fewer, and in another order: the remaining replicas stay
     async with running(tmp_path, brokers=others) as broker:
         assert broker.state.topics.partition("t", 0).assignment.replicas == (ids[0],)
     with pytest.raises(StartupError, match=f"belongs to node {ids[0]}, and the nodes are 8,9: name it in --node-ids"):
@@ -206,7 +206,9 @@ def test_snapshot_requires_the_same_nodes() -> None:
         broker.topology.start_node(0)
         broker.restore(snapshot)
         assert [(node.id, node.running) for node in broker.topology.describe().nodes] == [(0, 0), (1, 1), (2, 1)]
-        with pytest.raises(OperationError, match=r"a snapshot of nodes 0, 1, 2 of release .*, not of nodes 1, 2, 3"):
+        with pytest.raises(
+            OperationError, match=r"the snapshot is of nodes 0, 1, 2 of release .*, the broker has nodes 1, 2, 3"
+        ):
             other.restore(snapshot)
 
 
@@ -239,7 +241,7 @@ async def test_single_node_has_its_configured_id(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="belongs to node 0, and the nodes are 7: name it in --node-ids"):
         async with running(tmp_path, brokers=(7,)):
             pass
-    async with running(tmp_path) as broker:  # not named: the id that the data directory has
+    async with running(tmp_path) as broker:  # without --node-ids: the id of the data directory
         assert broker.state.nodes.ids == (0,)
     with Embedded(node_ids=[7]) as embedded:
         assert [node.id for node in embedded.topology.describe().nodes] == [7]

@@ -1,4 +1,4 @@
-"""Producer ids: what InitProducerId answers, and that no id is handed out twice, whatever stops the broker."""
+"""InitProducerId, and unique producer ids after crashes."""
 
 from __future__ import annotations
 
@@ -40,28 +40,29 @@ async def test_every_version_returns_the_next_id_with_epoch_0(version: int, tmp_
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         for expected in range(3):
-            # The time-out belongs to transactions; without one nobody looks at it.
-            answer = await client.call(asking(timeout_ms=(1000, -1, 2**31 - 1)[expected]), version)
-            assert (answer.error_code, answer.throttle_time_ms) == (0, 0)
-            assert (answer.producer_id, answer.producer_epoch) == (expected, 0)
+            # The timeout belongs to transactions; it is ignored without one.
+            response = await client.call(asking(timeout_ms=(1000, -1, 2**31 - 1)[expected]), version)
+            assert (response.error_code, response.throttle_time_ms) == (0, 0)
+            assert (response.producer_id, response.producer_epoch) == (expected, 0)
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 async def test_request_with_a_producer_id(version: int, tmp_path: Path) -> None:
-    """From v3 on (KIP-360) a producer may name its id and epoch, both or neither. Only one with a transactional id gets
-    a new epoch of its id; any other gets a fresh id."""
+    """From v3 on (KIP-360) a producer may send both its id and epoch. Only with a transactional id does it get a new
+    epoch of its id; otherwise it gets a new id.
+    """
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         for expected, given in enumerate([NO_ID, (0, 0), (0, 5), (77, 3), (2**63 - 1, 2**15 - 1), (0, 2**15 - 1)]):
-            answer = await client.call(asking(given), version)
-            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, expected, 0)
+            response = await client.call(asking(given), version)
+            assert (response.error_code, response.producer_id, response.producer_epoch) == (0, expected, 0)
         for given in ((-1, 0), (-1, 5), (0, -1), (5, -1)):
-            answer = await client.call(asking(given), version)
-            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (42, -1, -1)
+            response = await client.call(asking(given), version)
+            assert (response.error_code, response.producer_id, response.producer_epoch) == (42, -1, -1)
         for given, name, code in ((NO_ID, "", 42), ((0, 0), "", 42), ((-1, 0), "orders", 42), ((5, -1), "orders", 42)):
-            answer = await client.call(asking(given, name), version)
-            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
-        assert (await client.call(asking(), version)).producer_id == 6  # refusals cost none
+            response = await client.call(asking(given, name), version)
+            assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
+        assert (await client.call(asking(), version)).producer_id == 6  # refused requests use no id
 
 
 async def test_disk_failure_returns_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,13 +76,13 @@ async def test_disk_failure_returns_no_id(tmp_path: Path, monkeypatch: pytest.Mo
 
         with monkeypatch.context() as patch:
             patch.setattr(PartitionLog, "flush", failing)
-            answer = await client.call(asking(), 4)
-            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (56, -1, -1)
+            response = await client.call(asking(), 4)
+            assert (response.error_code, response.producer_id, response.producer_epoch) == (56, -1, -1)
         assert (await client.call(asking(), 4)).producer_id == 0
 
 
 async def test_restart_continues_after_the_block(tmp_path: Path) -> None:
-    """Ids of a block that were not used are lost, as in Kafka."""
+    """Unused ids of a block are skipped, as in Kafka."""
     for first in (0, 1000, 2000):
         async with running(tmp_path / "data") as broker:
             client = await broker.client()
@@ -93,7 +94,7 @@ async def test_restart_continues_after_the_block(tmp_path: Path) -> None:
 
 @pytest.mark.process
 async def test_ids_are_unique_across_blocks_and_kills(tmp_path: Path) -> None:
-    """A process that is killed in the middle of handing out, while requests are on their way."""
+    """The process is killed during allocations, with requests in progress."""
     given: list[int] = []
     for life in range(4):
         with process(tmp_path) as broker:
@@ -116,7 +117,7 @@ Lose = Callable[[str, int, int], int]
 
 
 def open_ids(files: SimulatedFiles) -> tuple[ProducerIds, DataDirectory]:
-    """What a start of the broker does about ids."""
+    """Opens the log and the allocator like a broker start."""
     directory = DataDirectory.open(files, "/data", node_id=1)
     log = MetadataLog(directory.open_partition(TOPIC, 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0))
     ids = ProducerIds(log, 1)
@@ -135,7 +136,7 @@ def hand_out(files: SimulatedFiles, given: list[int], count: int = 8) -> None:
 
 @pytest.mark.parametrize("keep", ["killed", "nothing", "part", "all"])
 def test_ids_are_unique_after_a_crash_at_any_step(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills and power losses at every step of two lives, with any part of the last write done."""
+    """Kills and power losses at every step of two runs, with any part of the last write done."""
     monkeypatch.setattr(producer_ids, "BLOCK_IDS", 3)
     whole = SimulatedFiles()
     hand_out(whole, [])
@@ -166,7 +167,7 @@ def test_ids_are_unique_after_a_crash_at_any_step(keep: str, monkeypatch: pytest
 
 
 def test_ids_are_unique_after_a_disk_failure_at_any_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process goes on, asks again, and is started anew at the end."""
+    """The process continues, allocates again, and is restarted at the end."""
     monkeypatch.setattr(producer_ids, "BLOCK_IDS", 3)
     files = SimulatedFiles()
     ids, _ = open_ids(files)

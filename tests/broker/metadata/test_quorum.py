@@ -1,4 +1,4 @@
-"""The cluster's controller as clients see it: the quorum, nodes that are forgotten, voters and tokens that are not."""
+"""The controller as seen by clients: the quorum, unregistered nodes, voters and delegation tokens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def asking(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
 
 @each("version", [0, 1, 2])
 @each(
-    "asked",
+    "requested",
     [
         [("t", [0])],
         [(METADATA, [1])],
@@ -50,14 +50,14 @@ def asking(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
         [],
     ],
 )
-async def test_other_topics_are_unknown(asked: list[tuple[str, list[int]]], version: int, tmp_path: Path) -> None:
-    """As Apache Kafka 3.9.1 and 4.3.1 answer: with an error for all, also for what there is."""
+async def test_other_topics_are_unknown(requested: list[tuple[str, list[int]]], version: int, tmp_path: Path) -> None:
+    """As in Apache Kafka 3.9.1 and 4.3.1: with an error for all, even for existing partitions."""
     async with running(tmp_path) as broker:
-        answer = await (await broker.client()).call(asking(*asked), version)
-        assert (answer.error_code, answer.error_message, answer.nodes) == (0, "", [])
-        told = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in answer.topics]
-        assert told == asked
-        for one in (one for topic in answer.topics for one in topic.partitions):
+        response = await (await broker.client()).call(asking(*requested), version)
+        assert (response.error_code, response.error_message, response.nodes) == (0, "", [])
+        reported = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in response.topics]
+        assert reported == requested
+        for one in (one for topic in response.topics for one in topic.partitions):
             assert (one.error_code, one.error_message) == (3, UNKNOWN if version >= 2 else "")
             assert (one.leader_id, one.leader_epoch, one.high_watermark) == (0, 0, 0)
             assert one.current_voters == one.observers == []
@@ -82,11 +82,11 @@ async def test_running_nodes_are_observers(tmp_path: Path) -> None:
         clients = {node: await broker.client(node - 1) for node in (1, 2, 3)}
 
         async def seen(node: int) -> tuple[list[int], list[int], list[int]]:
-            answer = await clients[node].call(asking((METADATA, [0])), 2)
-            ((one,),) = [topic.partitions for topic in answer.topics]
+            response = await clients[node].call(asking((METADATA, [0])), 2)
+            ((one,),) = [topic.partitions for topic in response.topics]
             voters = [state.replica_id for state in one.current_voters]
             assert voters == [one.leader_id]
-            return voters, [state.replica_id for state in one.observers], [known.node_id for known in answer.nodes]
+            return voters, [state.replica_id for state in one.observers], [known.node_id for known in response.nodes]
 
         for node in (1, 2, 3):
             assert await seen(node) == ([1], [2, 3], [1])
@@ -95,12 +95,12 @@ async def test_running_nodes_are_observers(tmp_path: Path) -> None:
 
 
 async def unregister(client: Client, node: int) -> tuple[int, str | None]:
-    answer = await client.call(UnregisterBrokerRequest(broker_id=node), 0)
-    return answer.error_code, answer.error_message
+    response = await client.call(UnregisterBrokerRequest(broker_id=node), 0)
+    return response.error_code, response.error_message
 
 
 async def cluster(client: Client) -> dict[int, bool]:
-    """Node -> whether it is fenced."""
+    """Returns whether each node is fenced."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
     return {one.broker_id: one.is_fenced for one in (await client.call(request, 2)).brokers}
 
@@ -156,18 +156,18 @@ VOTERS = [
 
 @pytest.mark.parametrize(("fields", "code", "text"), VOTERS)
 async def test_voter_changes_are_refused(fields: dict[str, Any], code: int, text: str, tmp_path: Path) -> None:
-    """What Apache Kafka 3.9.1 answers, in its order."""
+    """Results of Apache Kafka 3.9.1, in its order of checks."""
     async with running(tmp_path) as broker:
         client, cluster_id = await broker.client(), broker.state.cluster_id
         adding = AddRaftVoterRequest(timeout_ms=1, listeners=[LISTENER], **{**VOTER, **fields})
         word = {35: "add", 42: "Add", 104: cluster_id}[code]
         for version in (0, 1):
-            answer = await client.call(adding, version)
-            assert (answer.error_code, answer.error_message) == (code, text.format(word))
+            response = await client.call(adding, version)
+            assert (response.error_code, response.error_message) == (code, text.format(word))
         removing = RemoveRaftVoterRequest(**{**VOTER, **fields})
-        answer = await client.call(removing, 0)
+        response = await client.call(removing, 0)
         word = {35: "remov", 42: "Remove", 104: cluster_id}[code]
-        assert (answer.error_code, answer.error_message) == (code, text.format(word))
+        assert (response.error_code, response.error_message) == (code, text.format(word))
 
 
 async def test_voter_has_its_listener(tmp_path: Path) -> None:
@@ -175,31 +175,31 @@ async def test_voter_has_its_listener(tmp_path: Path) -> None:
         client = await broker.client()
         own = {**VOTER, "cluster_id": broker.state.cluster_id}
         other = AddRaftVoterRequest.Listener(name="X", host="localhost", port=99)
-        for listeners, told in ([], ""), ([other], "ListenerName(X)=localhost/<unresolved>:99"):
-            answer = await client.call(AddRaftVoterRequest(timeout_ms=1, listeners=listeners, **own), 0)
-            text = NO_ENDPOINT.format(told) + "ListenerName(CONTROLLER)"
-            assert (answer.error_code, answer.error_message) == (42, text)
+        for listeners, reported in ([], ""), ([other], "ListenerName(X)=localhost/<unresolved>:99"):
+            response = await client.call(AddRaftVoterRequest(timeout_ms=1, listeners=listeners, **own), 0)
+            text = NO_ENDPOINT.format(reported) + "ListenerName(CONTROLLER)"
+            assert (response.error_code, response.error_message) == (42, text)
 
 
 async def test_delegation_token_refusal_has_its_owner(tmp_path: Path) -> None:
-    """With a secret key as without one, and whatever else is wrong: the connection comes first."""
+    """With or without a secret key, and regardless of other errors: the connection is checked first."""
     renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type="Group", principal_name="g")
     async with running(tmp_path, overrides={"delegation.token.secret.key": "secret"}) as broker:
         client = await broker.client()
-        for owner, told in (
+        for owner, reported in (
             (("Role", "joe"), (64, "Role:joe")),
             (("", "joe"), (64, ":joe")),
             (("Role", ""), (64, "User:ANONYMOUS")),
             ((None, None), (64, "User:ANONYMOUS")),
-            ((None, "joe"), (67, "User:ANONYMOUS")),  # Kafka answers -1
+            ((None, "joe"), (67, "User:ANONYMOUS")),  # Kafka returns -1
         ):
             request = CreateDelegationTokenRequest(
                 owner_principal_type=owner[0], owner_principal_name=owner[1], renewers=[renewer], max_lifetime_ms=-1
             )
-            answer = await client.call(request, 3)
-            assert (answer.error_code, f"{answer.principal_type}:{answer.principal_name}") == told
-            asked = answer.token_requester_principal_type, answer.token_requester_principal_name
-            assert asked == ("User", "ANONYMOUS")
+            response = await client.call(request, 3)
+            assert (response.error_code, f"{response.principal_type}:{response.principal_name}") == reported
+            requested = response.token_requester_principal_type, response.token_requester_principal_name
+            assert requested == ("User", "ANONYMOUS")
 
 
 async def test_quorum_apis_require_authorization(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ async def test_quorum_apis_require_authorization(tmp_path: Path) -> None:
         for operation, refused in ((AclOperation.DESCRIBE, changes), (AclOperation.ALTER, [question])):
             broker.state.authorizer = OnlyAllowed(operation)
             for request, version in (*changes, question):
-                answer = await client.call(request, version)
-                is_refused = (answer.error_code, answer.error_message) == FORBIDDEN
+                response = await client.call(request, version)
+                is_refused = (response.error_code, response.error_message) == FORBIDDEN
                 assert is_refused == ((request, version) in refused), (operation, request)
 
 

@@ -1,4 +1,4 @@
-"""Which nodes have a partition and which of them leads, changed by requests: elections and reassignments."""
+"""Elections and reassignments of partitions by requests."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ async def running(
     configs: Mapping[str, str] = MappingProxyType({}),
     note: TopologyNote = NOTHING_NOTED,
 ) -> AsyncIterator[Broker]:
-    """Three nodes."""
+    """A broker with three nodes."""
     clock = ManualClock()
-    asked = options([folder], configs, release, 3)
-    broker = Broker(await server.start(asked, asyncio.get_running_loop(), clock, note=note), clock)
+    requested = options([folder], configs, release, 3)
+    broker = Broker(await server.start(requested, asyncio.get_running_loop(), clock, note=note), clock)
     try:
         yield broker
     finally:
@@ -53,46 +53,46 @@ def made(broker: Broker, *replicas: Sequence[int], topic: str = "t") -> None:
 
 
 def state(broker: Broker, topic: str = "t") -> list[tuple[tuple[int, ...], tuple[int, ...], int, int]]:
-    """(replicas, in sync, leader, its epoch) of each partition."""
+    """Returns (replicas, ISR, leader, leader epoch) of each partition."""
     return [(p.replicas, p.isr, p.leader, p.leader_epoch) for p in broker.state.topics.named(topic).partitions]
 
 
-async def reassigned(broker: Broker, *asked: tuple[str, int, list[int] | None], **more: Any) -> list[int]:
+async def reassigned(broker: Broker, *requested: tuple[str, int, list[int] | None], **more: Any) -> list[int]:
     client = await broker.client()
-    found = outcomes(await client.call(reassigning(*asked, **more), 1))
+    found = outcomes(await client.call(reassigning(*requested, **more), 1))
     client.close()
     return [code for code, _ in found]
 
 
 async def listed(broker: Broker, node: int = 1) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
-    """(replicas, adding, removing) of what is under way, as a node says."""
+    """Returns (replicas, adding, removing) of reassignments in progress, as reported by a node."""
     client = await broker.client(node - 1)
-    answer = await client.call(ListPartitionReassignmentsRequest(topics=None), 0)
+    response = await client.call(ListPartitionReassignmentsRequest(topics=None), 0)
     client.close()
-    assert answer.error_code == 0
+    assert response.error_code == 0
     return {
         (topic.name, one.partition_index): (one.replicas, one.adding_replicas, one.removing_replicas)
-        for topic in answer.topics
+        for topic in response.topics
         for one in topic.partitions
     }
 
 
-async def elected(broker: Broker, kind: int, **asked: list[int]) -> dict[tuple[str, int], int]:
-    """The codes of an election of all, or of some partitions of topics."""
+async def elected(broker: Broker, kind: int, **requested: list[int]) -> dict[tuple[str, int], int]:
+    """Returns the codes of an election of all partitions, or of some."""
     client = await broker.client()
     named = ElectLeadersRequest.TopicPartitions
-    topics = [named(topic=topic, partitions=indexes) for topic, indexes in asked.items()] if asked else None
-    answer = await client.call(ElectLeadersRequest(election_type=kind, topic_partitions=topics), 2)
+    topics = [named(topic=topic, partitions=indexes) for topic, indexes in requested.items()] if requested else None
+    response = await client.call(ElectLeadersRequest(election_type=kind, topic_partitions=topics), 2)
     client.close()
-    assert answer.error_code == 0
+    assert response.error_code == 0
     return {
         (topic.topic, one.partition_id): one.error_code
-        for topic in answer.replica_election_results
+        for topic in response.replica_election_results
         for one in topic.partition_result
     }
 
 
-# Reassignments
+# --- reassignments
 
 
 async def test_reassignment_is_listed_briefly_and_survives_a_restart(tmp_path: Path) -> None:
@@ -109,18 +109,18 @@ async def test_reassignment_is_listed_briefly_and_survives_a_restart(tmp_path: P
         broker.clock.advance(1)
         after = [((3, 2), (3, 2), 3, 1), ((3, 2, 1), (3, 2, 1), 2, 0)]
         assert state(broker) == after and await listed(broker) == {}
-        asked = [MetadataRequest.MetadataRequestTopic(name="t")]
-        (topic,) = (await client.call(MetadataRequest(topics=asked), 12)).topics
+        requested = [MetadataRequest.MetadataRequestTopic(name="t")]
+        (topic,) = (await client.call(MetadataRequest(topics=requested), 12)).topics
         assert [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [
             (3, [3, 2], [3, 2]), (2, [3, 2, 1], [3, 2, 1]),
         ]  # fmt: skip
         third = await broker.client(2)
-        (answer,) = (await third.call(fetch(("t", 0, 0), max_wait_ms=0), 11)).responses
-        assert values(answer.partitions[0].records) == [b"a"]
-        assert await reassigned(broker, ("t", 0, [3, 2])) == [0]  # as it is: nothing changes
+        (response,) = (await third.call(fetch(("t", 0, 0), max_wait_ms=0), 11)).responses
+        assert values(response.partitions[0].records) == [b"a"]
+        assert await reassigned(broker, ("t", 0, [3, 2])) == [0]  # the present state: nothing changes
         assert state(broker) == after
         assert await reassigned(broker, ("t", 0, [1, 2])) == [0]
-    async with running(tmp_path) as broker:  # a stop in the middle of it: the start ends it
+    async with running(tmp_path) as broker:  # a stop in the middle: the start completes it
         after[0] = ((1, 2), (2, 1), 1, 2)
         assert [(set(one[0]), set(one[1])) for one in state(broker)] == [({1, 2}, {1, 2}), ({1, 2, 3}, {1, 2, 3})]
         assert await listed(broker) == {}
@@ -158,7 +158,7 @@ async def test_reassignment_waits_for_a_stopped_node(tmp_path: Path) -> None:
     async with running(tmp_path, note=TopologyNote(frozenset({3}))) as broker:
         del pending["t", 0]
         assert await listed(broker) == pending
-        assert await reassigned(broker, ("t", 2, [2])) == [0]  # something else, which can be
+        assert await reassigned(broker, ("t", 2, [2])) == [0]  # another change, which is possible
         broker.state.topology.start_node(3)
         assert await listed(broker) == {}
         assert state(broker) == [((1,), (1,), 1, 1), ((3, 2), (3, 2), 3, 1), ((2,), (2,), 2, 1)]
@@ -170,7 +170,7 @@ async def test_cancelling_may_need_an_unclean_election(tmp_path: Path) -> None:
         made(broker, [1])
         topology.stop_node(3)
         assert await reassigned(broker, ("t", 0, [2, 3])) == [0]
-        topology.stop_node(1)  # node 2 has it all by then
+        topology.stop_node(1)  # node 2 is in sync by then
         assert await listed(broker, 2) == {("t", 0): ([2, 3, 1], [2, 3], [1])}
         client = await broker.client(1)
         (found,) = outcomes(await client.call(reassigning(("t", 0, None)), 0))
@@ -185,9 +185,9 @@ async def test_reassignment_may_have_to_keep_the_replication_factor(tmp_path: Pa
         made(broker, [1, 2])
         client = await broker.client()
         request = reassigning(("t", 0, [1]), ("t", 0, [2, 3]), allow_replication_factor_change=False)
-        answer = await client.call(request, 1)
-        assert not answer.allow_replication_factor_change
-        assert outcomes(answer) == [
+        response = await client.call(request, 1)
+        assert not response.allow_replication_factor_change
+        assert outcomes(response) == [
             (ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1"),
             (0, None),
         ]
@@ -195,7 +195,7 @@ async def test_reassignment_may_have_to_keep_the_replication_factor(tmp_path: Pa
         assert state(broker)[0][0] == (2, 3)
 
 
-# Elections
+# --- elections
 
 
 async def test_a_preferred_replica_is_elected(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_unclean_election_elects_a_running_replica(tmp_path: Path) -> None
         made(broker, [3, 2], [3], [1])
         topology.stop_node(2)
         topology.stop_node(3)
-        topology.start_node(2)  # without what node 3 has
+        topology.start_node(2)  # without the records of node 3
         assert [leader for _, _, leader, _ in state(broker)] == [NO_LEADER, NO_LEADER, 1]
         assert await elected(broker, UNCLEAN) == {("t", 0): 0, ("t", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
         assert [(isr, leader) for _, isr, leader, _ in state(broker)] == [((2,), 2), ((3,), NO_LEADER), ((1,), 1)]
@@ -240,12 +240,12 @@ async def test_election_results_in_zookeeper_releases_list_only_changes(tmp_path
         made(broker, [2], topic="u")
         broker.state.topology.move_leader("t", 0, 2)
         client = await broker.client()
-        answer = await client.call(ElectLeadersRequest(topic_partitions=None), 2)
-        assert [topic.topic for topic in answer.replica_election_results] == ["t"]
+        response = await client.call(ElectLeadersRequest(topic_partitions=None), 2)
+        assert [topic.topic for topic in response.replica_election_results] == ["t"]
         assert await elected(broker, PREFERRED, no=[0]) == {("no", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-# Leaders go back
+# --- leader rebalance
 
 
 async def test_leaders_return_to_preferred_replicas(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_leaders_return_to_preferred_replicas(tmp_path: Path) -> None:
     [
         ("ottla", {"auto.leader.rebalance.enable": "false"}, False),
         ("ottla", {"leader.imbalance.check.interval.seconds": "1000"}, False),
-        ("3.9", {"leader.imbalance.per.broker.percentage": "50"}, True),  # KRaft does not ask
+        ("3.9", {"leader.imbalance.per.broker.percentage": "50"}, True),  # KRaft ignores the percentage
         ("2.8", {"leader.imbalance.per.broker.percentage": "50"}, False),
         ("2.8", {"leader.imbalance.per.broker.percentage": "49"}, True),
     ],
@@ -278,7 +278,7 @@ async def test_leader_rebalance_threshold(
         assert [leader for _, _, leader, _ in state(broker)] == [1 if goes_back else 2, 1]
 
 
-# What is written down
+# --- records
 
 
 async def test_change_records_match_kafka(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_change_record_round_trip(before: Assignment, after: Assignment) -> None
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_reassignments_complete_when_all_nodes_run(data: st.DataObject) -> None:
-    """Whatever is asked for while nodes come and go: once all of them run a partition has what was wanted last."""
+    """Random requests while nodes stop and start: once all nodes run, a partition has the last requested replicas."""
     three = Nodes(1, range(1, 6))
     some = st.lists(st.sampled_from(three.ids), min_size=1, max_size=4, unique=True).map(tuple)
     now = three.assigned(data.draw(some))

@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again under its name: nothing of the old one's offsets is left in checkpoints."""
+"""A topic deleted and created again with the same name inherits no offsets from checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKPOINTS = (
 
 
 def noted(folder: Path, topic: str = "t") -> dict[str, dict[int, int]]:
-    """What the files say of a topic: offsets by partition, by the file's name."""
+    """Returns the offsets of a topic in the checkpoint files, by file name and partition."""
     found: dict[str, dict[int, int]] = {}
     for name in CHECKPOINTS:
         offsets = checkpoint.read_offsets(DiskFiles(), str(folder / name))
@@ -31,7 +31,7 @@ def noted(folder: Path, topic: str = "t") -> dict[str, dict[int, int]]:
 
 
 async def write_and_delete(broker: Broker, partitions: int = 2) -> None:
-    """Has all four checkpoints name the topic's partitions, and deletes it."""
+    """Writes the topic's partitions to all four checkpoints, and deletes the topic."""
     await broker.topic("t", partitions)
     client = await broker.client()
     data = broker.state.logs.directories[0].data
@@ -41,7 +41,7 @@ async def write_and_delete(broker: Broker, partitions: int = 2) -> None:
         broker.log("t", index).delete_records_before(3)
         data.write_cleaner_offset("t", index, 4)
     data.write_watermarks()
-    if partitions == 2:  # else as where the high watermarks are the first to be written
+    if partitions == 2:  # otherwise the checkpoint of high watermarks may be written first
         data.write_checkpoints()
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1)
     assert (await client.call(request, 4)).responses[0].error_code == 0
@@ -61,7 +61,7 @@ async def test_recreated_topic_inherits_no_checkpoint(tmp_path: Path, partitions
 async def test_topic_recreated_after_a_kill_inherits_no_checkpoint(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await write_and_delete(broker)
-        broker.state.logs.release()  # as a kill leaves it
+        broker.state.logs.release()  # the state after a kill
         before = noted(tmp_path)
     assert before[checkpoint.REPLICATION_OFFSET] == {0: 5, 1: 5}
     async with running(tmp_path) as broker:
@@ -76,7 +76,7 @@ async def test_topic_recreated_after_a_kill_inherits_no_checkpoint(tmp_path: Pat
         broker.state.metadata_log.append_steps = noting
         await broker.topic("t", 1)
         assert topics.get("t") is not None
-        # Before the metadata name the new topic: a kill right behind it must not find the old one's offsets.
+        # Before the metadata has the new topic: after a kill right then it must not inherit the old offsets.
         assert seen and not any(offsets.get(0) for offsets in seen[0].values())
         assert broker.log("t", 0).log_end_offset == broker.log("t", 0).log_start_offset == 0
 
@@ -85,7 +85,7 @@ async def test_partitions_added_again_after_deletion_inherit_no_checkpoint(tmp_p
     async with running(tmp_path) as broker:
         await write_and_delete(broker)
         await broker.topic("t", 1)
-        broker.state.logs.directories[0].data._noted.watermarks["t", 1] = 77  # as of a file that was read
+        broker.state.logs.directories[0].data._noted.watermarks["t", 1] = 77  # like a file that was read
         grow = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=None)
         request = CreatePartitionsRequest(topics=[grow], timeout_ms=1, validate_only=False)
         assert (await (await broker.client()).call(request, 1)).results[0].error_code == 0

@@ -1,4 +1,4 @@
-"""Topics over the wire: created, found, described, changed, grown and deleted by Kafka's rules and codes."""
+"""Topics over the wire: creation, look-up, description, changes and deletion with Kafka's rules and error codes."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def metadata(*names: str | None, all_topics: bool = False, **more: Any) -> MetadataRequest:
-    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    return MetadataRequest(topics=None if all_topics else asked, **more)
+    requested = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=None if all_topics else requested, **more)
 
 
-# CreateTopics
+# --- CreateTopics
 
 
 def config(name: str, value: str | None) -> Any:
@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[Any, int]] = {
     "assigned and counted": (new_topic("n", assignments=assigned([1])), 42),
     "assigned elsewhere": (new_topic("n", -1, -1, assignments=assigned([2])), 39),
     "assigned to two": (new_topic("n", -1, -1, assignments=assigned([1, 2])), 39),
-    "assigned to nobody": (new_topic("n", -1, -1, assignments=assigned([])), 39),
+    "an empty replica list": (new_topic("n", -1, -1, assignments=assigned([])), 39),
     "assigned with a gap": (new_topic("n", -1, -1, assignments=assigned([1], first=1)), 39),
     "assigned twice": (new_topic("n", -1, -1, assignments=assigned([1]) * 2), 39),
 }
@@ -88,12 +88,12 @@ REFUSED: dict[str, tuple[Any, int]] = {
 
 @each("name", REFUSED)
 async def test_invalid_topics_are_refused(name: str, tmp_path: Path) -> None:
-    asked, code = REFUSED[name]
+    requested, code = REFUSED[name]
     async with running(tmp_path / "data") as broker:
         await broker.topic("has.dot")
         client = await broker.client()
         for validate_only in (True, False):
-            request = CreateTopicsRequest(topics=[asked, new_topic("well")], validate_only=validate_only)
+            request = CreateTopicsRequest(topics=[requested, new_topic("well")], validate_only=validate_only)
             first, second = (await client.call(request, 7)).topics
             assert (first.error_code, first.topic_id, first.num_partitions) == (code, ZERO_UUID, -1)
             assert first.error_message
@@ -103,7 +103,7 @@ async def test_invalid_topics_are_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partitions", [10_001, 2**31 - 1])
 async def test_a_request_for_too_many_partitions_creates_no_topic(partitions: int, tmp_path: Path) -> None:
-    """As in KRaft's controller, which counts the partitions of all topics before it looks at any of them."""
+    """Like KRaft's controller, which counts the partitions of all topics before validating any of them."""
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         request = CreateTopicsRequest(topics=[new_topic("wide", partitions), new_topic("well")])
@@ -126,25 +126,25 @@ async def test_topics_of_one_request(tmp_path: Path) -> None:
         ]
         topics[4:6] = [new_topic("many", 9_990), new_topic("more", 100)]
         request = CreateTopicsRequest(topics=topics, validate_only=True)
-        answers = {topic.name: topic for topic in (await client.call(request, 7)).topics}
-        # Ten thousand partitions is the most of one request: with more nothing of it is looked at.
-        assert {answer.error_code for answer in answers.values()} == {44}
+        responses = {topic.name: topic for topic in (await client.call(request, 7)).topics}
+        # A request may create at most ten thousand partitions; with more none of its topics is validated.
+        assert {response.error_code for response in responses.values()} == {44}
         topics[4:6] = [new_topic("many", 9_900), new_topic("more", 90)]
         request = CreateTopicsRequest(topics=topics, validate_only=True)
-        answers = {topic.name: topic for topic in (await client.call(request, 7)).topics}
+        responses = {topic.name: topic for topic in (await client.call(request, 7)).topics}
         codes = {"twice": 42, "default": 0, "by.hand": 0, "x" * 249: 0, "many": 0, "more": 0}
-        assert {name: answer.error_code for name, answer in answers.items()} == codes
+        assert {name: response.error_code for name, response in responses.items()} == codes
         assert len(broker.state.topics) == 0
         request = CreateTopicsRequest(topics=topics[:4] + topics[6:])
-        answers = {topic.name: topic for topic in (await client.call(request, 7)).topics}
-        assert [answers[name].num_partitions for name in ("default", "by.hand")] == [3, 2]
-        shown = {entry.name: entry for entry in answers["x" * 249].configs}
+        responses = {topic.name: topic for topic in (await client.call(request, 7)).topics}
+        assert [responses[name].num_partitions for name in ("default", "by.hand")] == [3, 2]
+        shown = {entry.name: entry for entry in responses["x" * 249].configs}
         assert (shown["cleanup.policy"].value, shown["cleanup.policy"].config_source) == ("compact", 1)
         assert (shown["retention.ms"].value, shown["retention.ms"].config_source) == ("604800000", 5)
         assert broker.state.topics.named("x" * 249).config.overrides == {"cleanup.policy": "compact"}
 
 
-# Metadata
+# --- Metadata
 
 
 async def test_metadata_of_all_topics_and_of_none(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ async def test_topics_by_id(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         ids = [await broker.topic(name) for name in ("a", "b")]
         client = await broker.client()
-        asked = [MetadataRequest.MetadataRequestTopic(topic_id=id, name=None) for id in [*ids, b"n" * 16]]
-        found = (await client.call(MetadataRequest(topics=asked), 12)).topics
+        requested = [MetadataRequest.MetadataRequestTopic(topic_id=id, name=None) for id in [*ids, b"n" * 16]]
+        found = (await client.call(MetadataRequest(topics=requested), 12)).topics
         assert [(topic.name, topic.topic_id, topic.error_code) for topic in found] == [
             ("a", ids[0], 0),
             ("b", ids[1], 0),
@@ -204,23 +204,23 @@ async def test_authorized_operations_are_listed_on_request(tmp_path: Path) -> No
         unasked = await client.call(metadata("t"), 8)
         assert unasked.cluster_authorized_operations == unasked.topics[0].topic_authorized_operations == -(2**31)
         flags = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
-        asked = await client.call(metadata("t", **flags), 8)
-        assert asked.cluster_authorized_operations == 0b1111110100000
-        assert asked.topics[0].topic_authorized_operations == 0b110111111000
+        requested = await client.call(metadata("t", **flags), 8)
+        assert requested.cluster_authorized_operations == 0b1111110100000
+        assert requested.topics[0].topic_authorized_operations == 0b110111111000
         for wanted, expected in ((False, -(2**31)), (True, 0b1111110100000)):
             request = DescribeClusterRequest(include_cluster_authorized_operations=wanted)
             assert (await client.call(request, 0)).cluster_authorized_operations == expected
 
 
-# Pages
+# --- pagination
 
 
 async def test_page_size_is_limited_by_the_broker(tmp_path: Path) -> None:
     async with running(tmp_path / "data", overrides={"max.request.partition.size.limit": "3"}) as broker:
         await broker.topic("t", 5)
-        answer = await (await broker.client()).call(DescribeTopicPartitionsRequest(topics=[]), 0)
-        assert len(answer.topics[0].partitions) == 3
-        assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("t", 3)
+        response = await (await broker.client()).call(DescribeTopicPartitionsRequest(topics=[]), 0)
+        assert len(response.topics[0].partitions) == 3
+        assert (response.next_cursor.topic_name, response.next_cursor.partition_index) == ("t", 3)
 
 
 async def test_describe_topic_partitions_pagination(tmp_path: Path) -> None:
@@ -233,13 +233,15 @@ async def test_describe_topic_partitions_pagination(tmp_path: Path) -> None:
         async def pages(names: Iterable[str], limit: int) -> list[list[tuple[str, int, list[int]]]]:
             found, cursor = [], None
             while True:
-                asked = [request_class.TopicRequest(name=name) for name in names]
-                request = request_class(topics=asked, response_partition_limit=limit, cursor=cursor)
-                answer = await client.call(request, 0)
-                found.append([(t.name, t.error_code, [p.partition_index for p in t.partitions]) for t in answer.topics])
-                if answer.next_cursor is None:
+                requested = [request_class.TopicRequest(name=name) for name in names]
+                request = request_class(topics=requested, response_partition_limit=limit, cursor=cursor)
+                response = await client.call(request, 0)
+                found.append(
+                    [(t.name, t.error_code, [p.partition_index for p in t.partitions]) for t in response.topics]
+                )
+                if response.next_cursor is None:
                     return found
-                at = answer.next_cursor
+                at = response.next_cursor
                 cursor = request_class.Cursor(topic_name=at.topic_name, partition_index=at.partition_index)
 
         whole = [("a", 0, [0, 1]), ("b", 0, [0, 1, 2, 3]), ("c", 0, [0, 1, 2])]
@@ -260,7 +262,7 @@ async def test_describe_topic_partitions_pagination(tmp_path: Path) -> None:
         assert [topic.error_code for topic in (await client.call(refused, 0)).topics] == [42]
 
 
-# Growing and deleting
+# --- extending and deleting
 
 
 async def test_partitions_are_added(tmp_path: Path) -> None:
@@ -269,9 +271,11 @@ async def test_partitions_are_added(tmp_path: Path) -> None:
         await broker.topic("t", 2)
         client = await broker.client()
 
-        async def grow(*asked: tuple[str, int], nodes: list[list[int]] | None = None, dry: bool = False) -> list[int]:
+        async def grow(
+            *requested: tuple[str, int], nodes: list[list[int]] | None = None, dry: bool = False
+        ) -> list[int]:
             given = None if nodes is None else [topic.CreatePartitionsAssignment(broker_ids=ids) for ids in nodes]
-            topics = [topic(name=name, count=count, assignments=given) for name, count in asked]
+            topics = [topic(name=name, count=count, assignments=given) for name, count in requested]
             request = CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=dry)
             return [result.error_code for result in (await client.call(request, 2)).results]
 
@@ -291,7 +295,7 @@ async def test_topics_are_deleted(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         ids = {name: await broker.topic(name) for name in ("a", "b", "c", "d")}
         client = await broker.client()
-        asked = [
+        requested = [
             state(name="a", topic_id=ZERO_UUID),
             state(topic_id=ids["b"]),
             state(name="c", topic_id=ids["c"]),
@@ -301,8 +305,8 @@ async def test_topics_are_deleted(tmp_path: Path) -> None:
             state(name="d", topic_id=ZERO_UUID),
             state(name="d", topic_id=ZERO_UUID),
         ]
-        answer = await client.call(DeleteTopicsRequest(topics=asked, timeout_ms=1), 6)
-        assert [(r.name, r.error_code) for r in answer.responses] == [
+        response = await client.call(DeleteTopicsRequest(topics=requested, timeout_ms=1), 6)
+        assert [(r.name, r.error_code) for r in response.responses] == [
             ("a", 0),
             ("b", 0),
             ("c", 42),
@@ -311,7 +315,7 @@ async def test_topics_are_deleted(tmp_path: Path) -> None:
             ("nobody", 3),
             ("d", 42),
         ]
-        assert [r.topic_id for r in answer.responses[:2]] == [ids["a"], ids["b"]]
+        assert [r.topic_id for r in response.responses[:2]] == [ids["a"], ids["b"]]
         assert {topic.name for topic in broker.state.topics} == {"c", "d"}
         broker.clock.advance(60_000)  # log.segment.delete.delay.ms
         folders = {path.name for path in (tmp_path / "data").iterdir() if path.is_dir()}
@@ -340,8 +344,8 @@ async def test_deleted_topic_can_be_recreated(tmp_path: Path) -> None:
             assert made.error_code == 0
             for partition in range(number + 1):
                 data = records(b"%d" % number)
-                answer = only(await client.call(produce(data, partition=partition), 9))
-                assert (answer.error_code, answer.base_offset) == (0, 0)
+                response = only(await client.call(produce(data, partition=partition), 9))
+                assert (response.error_code, response.base_offset) == (0, 0)
             (gone,) = (await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 4)).responses
             assert gone.error_code == 0
             assert only(await client.call(fetch(("t", 0, 0)), 11)).error_code == 3
@@ -357,11 +361,11 @@ async def test_records_are_deleted(tmp_path: Path) -> None:
         client = await broker.client()
 
         async def delete(name: str, offset: int, partition: int = 0) -> tuple[int, int]:
-            asked = topic(
+            requested = topic(
                 name=name, partitions=[topic.DeleteRecordsPartition(partition_index=partition, offset=offset)]
             )
-            answer = only(await client.call(DeleteRecordsRequest(topics=[asked], timeout_ms=1), 1))
-            return answer.error_code, answer.low_watermark
+            response = only(await client.call(DeleteRecordsRequest(topics=[requested], timeout_ms=1), 1))
+            return response.error_code, response.low_watermark
 
         assert await delete("t", 3) == (0, 3)
         assert await delete("t", 2) == (0, 3)
@@ -373,11 +377,11 @@ async def test_records_are_deleted(tmp_path: Path) -> None:
         assert await delete("compacted", 0) == (44, -1)
         assert await delete("__consumer_offsets", 0) == (17, -1)
         assert await delete("t", 0, 1) == (3, -1)
-        answer = only(await client.call(produce(records(b"v")), 9))
-        assert (answer.base_offset, answer.log_start_offset) == (10, 10)
+        response = only(await client.call(produce(records(b"v")), 9))
+        assert (response.base_offset, response.log_start_offset) == (10, 10)
 
 
-# Configs
+# --- configs
 
 
 async def changed(
@@ -385,18 +389,18 @@ async def changed(
 ) -> int:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     configs = [resource.AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
-    asked = resource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=dry)
-    (answer,) = (await client.call(request, 1)).responses
-    assert (answer.resource_type, answer.resource_name) == (kind, name)
-    return answer.error_code
+    requested = resource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[requested], validate_only=dry)
+    (response,) = (await client.call(request, 1)).responses
+    assert (response.resource_type, response.resource_name) == (kind, name)
+    return response.error_code
 
 
 async def described(client: Client, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
-    asked = DescribeConfigsRequest.DescribeConfigsResource(
+    requested = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    (result,) = (await client.call(DescribeConfigsRequest(resources=[asked]), 4)).results
+    (result,) = (await client.call(DescribeConfigsRequest(resources=[requested]), 4)).results
     assert result.error_code == 0
     return {entry.name: (entry.value, entry.config_source) for entry in result.configs}
 
@@ -449,7 +453,7 @@ async def test_alter_configs_replaces_all_configs(tmp_path: Path) -> None:
         client = await broker.client()
 
         async def alter(*resources: tuple[int, str, dict[str, str | None]], dry: bool = False) -> list[int]:
-            asked = [
+            requested = [
                 resource(
                     resource_type=kind,
                     resource_name=name,
@@ -457,8 +461,8 @@ async def test_alter_configs_replaces_all_configs(tmp_path: Path) -> None:
                 )
                 for kind, name, configs in resources
             ]
-            answer = await client.call(AlterConfigsRequest(resources=asked, validate_only=dry), 1)
-            return [response.error_code for response in answer.responses]
+            response = await client.call(AlterConfigsRequest(resources=requested, validate_only=dry), 1)
+            return [one.error_code for one in response.responses]
 
         assert await alter((TOPIC, "t", {"retention.ms": "6"}), dry=True) == [0]
         assert await alter((TOPIC, "t", {"retention.ms": "6"}), (TOPIC, "nobody", {})) == [0, 3]
@@ -471,7 +475,7 @@ async def test_alter_configs_replaces_all_configs(tmp_path: Path) -> None:
 
 
 async def test_configs_of_the_broker_reach_its_topics(tmp_path: Path) -> None:
-    """Of this broker before those of all, and a topic's own before both."""
+    """This broker's configs override those of all brokers, and a topic's own override both."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         await broker.topic("own", 1, {"max.message.bytes": "5000"})
@@ -490,7 +494,7 @@ async def test_configs_of_the_broker_reach_its_topics(tmp_path: Path) -> None:
         assert only(await client.call(large, 9)).error_code == 10
 
 
-# The rest
+# --- other APIs
 
 
 async def test_log_dirs(tmp_path: Path) -> None:
@@ -501,8 +505,8 @@ async def test_log_dirs(tmp_path: Path) -> None:
         await broker.topic("u", 2)
         client = await broker.client()
 
-        async def shown(asked: list[Any] | None) -> list[list[tuple[str, int]]]:
-            results = (await client.call(DescribeLogDirsRequest(topics=asked), 4)).results
+        async def shown(requested: list[Any] | None) -> list[list[tuple[str, int]]]:
+            results = (await client.call(DescribeLogDirsRequest(topics=requested), 4)).results
             assert [Path(result.log_dir) for result in results] == folders
             return [[(t.name, p.partition_index) for t in r.topics for p in t.partitions] for r in results]
 
@@ -518,8 +522,8 @@ async def test_log_dirs(tmp_path: Path) -> None:
 async def test_find_coordinator_refuses_other_key_types(key_type: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
-        answer = await client.call(FindCoordinatorRequest(key="k", key_type=key_type), 3)
-        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (42, -1, "", -1)
+        response = await client.call(FindCoordinatorRequest(key="k", key_type=key_type), 3)
+        assert (response.error_code, response.node_id, response.host, response.port) == (42, -1, "", -1)
         request = FindCoordinatorRequest(coordinator_keys=["a", "b"], key_type=key_type)
         found = (await client.call(request, 6)).coordinators
         assert [(c.key, c.error_code, c.node_id) for c in found] == [("a", 42, -1), ("b", 42, -1)]
@@ -533,8 +537,8 @@ async def test_describe_cluster_of_brokers(endpoint: int, code: int, tmp_path: P
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint)
-        answer = await client.call(request, 1)
-        assert (answer.error_code, len(answer.brokers)) == (code, 0 if code else 1)
+        response = await client.call(request, 1)
+        assert (response.error_code, len(response.brokers)) == (code, 0 if code else 1)
 
 
 @pytest.mark.parametrize(
@@ -552,9 +556,9 @@ async def test_producer_ids(fields: dict[str, Any], code: int, tmp_path: Path) -
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         request = InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 1, **fields})
-        answer = await client.call(request, 4)
+        response = await client.call(request, 4)
         expected = (0, 0, 0) if code == 0 else (code, -1, -1)
-        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == expected
+        assert (response.error_code, response.producer_id, response.producer_epoch) == expected
 
 
 async def test_topic_ids_are_unique(tmp_path: Path) -> None:

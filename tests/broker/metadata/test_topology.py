@@ -1,4 +1,4 @@
-"""Who leads what: leaders that move, partitions without one, nodes that stop; what clients are told of it."""
+"""Leaders, partitions without a leader, stopped nodes, and their effect on responses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def epochs(broker: Broker, topic: str = "t") -> list[int]:
 
 async def metadata(broker: Broker, node: int = 0, version: int = 12) -> Any:
     client = await broker.client(node)
-    asked = [MetadataRequest.MetadataRequestTopic(name="t")]
-    return await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), version)
+    requested = [MetadataRequest.MetadataRequestTopic(name="t")]
+    return await client.call(MetadataRequest(topics=requested, allow_auto_topic_creation=False), version)
 
 
-# Rules
+# --- rules
 
 
 def test_replica_placement_rotates():
@@ -61,7 +61,7 @@ def test_leader_election():
     nodes.stopped = {1, 2, 3}
     gone = nodes.elected(moved, is_held=False, unclean=False)
     assert gone == Assignment((2, 3, 1), (1,), NO_LEADER, 2, 3)
-    nodes.stopped = {1, 3}  # node 2 has not all that was written
+    nodes.stopped = {1, 3}  # node 2 lacks some records
     assert nodes.elected(gone, is_held=False, unclean=False) == gone
     assert nodes.elected(gone, is_held=False, unclean=True) == Assignment((2, 3, 1), (2,), 2, 3, 4)
     nodes.stopped = {3}
@@ -85,7 +85,7 @@ def test_removed_nodes_have_no_replicas():
     assert Nodes(6).found(stored) == Assignment((6,), (6,), 6, 7, 9)
 
 
-# Creating
+# --- creation
 
 
 async def test_leaders_are_spread_over_the_nodes(tmp_path: Path):
@@ -105,8 +105,8 @@ async def test_default_replication_factor_is_configured(tmp_path: Path, set_to: 
     async with running(tmp_path, brokers=4, overrides=overrides) as broker:
         client = await broker.client(1)
         request = CreateTopicsRequest(topics=[new_topic("t", 2, replication=-1)])
-        (answer,) = (await client.call(request, 7)).topics
-        assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 2, factor)
+        (result,) = (await client.call(request, 7)).topics
+        assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, factor)
         assert [len(one.replicas) for one in broker.state.topics.named("t").partitions] == [factor] * 2
 
 
@@ -115,11 +115,11 @@ async def test_more_replicas_than_nodes_are_refused(tmp_path: Path):
         client = await broker.client()
         for factor in (3, -1, 0):
             request = CreateTopicsRequest(topics=[new_topic("t", 1, replication=factor)])
-            (answer,) = (await client.call(request, 7)).topics
-            assert answer.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+            (result,) = (await client.call(request, 7)).topics
+            assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
         request = CreateTopicsRequest(topics=[new_topic("t", 1, replication=2)])
-        (answer,) = (await client.call(request, 7)).topics
-        assert (answer.error_code, answer.replication_factor) == (0, 2)
+        (result,) = (await client.call(request, 7)).topics
+        assert (result.error_code, result.replication_factor) == (0, 2)
 
 
 async def test_manual_assignments_are_kept(tmp_path: Path):
@@ -129,9 +129,9 @@ async def test_manual_assignments_are_kept(tmp_path: Path):
 
         async def create(name: str, *replicas: list[int]) -> int:
             by_hand = [assigned(partition_index=n, broker_ids=nodes) for n, nodes in enumerate(replicas)]
-            asked = new_topic(name, -1, replication=-1, assignments=by_hand)
-            (answer,) = (await client.call(CreateTopicsRequest(topics=[asked]), 7)).topics
-            return answer.error_code
+            requested = new_topic(name, -1, replication=-1, assignments=by_hand)
+            (result,) = (await client.call(CreateTopicsRequest(topics=[requested]), 7)).topics
+            return result.error_code
 
         for wrong in ([[1, 4]], [[1, 1]], [[]], [[1, 2], [3]]):
             assert await create("t", *wrong) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -143,11 +143,11 @@ async def test_manual_assignments_are_kept(tmp_path: Path):
             by_hand = None
             if assignments is not None:
                 by_hand = [topic.CreatePartitionsAssignment(broker_ids=nodes) for nodes in assignments]
-            asked = topic(name="t", count=count, assignments=by_hand)
-            (answer,) = (
-                await client.call(CreatePartitionsRequest(topics=[asked], timeout_ms=9, validate_only=False), 3)
+            requested = topic(name="t", count=count, assignments=by_hand)
+            (result,) = (
+                await client.call(CreatePartitionsRequest(topics=[requested], timeout_ms=9, validate_only=False), 3)
             ).results
-            return answer.error_code
+            return result.error_code
 
         assert await grow(3, [[1]]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert await grow(3, [[1, 2]]) == 0
@@ -156,7 +156,7 @@ async def test_manual_assignments_are_kept(tmp_path: Path):
         assert leaders(broker)[2] == 1
 
 
-# What clients are told
+# --- responses to clients
 
 
 async def test_metadata_is_the_same_on_every_node(tmp_path: Path):
@@ -266,14 +266,14 @@ async def test_invalid_changes_are_refused_in_one_line(tmp_path: Path):
         assert leaders(broker) == [1]
         topology.move_leader("t", 0, 1)
         assert epochs(broker) == [0]
-        for node in (1, 3):  # the last in sync stays in sync
+        for node in (1, 3):  # the last in-sync replica stays in sync
             topology.stop_node(node)
         with pytest.raises(TopologyError, match="it is stopped"):
             topology.move_leader("t", 0, 1)
         assert leaders(broker) == [-1]
 
 
-# Requests at a node that does not lead
+# --- requests to a node that is not the leader
 
 
 async def test_leader_move_is_reported_with_the_new_address(tmp_path: Path):
@@ -283,15 +283,15 @@ async def test_leader_move_is_reported_with_the_new_address(tmp_path: Path):
         assert only(await first.call(produce(records(b"a")), 9)).error_code == 0
         broker.state.topology.move_leader("t", 0, 2)
         response = await first.call(produce(records(b"b")), 10)
-        answer = only(response)
-        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (NOT_LEADER, -1, -1)
-        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (2, 1)
+        result = only(response)
+        assert (result.error_code, result.base_offset, result.log_start_offset) == (NOT_LEADER, -1, -1)
+        assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (2, 1)
         node = (2, "127.0.0.1", broker.ports[1])
         assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [node]
         response = await first.call(fetch((id, 0, 0)), 16)
-        answer = only(response)
-        assert (answer.error_code, answer.high_watermark) == (NOT_LEADER, -1)
-        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (2, 1)
+        result = only(response)
+        assert (result.error_code, result.high_watermark) == (NOT_LEADER, -1)
+        assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (2, 1)
         assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [node]
         for version in (9, 15):
             request = produce(records(b"b")) if version == 9 else fetch((id, 0, 0))
@@ -347,7 +347,7 @@ async def test_follower_checks_the_leader_epoch_first(tmp_path: Path):
             assert [one.node_id for one in response.node_endpoints] == hints
 
 
-# Durable
+# --- persistence
 
 
 async def test_leaders_epochs_and_replicas_survive_a_restart(tmp_path: Path):
@@ -360,7 +360,7 @@ async def test_leaders_epochs_and_replicas_survive_a_restart(tmp_path: Path):
         topology.stop_node(3)
         before = topology.describe().partitions
         assert leaders(broker) == [2, -1, 1]
-    async with running(tmp_path, brokers=3) as broker:  # all nodes run, and nobody keeps a partition offline
+    async with running(tmp_path, brokers=3) as broker:  # all nodes run, and no partition is offline
         after = broker.state.topology.describe().partitions
         assert [one.replicas for one in after] == [one.replicas for one in before]
         assert leaders(broker) == [2, 2, 1]
@@ -399,8 +399,8 @@ async def test_leader_epochs_match_the_log(tmp_path: Path):
         await broker.topic("t")
         for node in (0, 1, 0):
             broker.state.topology.move_leader("t", 0, node + 1)
-            answer = only(await (await broker.client(node)).call(produce(records(b"a", b"b")), 9))
-            assert answer.error_code == 0
+            result = only(await (await broker.client(node)).call(produce(records(b"a", b"b")), 9))
+            assert result.error_code == 0
         assert epochs(broker) == [2]
         assert [broker.log("t").end_offset_for_epoch(epoch) for epoch in range(3)] == [(0, 2), (1, 4), (2, 6)]
 
@@ -444,7 +444,7 @@ async def test_produce_with_too_few_in_sync_replicas(tmp_path: Path):
 
 
 async def test_pending_appends_end_when_the_leader_moves(tmp_path: Path):
-    """There is one log: what was taken before the move is there after it."""
+    """There is a single log: records accepted before the move are there after it."""
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(0)

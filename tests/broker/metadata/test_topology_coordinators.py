@@ -1,4 +1,4 @@
-"""Coordinators of several nodes: who leads the partition of a group or a transaction, and what becomes of them."""
+"""Coordinators with several nodes: the leader of a group's or transaction's partition, and moves of leaders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROUP, TRANSACTION = 0, 1
 
 
 async def found(broker: Broker, key: str = "g", key_type: int = GROUP, node: int = 0) -> tuple[int, int]:
-    """(error, node id) of FindCoordinator, which names that node's own address."""
+    """Returns (error, node id) of FindCoordinator, after checking the address of that node."""
     client = await broker.client(node)
     (one,) = (await client.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)).coordinators
     if not one.error_code:
@@ -61,15 +61,15 @@ def commit(offset: int, group: str = "g", **member: Any) -> OffsetCommitRequest:
 
 
 async def committed(client: Client) -> tuple[int, int]:
-    """(error of the group, offset)."""
+    """Returns (error of the group, offset)."""
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-    answer = await client.call(OffsetFetchRequest(group_id="g", topics=[topic]), 5)
-    offsets = [one.committed_offset for topic in answer.topics for one in topic.partitions]
-    return answer.error_code, offsets[0] if offsets else -1
+    response = await client.call(OffsetFetchRequest(group_id="g", topics=[topic]), 5)
+    offsets = [one.committed_offset for topic in response.topics for one in topic.partitions]
+    return response.error_code, offsets[0] if offsets else -1
 
 
 async def member(broker: Broker, client: Client) -> tuple[str, int]:
-    """A lone member that has joined and has its assignment: its id and generation."""
+    """Joins a single member with its assignment: returns its id and generation."""
     await client.send(join(), 3)
     await broker.settle()
     broker.clock.advance(10_000)
@@ -111,7 +111,7 @@ async def test_other_node_responds_not_coordinator(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
         client = await broker.client(0)
-        assert (await client.call(join(), 3)).error_code == NOT_COORDINATOR  # the log is not even there yet
+        assert (await client.call(join(), 3)).error_code == NOT_COORDINATOR  # the log does not exist yet
         _, node = await found(broker)
         here, elsewhere = await broker.client(node - 1), await broker.client(2 - node)
         id, generation = await member(broker, here)
@@ -133,8 +133,8 @@ async def test_other_node_responds_not_coordinator(tmp_path: Path):
         ):
             assert (await elsewhere.call(request, version)).error_code == NOT_COORDINATOR, request
         member_of = {"generation_id_or_member_epoch": generation, "member_id": id}
-        answer = await elsewhere.call(commit(5, **member_of), 7)
-        assert answer.topics[0].partitions[0].error_code == NOT_COORDINATOR
+        response = await elsewhere.call(commit(5, **member_of), 7)
+        assert response.topics[0].partitions[0].error_code == NOT_COORDINATOR
         assert await committed(elsewhere) == (NOT_COORDINATOR, -1)
         (described,) = (await elsewhere.call(DescribeGroupsRequest(groups=["g"]), 5)).groups
         assert described.error_code == NOT_COORDINATOR
@@ -163,7 +163,7 @@ async def test_group_coordinator_follows_the_partition_leader(tmp_path: Path):
         assert (await new.call(commit(6, **member_of), 7)).topics[0].partitions[0].error_code == 0
         move(broker, GROUP_OFFSETS_TOPIC, "g", node)
         assert await committed(old) == (0, 6)
-        broker.clock.advance(31_000)  # its session began when the log was read
+        broker.clock.advance(31_000)  # its session began when the log was loaded
         assert (await old.call(heartbeat, 3)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -237,13 +237,13 @@ async def test_transaction_coordinator_follows_the_partition_leader(tmp_path: Pa
         async with asyncio.timeout(PATIENCE_S):
             while broker.log("t").last_stable_offset != 3:
                 await asyncio.sleep(0)
-        assert _markers(broker) == [1]  # the epoch of the coordinator's partition
-        answer = await new.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
-        assert (answer.error_code, answer.producer_id >= 0) == (0, True)
+        assert _markers(broker) == [1]  # the leader epoch of the coordinator's partition
+        response = await new.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
+        assert (response.error_code, response.producer_id >= 0) == (0, True)
 
 
 def _markers(broker: Broker) -> list[int]:
-    """The coordinator epochs that the partition knows from markers."""
+    """Returns the coordinator epochs in the partition's producer state."""
     return [known.coordinator_epoch for known in broker.log("t").producers().values()]
 
 
@@ -271,7 +271,7 @@ async def test_marker_waits_for_a_leader(tmp_path: Path):
 
 @pytest.mark.parametrize("brokers", [1, 3])
 async def test_single_node_coordinates_all_groups(tmp_path: Path, brokers: int):
-    """One node needs no topic to say that it coordinates; several make it first."""
+    """A single node coordinates without the topic; several nodes create it first."""
     async with running(tmp_path, brokers=brokers) as broker:
         error, _ = await found(broker)
         assert error == 0

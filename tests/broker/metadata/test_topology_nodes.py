@@ -1,4 +1,4 @@
-"""Several nodes in one broker: their ports, and listeners that refuse and accept again."""
+"""Several nodes in one broker: ports, and listeners that refuse and accept again."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_directory_of_another_node_is_refused(tmp_path: Path):
 async def test_a_listener_that_refuses_keeps_its_port_and_its_connections(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         client = await broker.client(0)
-        for _ in range(3):  # it can be done again and again
+        for _ in range(3):  # repeatable
             broker.running.refuse(1)
             with pytest.raises(ConnectionRefusedError):
                 await broker.client(0)

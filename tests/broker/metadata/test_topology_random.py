@@ -1,5 +1,8 @@
-"""Random changes of a topology, with restarts: who leads is in sync and runs, epochs rise with each change, clients and
-coordinators are told the same everywhere, and nothing that was acknowledged is lost."""
+"""Random changes of a topology, with restarts.
+
+Invariants: leaders run and are in sync, epochs increase with each change, all nodes return the same leaders and
+coordinators, and no acknowledged record is lost.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ NODES = 3
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Nodes, Assignment]:
-    """Nodes of which some are stopped, and a partition that was led before."""
+    """Nodes, some of them stopped, and a partition with a previous leader."""
     nodes = Nodes(1, range(1, draw(st.integers(3, 6))))
     replicas = tuple(draw(st.permutations(nodes.ids))[: draw(st.integers(1, len(nodes.ids)))])
     isr = tuple(node for node in replicas if draw(st.booleans())) or replicas[-1:]
@@ -47,14 +50,14 @@ def test_random_elections_keep_the_invariants(situation: tuple[Nodes, Assignment
         assert after.leader in before.isr or (unclean and not running & set(before.isr))
     else:
         assert is_held or not running & set(before.isr)
-        assert set(after.isr) <= set(before.isr)  # nobody is in sync who was not
+        assert set(after.isr) <= set(before.isr)  # no replica becomes in sync without running
     if before.leader in running and before.leader in before.isr and not is_held:
         assert after.leader == before.leader
     assert nodes.elected(after, is_held=is_held, unclean=unclean) == after
 
 
 class World:
-    """What has to be so, whatever is done: for each partition its values and the newest epoch."""
+    """Tracks the expected state: the values and the newest epoch of each partition."""
 
     def __init__(self, choice: random.Random) -> None:
         self.choice = choice
@@ -63,7 +66,7 @@ class World:
         self.held: set[int] = set()
 
     async def step(self, broker: Broker) -> None:
-        """One change, which may be refused, and one record."""
+        """Runs one change, which may be refused, and appends one record."""
         topology, choice = broker.state.topology, self.choice
         index, node = choice.randrange(3), choice.randint(1, NODES)
         kind = choice.randrange(8)
@@ -84,12 +87,12 @@ class World:
             else:
                 topology.spread_leaders()
         except TopologyError:
-            assert kind < 3  # there is such a node, and such a partition
+            assert kind < 3  # such a node and partition exist
         await self.check(broker)
         await self.append(broker, choice.randrange(3))
 
     async def append(self, broker: Broker, index: int) -> None:
-        """Asks every node that runs: the leader alone takes the record."""
+        """Sends the record to every running node: only the leader accepts it."""
         taken = 0
         for node in broker.state.nodes.running:
             value = b"%d" % self.choice.randrange(10**9)
@@ -105,7 +108,7 @@ class World:
         assert taken == (broker.state.topics.leader("t", index) != NO_LEADER)
 
     async def check(self, broker: Broker) -> None:
-        """All that has to be so at rest."""
+        """Checks all invariants between changes."""
         nodes = broker.state.nodes
         view = broker.state.topology.describe()
         assert [node.running for node in view.nodes] == [node.id not in nodes.stopped for node in view.nodes]
@@ -128,18 +131,18 @@ class World:
                 if one.topic == name:
                     in_it = next(key for key in map(str, range(99)) if coordinator.partition_of(key) == one.partition)
                     assert coordinator.has_resigned(in_it) == (one.leader == NO_LEADER)
-        told = []
+        reported = []
         for node in nodes.running:
             client = await broker.client(node - 1)
-            told.append(await client.call(MetadataRequest(topics=None), 12))
+            reported.append(await client.call(MetadataRequest(topics=None), 12))
             client.close()
-        assert all(one == told[0] for one in told)
+        assert all(one == reported[0] for one in reported)
         for node in nodes.stopped:
             with pytest.raises(ConnectionRefusedError):
                 await broker.client(node - 1)
 
     async def read(self, broker: Broker) -> None:
-        """Everything that was acknowledged is there, once and in order."""
+        """Checks that every acknowledged record is there, once and in order."""
         for node in (1, 2, 3):
             broker.state.topology.start_node(node)
         for index, wanted in self.values.items():
@@ -163,7 +166,7 @@ async def live(seed: int, folder: Path) -> None:
                 await broker.topic("t", 3)
                 for name in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
                     broker.state.internal_topic(name, 0)
-            world.held.clear()  # a start brings all online, with a new epoch where a leader was missing
+            world.held.clear()  # a start brings all partitions online, with a new epoch if there was no leader
             await world.check(broker)
             for _ in range(12):
                 await world.step(broker)

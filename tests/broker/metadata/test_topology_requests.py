@@ -1,4 +1,4 @@
-"""What each request is answered by a node that does not lead, or by one of several nodes."""
+"""Responses of a node that is not the leader, and of one of several nodes."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ BROKER = 4  # a ConfigResource type
 
 def list_offsets(epoch: int = -1) -> ListOffsetsRequest:
     topic = ListOffsetsRequest.ListOffsetsTopic
-    asked = topic.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
-    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked])])
+    requested = topic.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[requested])])
 
 
 def epoch_end(epoch: int, current: int = -1) -> OffsetForLeaderEpochRequest:
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    asked = topic.OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
-    return OffsetForLeaderEpochRequest(topics=[topic(topic="t", partitions=[asked])])
+    requested = topic.OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    return OffsetForLeaderEpochRequest(topics=[topic(topic="t", partitions=[requested])])
 
 
 def delete_records(offset: int) -> DeleteRecordsRequest:
     topic = DeleteRecordsRequest.DeleteRecordsTopic
-    asked = topic.DeleteRecordsPartition(partition_index=0, offset=offset)
-    return DeleteRecordsRequest(topics=[topic(name="t", partitions=[asked])], timeout_ms=9)
+    requested = topic.DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(topics=[topic(name="t", partitions=[requested])], timeout_ms=9)
 
 
 def describe_producers() -> DescribeProducersRequest:
@@ -69,11 +69,11 @@ async def test_only_the_leader_serves_a_partition(tmp_path: Path):
             assert only(await old.call(request, version)).error_code == NOT_LEADER, request
             assert only(await new.call(request, version)).error_code == 0, request
         assert only(await new.call(list_offsets(), 7)).leader_epoch == 1
-        answer = only(await new.call(epoch_end(0), 3))
-        assert (answer.leader_epoch, answer.end_offset) == (0, 2)
+        response = only(await new.call(epoch_end(0), 3))
+        assert (response.leader_epoch, response.end_offset) == (0, 2)
         assert only(await new.call(produce(records(b"c")), 9)).error_code == 0
-        answers = [only(await new.call(epoch_end(epoch), 3)) for epoch in (0, 1, 2)]
-        assert [(one.leader_epoch, one.end_offset) for one in answers] == [(0, 2), (1, 3), (-1, -1)]
+        responses = [only(await new.call(epoch_end(epoch), 3)) for epoch in (0, 1, 2)]
+        assert [(one.leader_epoch, one.end_offset) for one in responses] == [(0, 2), (1, 3), (-1, -1)]
         for request, version in ((list_offsets(0), 7), (epoch_end(0, current=0), 3)):
             for client in (old, new):
                 assert only(await client.call(request, version)).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -82,11 +82,11 @@ async def test_only_the_leader_serves_a_partition(tmp_path: Path):
 async def test_every_replica_describes_producers(tmp_path: Path):
     async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
         await broker.topic("t")
-        answers = [only(await (await broker.client(node)).call(describe_producers(), 0)) for node in range(3)]
-        assert [one.error_code for one in answers] == [0, 0, NOT_LEADER]
+        responses = [only(await (await broker.client(node)).call(describe_producers(), 0)) for node in range(3)]
+        assert [one.error_code for one in responses] == [0, 0, NOT_LEADER]
         broker.state.topology.take_offline("t", 0)
-        answers = [only(await (await broker.client(node)).call(describe_producers(), 0)) for node in range(3)]
-        assert [one.error_code for one in answers] == [0, 0, NOT_LEADER]
+        responses = [only(await (await broker.client(node)).call(describe_producers(), 0)) for node in range(3)]
+        assert [one.error_code for one in responses] == [0, 0, NOT_LEADER]
 
 
 async def test_the_earliest_offset_has_the_epoch_of_its_record(tmp_path: Path):
@@ -98,8 +98,8 @@ async def test_the_earliest_offset_has_the_epoch_of_its_record(tmp_path: Path):
             client = await broker.client(broker.state.topics.leader("t", 0) - 1)
             request = list_offsets()
             request.topics[0].partitions[0].timestamp = special
-            answer = only(await client.call(request, 8))
-            return answer.offset, answer.leader_epoch
+            response = only(await client.call(request, 8))
+            return response.offset, response.leader_epoch
 
         async def append(value: bytes) -> None:
             client = await broker.client(broker.state.topics.leader("t", 0) - 1)
@@ -142,13 +142,13 @@ async def test_new_partitions_have_a_running_replica(tmp_path: Path):
             made = broker.state.topics.named(name).partitions
             assert {one.leader for one in made} == {1, 3}
             assert {len(one.replicas) for one in made} == {factor} and {one.replicas[0] for one in made} == {1, 3}
-        asked = CreateTopicsRequest.CreatableTopic
+        requested = CreateTopicsRequest.CreatableTopic
         for replicas, code in (([2], ErrorCode.INVALID_REPLICA_ASSIGNMENT), ([2, 3], 0)):
-            by_hand = asked(
+            by_hand = requested(
                 name="w",
                 num_partitions=-1,
                 replication_factor=-1,
-                assignments=[asked.CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)],
+                assignments=[requested.CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)],
                 configs=[],
             )
             (result,) = (await client.call(CreateTopicsRequest(topics=[by_hand]), 5)).topics
@@ -168,7 +168,7 @@ async def test_request_to_several_partitions_has_individual_results(tmp_path: Pa
         found = [(one.partition_index, one.error_code) for topic in response.responses for one in topic.partitions]
         assert found == [(0, 0), (1, NOT_LEADER), (2, NOT_LEADER), (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
         response = await client.call(fetch(*(("t", index, 0) for index in range(3))), 12)
-        assert response.node_endpoints == []  # no field of this version
+        assert response.node_endpoints == []  # not a field of this version
 
 
 async def test_leader_hints_have_each_node_once(tmp_path: Path):
@@ -176,8 +176,8 @@ async def test_leader_hints_have_each_node_once(tmp_path: Path):
         id = await broker.topic("t", 6)
         client = await broker.client(0)
         response = await client.call(fetch(*((id, index, 0) for index in range(6))), 16)
-        answers = [one for topic in response.responses for one in topic.partitions]
-        assert [one.current_leader.leader_id for one in answers] == [-1, 2, 3, -1, 2, 3]
+        responses = [one for topic in response.responses for one in topic.partitions]
+        assert [one.current_leader.leader_id for one in responses] == [-1, 2, 3, -1, 2, 3]
         assert [one.node_id for one in response.node_endpoints] == [2, 3]
 
 
@@ -274,8 +274,8 @@ async def test_eligible_leader_replicas(tmp_path: Path, release: str, eligible: 
         assert created.error_code == 0
         broker.state.topology.stop_node(2)
         broker.state.topology.take_offline("t", 0)
-        asked = DescribeTopicPartitionsRequest.TopicRequest(name="t")
-        request = DescribeTopicPartitionsRequest(topics=[asked], response_partition_limit=9)
+        requested = DescribeTopicPartitionsRequest.TopicRequest(name="t")
+        request = DescribeTopicPartitionsRequest(topics=[requested], response_partition_limit=9)
         (one,) = (await client.call(request, 0)).topics[0].partitions
         assert (one.leader_id, one.replica_nodes, one.offline_replicas) == (-1, [1, 2], [2])
         assert one.isr_nodes == ([] if eligible else [1])
@@ -283,12 +283,12 @@ async def test_eligible_leader_replicas(tmp_path: Path, release: str, eligible: 
 
 
 async def configs(client: Client, node: str) -> tuple[int, str | None]:
-    """(error, num.partitions) of what a node says of a broker's configs."""
-    asked = DescribeConfigsRequest.DescribeConfigsResource(
+    """Returns (error, num.partitions) of a broker's configs as described by a node."""
+    requested = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=BROKER, resource_name=node, configuration_keys=["message.max.bytes"]
     )
-    (result,) = (await client.call(DescribeConfigsRequest(resources=[asked]), 4)).results
-    assert result.error_code or result.error_message == ""  # as Kafka has it, not null
+    (result,) = (await client.call(DescribeConfigsRequest(resources=[requested]), 4)).results
+    assert result.error_code or result.error_message == ""  # an empty string as in Kafka, not null
     return result.error_code, result.configs[0].value if result.configs else None
 
 
@@ -301,8 +301,8 @@ async def test_each_node_describes_its_own_configs(tmp_path: Path):
             assert (await configs(client, str(3 - node)))[0] == ErrorCode.INVALID_REQUEST
         for name, code in (("1", ErrorCode.INVALID_REQUEST), ("2", 0)):
             change = resource.AlterableConfig(name="message.max.bytes", config_operation=0, value="777")
-            asked = resource(resource_type=BROKER, resource_name=name, configs=[change])
-            request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+            requested = resource(resource_type=BROKER, resource_name=name, configs=[change])
+            request = IncrementalAlterConfigsRequest(resources=[requested], validate_only=False)
             (result,) = (await clients[1].call(request, 1)).responses
             assert result.error_code == code
         assert await configs(clients[0], "1") == (0, "777")  # they are one broker

@@ -1,4 +1,4 @@
-"""UpdateFeatures: what is refused and how, and that the level of transactions takes effect and lasts."""
+"""UpdateFeatures: validation, and effect and persistence of transaction.version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOWER = (
     "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
 )
 Update = tuple[str, int, int]  # feature, level, kind
-Told = tuple[int, str | None, list[tuple[str, int, str | None]]]
+Result = tuple[int, str | None, list[tuple[str, int, str | None]]]
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return runner(capsys)
 
 
-async def update(client: Client, *updates: Update, version: int = 1, validate_only: bool = False) -> Told:
-    """(code, text, [(feature, code, text)])."""
+async def update(client: Client, *updates: Update, version: int = 1, validate_only: bool = False) -> Result:
+    """Returns (code, message, [(feature, code, message)])."""
     wanted = [
         UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level)
         if version == 0
@@ -43,28 +43,28 @@ async def update(client: Client, *updates: Update, version: int = 1, validate_on
         for feature, level, kind in updates
     ]
     request = UpdateFeaturesRequest(feature_updates=wanted, validate_only=validate_only)
-    answer = await client.call(request, version)
+    response = await client.call(request, version)
     return (
-        answer.error_code,
-        answer.error_message,
-        [(one.feature, one.error_code, one.error_message) for one in answer.results],
+        response.error_code,
+        response.error_message,
+        [(one.feature, one.error_code, one.error_message) for one in response.results],
     )
 
 
 async def announced(client: Client) -> tuple[int, dict[str, int]]:
-    """(epoch, feature -> level)."""
+    """Returns (epoch, level by feature)."""
     request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
-    answer = await client.call(request, 3)
-    for one in answer.finalized_features:
+    response = await client.call(request, 3)
+    for one in response.finalized_features:
         assert one.min_version_level == one.max_version_level
-    return answer.finalized_features_epoch, {one.name: one.max_version_level for one in answer.finalized_features}
+    return response.finalized_features_epoch, {one.name: one.max_version_level for one in response.finalized_features}
 
 
 def invalid(feature: str, level: int, reason: str) -> str:
     return f"Invalid update version {level} for feature {feature}. {reason}"
 
 
-# What Apache Kafka 4.3.1 answers, whose transaction.version is 2.
+# Results of Apache Kafka 4.3.1 with transaction.version 2.
 REFUSED: list[tuple[list[Update], str]] = [
     ([("nope", 1, UP)], invalid("nope", 1, NO_SUCH)),
     ([("nope", 0, UP)], invalid("nope", 0, "Feature nope not found.")),
@@ -92,10 +92,10 @@ async def test_one_invalid_update_refuses_all(
 async def test_level_changes_are_reported_to_clients(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
-        done: Told = (0, None, [(TV, 0, "NONE")])
+        done: Result = (0, None, [(TV, 0, "NONE")])
         assert await update(client) == (0, None, [])
         assert await update(client, (TV, 1, SAFE), validate_only=True) == done
-        assert await update(client, (TV, 2, SAFE)) == done  # the level that it has
+        assert await update(client, (TV, 2, SAFE)) == done  # the current level
         assert await announced(client) == (0, {TV: 2})
         assert await update(client, (TV, 1, SAFE), version=2) == (0, None, [])
         assert await announced(client) == (1, {TV: 1})
@@ -106,14 +106,14 @@ async def test_level_changes_are_reported_to_clients(tmp_path: Path) -> None:
         assert await announced(client) == (2, {})
         assert await update(client, (TV, 2, UP), version=0) == done
         assert await announced(client) == (3, {TV: 2})
-        # Of two for one feature the last counts, and both are told.
+        # Of two updates of one feature the last one applies, and both have a result.
         assert await update(client, (TV, 1, SAFE), (TV, 0, SAFE)) == (0, None, [(TV, 0, "NONE")] * 2)
         assert await announced(client) == (4, {})
 
 
 @pytest.mark.parametrize("release", ["3.3", "3.9"])
 async def test_updates_before_4_0_have_individual_results(release: str, tmp_path: Path) -> None:
-    """As Apache Kafka 3.9.1 answers."""
+    """Like Apache Kafka 3.9.1."""
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         assert await update(client) == (0, "", [])
@@ -155,13 +155,13 @@ async def test_level_survives_a_restart_and_is_in_the_dump(run: Run, tmp_path: P
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         assert (await update(client, (TV, 1, SAFE)))[0] == 0
-    told = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
-    assert {(code, err) for code, _, err in told} == {(0, "")}
-    assert 'name: "transaction.version"' in "".join(out for _, out, _ in told)
+    reported = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
+    assert {(code, err) for code, _, err in reported} == {(0, "")}
+    assert 'name: "transaction.version"' in "".join(out for _, out, _ in reported)
     for release, level in (("4.3", {TV: 1}), ("3.9", {}), ("4.3", {TV: 1})):
         async with running(tmp_path, release=release) as broker:
             found = await announced(await broker.client())
-            assert found == ((1, level) if release == "4.3" else (-1, {})), "another release goes without"
+            assert found == ((1, level) if release == "4.3" else (-1, {})), "another release ignores it"
     async with running(tmp_path, release="4.3") as broker:
         assert (await update(await broker.client(), (TV, 2, UP)))[0] == 0
     async with running(tmp_path, release="4.3") as broker:
@@ -169,11 +169,11 @@ async def test_level_survives_a_restart_and_is_in_the_dump(run: Run, tmp_path: P
 
 
 async def test_restored_level_has_a_new_epoch() -> None:
-    """Clients that know a greater epoch would not listen."""
+    """Clients that have seen a higher epoch would ignore it."""
     async with Embedded(release="4.3") as broker:
         host, _, port = broker.bootstrap.rpartition(":")
 
-        async def told(*updates: Update) -> tuple[int, dict[str, int]]:
+        async def reported(*updates: Update) -> tuple[int, dict[str, int]]:
             client = await Client.connect(int(port), host)
             try:
                 if updates:
@@ -183,24 +183,26 @@ async def test_restored_level_has_a_new_epoch() -> None:
                 client.close()
 
         snapshot = broker.snapshot()
-        assert await told() == (0, {TV: 2})
-        assert await told((TV, 1, SAFE)) == (1, {TV: 1})
+        assert await reported() == (0, {TV: 2})
+        assert await reported((TV, 1, SAFE)) == (1, {TV: 1})
         broker.restore(snapshot)
-        assert await told() == (2, {TV: 2})
-        assert await told((TV, 1, SAFE)) == (3, {TV: 1})
+        assert await reported() == (2, {TV: 2})
+        assert await reported((TV, 1, SAFE)) == (3, {TV: 1})
         broker.reset()
-        assert await told() == (4, {TV: 2})
+        assert await reported() == (4, {TV: 2})
 
 
 async def test_level_applies_at_once(tmp_path: Path) -> None:
-    """With level 2 a write adds its partition to the transaction; with level 1 it is refused until that is done."""
+    """With level 2 a write adds its partition to the transaction; with level 1 it is refused until the partition is
+    added.
+    """
     async with running(tmp_path, release="4.3") as broker:
         client = await broker.client()
         await broker.topic("t")
 
         async def written(transactional_id: str) -> int:
-            asked = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-            given = await client.call(asked, 5)
+            requested = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            given = await client.call(requested, 5)
             assert given.error_code == 0
             fields: Any = {
                 "producer_id": given.producer_id,
@@ -209,8 +211,8 @@ async def test_level_applies_at_once(tmp_path: Path) -> None:
                 "transactional": True,
             }
             data = records(b"a", **fields)
-            answer = await client.call(produce(data, transactional_id=transactional_id), 12)
-            return answer.responses[0].partition_responses[0].error_code
+            response = await client.call(produce(data, transactional_id=transactional_id), 12)
+            return response.responses[0].partition_responses[0].error_code
 
         assert await written("x") == 0
         assert (await update(client, (TV, 1, SAFE)))[0] == 0
@@ -225,6 +227,6 @@ async def test_update_features_requires_alter_on_the_cluster(operation: AclOpera
         broker.state.authorizer = OnlyAllowed(operation)
         client = await broker.client()
         is_allowed = operation is AclOperation.ALTER
-        wanted: Told = (0, None, [(TV, 0, "NONE")]) if is_allowed else (31, "Cluster authorization failed.", [])
+        wanted: Result = (0, None, [(TV, 0, "NONE")]) if is_allowed else (31, "Cluster authorization failed.", [])
         assert await update(client, (TV, 1, SAFE)) == wanted
         assert (await announced(client))[1] == {TV: 1 if is_allowed else 2}

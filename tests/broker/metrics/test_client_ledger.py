@@ -1,4 +1,4 @@
-"""What is kept of clients: noted from real connections, written, read again, bounded, and never in the broker's way."""
+"""The client ledger: recorded from real connections, persisted, bounded, and without effect on requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OFFERED = {0: Versions(0, 13), 1: Versions(0, 18), 3: Versions(0, 13), 18: Versi
 
 
 def on_disk(folder: Path) -> dict[str, Any]:
-    """The file, clients by (id, software)."""
+    """Returns the clients in the file by (id, library name)."""
     value = json.loads((folder / FILE_NAME).read_text())
     value["clients"] = {(client["client_id"], client["software_name"]): client for client in value["clients"]}
     return value
@@ -64,7 +64,7 @@ def hello(name: str, version: str = "1.0") -> ApiVersionsRequest:
 
 
 def logged() -> Any:
-    """The events that are logged meanwhile."""
+    """Captures the log events of a block."""
     get_logger()  # configures structlog, which the capture then replaces
     return capture_logs()
 
@@ -77,7 +77,7 @@ def noted(kept: ClientLedger) -> dict[str | None, SeenClient]:
     return {client.client_id: client for client in kept.seen.clients.values()}
 
 
-# Connections
+# --- connections
 
 
 async def test_calls_are_recorded_with_their_client_library(tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ async def test_calls_are_recorded_with_their_client_library(tmp_path: Path) -> N
         "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
     }
     async with running(tmp_path, overrides=listeners) as broker:
-        told, silent = await broker.client(0), await broker.client(1)
-        await told.call(hello("my-client", "2.6"), 3, "app")
-        await told.call(MetadataRequest(topics=[]), 9, "app")
-        await told.call(fetch(), 11, "other")
+        reported, silent = await broker.client(0), await broker.client(1)
+        await reported.call(hello("my-client", "2.6"), 3, "app")
+        await reported.call(MetadataRequest(topics=[]), 9, "app")
+        await reported.call(fetch(), 11, "other")
         await silent.call(MetadataRequest(topics=[]), 1, "app")
         broker.clock.advance(TICK_MS)
         found = on_disk(tmp_path)
@@ -105,7 +105,7 @@ async def test_calls_are_recorded_with_their_client_library(tmp_path: Path) -> N
 
 
 async def test_client_without_library_name_negotiates_versions(tmp_path: Path) -> None:
-    """ApiVersions below v3 says that a client asks, and not which it is. A name that KIP-511 forbids is not noted."""
+    """ApiVersions below v3 has no library name. A name that KIP-511 forbids is not recorded."""
     async with running(tmp_path) as broker:
         client = await broker.client()
         assert (await client.call(hello("bad name"), 3, "app")).error_code == 42
@@ -144,7 +144,7 @@ async def test_refused_call_is_recorded(tmp_path: Path, release: str, key: int, 
 
 
 async def test_unsupported_api_versions_request_creates_no_separate_client(tmp_path: Path) -> None:
-    """It is answered with error 35, and comes again in a version that is served."""
+    """It gets error 35, and is repeated in a supported version."""
     async with running(tmp_path) as broker:
         client = await broker.client()
         await client.send_bytes(frame(ping(), 0, 1, "new")[:6] + b"\0\x63" + frame(ping(), 0, 1, "new")[8:])
@@ -202,12 +202,12 @@ async def test_was_newest_depends_on_the_offered_versions(tmp_path: Path) -> Non
         client = await broker.client()
         await client.call(MetadataRequest(topics=None), 1, "app")
     (call,) = [c for c in on_disk(tmp_path)["clients"]["app", None]["calls"] if (c["api_key"], c["version"]) == (3, 1)]
-    assert call["was_newest"] is False, "it was offered v13 and still took v1"
+    assert call["was_newest"] is False, "v13 was offered, and it used v1"
 
 
 async def test_real_clients(tmp_path: Path) -> None:
-    """kafka-python and confluent-kafka say who they are, aiokafka does not; each is one client."""
-    with warnings.catch_warnings():  # they warn of themselves while they are imported
+    """kafka-python and confluent-kafka send their names, aiokafka does not; each is one client."""
+    with warnings.catch_warnings():  # they emit warnings on import
         warnings.simplefilter("ignore", DeprecationWarning)
         import confluent_kafka
         from aiokafka import AIOKafkaProducer
@@ -235,7 +235,7 @@ async def test_real_clients(tmp_path: Path) -> None:
         assert {0, 3, 18} <= {key for key, _ in calls(client)}
 
 
-# Times and the file
+# --- times and the file
 
 
 async def test_file_is_written_after_news_and_at_shutdown(tmp_path: Path) -> None:
@@ -249,14 +249,14 @@ async def test_file_is_written_after_news_and_at_shutdown(tmp_path: Path) -> Non
         path.unlink()
         client = await broker.client()
         broker.clock.advance(5 * TICK_MS)
-        assert not path.exists(), "written though nothing was new"
+        assert not path.exists(), "written without news"
         await client.call(ping(), 0, "app")
         broker.clock.advance(TICK_MS)
         assert calls(on_disk(tmp_path)["clients"]["app", None]) == {(18, 0)}
         path.unlink()
         await client.call(ping(), 0, "app")
         broker.clock.advance(TICK_MS)
-        assert not path.exists(), "written for a time alone"
+        assert not path.exists(), "written for changed times only"
         broker.clock.advance(LAST_SEEN_WRITE_MS)
         written = on_disk(tmp_path)["clients"]["app", None]["calls"][0]
         assert (written["first_seen_ms"], written["last_seen_ms"]) == (START_MS + 6 * TICK_MS, START_MS + 7 * TICK_MS)
@@ -324,7 +324,7 @@ async def test_repeated_request_costs_one_set_lookup(tmp_path: Path, monkeypatch
             await client.call(hello("x"), 3, "app")
             await client.call(MetadataRequest(topics=[]), 9, "app")
         assert noting == [(18, 3), (3, 9)]
-        other = await broker.client()  # connections of the same software share what was seen
+        other = await broker.client()  # connections of the same library share the set of recorded entries
         await other.call(hello("x"), 3, "app")
         await other.call(MetadataRequest(topics=[]), 9, "app")
         assert len(noting) == 2
@@ -422,7 +422,7 @@ class _BrokenFile(DiskFile):
 
 
 class BrokenFiles(DiskFiles):
-    """A disk on which one step of each replacement of a file fails while `step` names it."""
+    """A disk on which one step of each file replacement fails while `step` names it."""
 
     step = ""
 
@@ -448,11 +448,11 @@ def test_crash_during_a_write_leaves_the_file_unchanged(tmp_path: Path, step: st
     before = (tmp_path / FILE_NAME).read_bytes()
     files.step = step
     kept.note(kept.library("L"), "after", 3, 9)
-    clock.advance(TICK_MS)  # the broker dies here, half a file behind it
+    clock.advance(TICK_MS)  # the broker crashes here, after half of the file
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert list(noted(ledger(tmp_path))) == ["before"]
     files.step = ""
-    clock.advance(TICK_MS)  # or it lives, and the disk works again
+    clock.advance(TICK_MS)  # or it continues, and the disk works again
     assert list(noted(ledger(tmp_path))) == ["before", "after"]
 
 
@@ -478,7 +478,7 @@ def test_close_cancels_the_timer(tmp_path: Path) -> None:
     assert not (tmp_path / FILE_NAME).exists()
 
 
-# Bounds
+# --- limits
 
 
 def test_excess_client_ids_are_recorded_together(tmp_path: Path, scaled: Callable[[int], int]) -> None:
@@ -486,9 +486,9 @@ def test_excess_client_ids_are_recorded_together(tmp_path: Path, scaled: Callabl
     silent, asking = kept.library("L"), kept.library("L", None, None, True)
     for number in range(max(scaled(3000), 2 * client_ledger.CLIENTS_MAX)):
         kept.note(silent, f"id {number}", 3, 9)
-    kept.note(silent, "id 0", 3, 8)  # those that are known are told apart still
+    kept.note(silent, "id 0", 3, 8)  # known clients are still recorded separately
     kept.note(silent, "one more", 0, 2)
-    kept.note(asking, "one that asks", 0, 7)
+    kept.note(asking, "negotiating client", 0, 7)
     clients = kept.seen.clients
     assert len(clients) <= client_ledger.CLIENTS_MAX + 2 and not kept.seen.complete
     assert set(clients["L", None, None, "id 0", False].calls) == {(3, 9), (3, 8)}
@@ -509,7 +509,7 @@ def test_calls_per_client_are_limited(tmp_path: Path, monkeypatch: pytest.Monkey
     for key in range(-2000, 2000):
         kept.note_refused(library, "odd", key, key % 7)
     assert len(noted(kept)["odd"].calls) == client_ledger.CLIENT_CALLS_MAX and not kept.seen.complete
-    assert not library.seen, "what is refused closes its connection: nothing to remember"
+    assert not library.seen, "a refused call closes its connection: nothing to remember"
     monkeypatch.setattr(client_ledger, "ENTRIES_MAX", client_ledger.CLIENT_CALLS_MAX + 2)
     for number in range(10):
         kept.note(library, f"id {number}", 3, 9)

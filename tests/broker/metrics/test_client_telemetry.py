@@ -1,4 +1,4 @@
-"""Clients' metrics (KIP-714): who is asked for what, how often, and what becomes of what is pushed."""
+"""Client metrics (KIP-714): subscriptions, intervals, and pushes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OK, INVALID_REQUEST, NO_CODEC, DAMAGED, EARLY, NO_SUCH, TOO_LARGE = 0, 42, 76, 8
 
 
 def want(broker: Broker, name: str = "all", **configs: str) -> None:
-    """Makes a resource, or another one of it: `interval_ms`, `metrics`, `match`."""
+    """Creates or replaces a subscription: `interval_ms`, `metrics`, `match`."""
     given = {key.replace("_", "."): value for key, value in configs.items()}
     broker.state.named_configs.set(CLIENT_METRICS, name, given, broker.clock.now_ms())
 
 
-async def ask(client: Client, instance_id: bytes = ID) -> Any:
+async def subscribe(client: Client, instance_id: bytes = ID) -> Any:
     return await client.call(GetTelemetrySubscriptionsRequest(client_instance_id=instance_id), 0)
 
 
@@ -89,11 +89,11 @@ async def test_client_gets_an_id_and_an_empty_subscription_by_default(tmp_path: 
     async with running(tmp_path, overrides=ON, release="4.3") as broker:
         client = await broker.client()
         assert {71, 72} <= await advertised(client)
-        first, second = await ask(client, ZERO), await ask(client, ZERO)
+        first, second = await subscribe(client, ZERO), await subscribe(client, ZERO)
         assert len({ZERO, first.client_instance_id, second.client_instance_id}) == 3
         assert (first.requested_metrics, first.push_interval_ms, first.telemetry_max_bytes) == ([], 300_000, 1 << 20)
         assert first.subscription_id != second.subscription_id
-        assert (await ask(client, ID)).client_instance_id == ID
+        assert (await subscribe(client, ID)).client_instance_id == ID
 
 
 async def test_matching_subscriptions_are_merged_at_the_shortest_interval(tmp_path: Path) -> None:
@@ -102,20 +102,20 @@ async def test_matching_subscriptions_are_merged_at_the_shortest_interval(tmp_pa
         want(broker, "a", metrics="org.b, org.a", interval_ms="60000")
         want(broker, "b", metrics="org.c,org.a", interval_ms="90000", match="client_id=te.*")
         want(broker, "other", metrics="*", interval_ms="100", match="client_id=te")
-        told = await ask(client)
-        assert (told.requested_metrics, told.push_interval_ms) == (["org.a", "org.b", "org.c"], MINUTE_MS)
+        reported = await subscribe(client)
+        assert (reported.requested_metrics, reported.push_interval_ms) == (["org.a", "org.b", "org.c"], MINUTE_MS)
         want(broker, "c", metrics="*,org.d")
-        told = await ask(client)  # at once: what is wanted has changed
-        assert (told.error_code, told.requested_metrics, told.push_interval_ms) == (OK, ["*"], MINUTE_MS)
+        reported = await subscribe(client)  # at once, because the subscription has changed
+        assert (reported.error_code, reported.requested_metrics, reported.push_interval_ms) == (OK, ["*"], MINUTE_MS)
 
 
 async def test_selector_with_exponential_backtracking_matches_fast(tmp_path: Path) -> None:
-    """`re` needs 2^50 steps for it, on the loop, at the request of any client."""
+    """`re` needs 2^50 steps for it, on the event loop, at the request of any client."""
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         want(broker, metrics="org.a", match="client_software_name=(a+)+b")
         await client.call(ApiVersionsRequest(client_software_name="a" * 50, client_software_version="1"), 3)
-        assert (await ask(client)).requested_metrics == []
+        assert (await subscribe(client)).requested_metrics == []
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_selector_with_exponential_backtracking_matches_fast(tmp_path: Pat
         ("client_source_port=[0-9]+", True),
         ("client_source_port=1", False),
         ("client_id=(", False),
-        ("client_id=(?=test)test", False),  # takes backtracking: refused as a config, and stored it matches nothing
+        ("client_id=(?=test)test", False),  # needs backtracking: refused as a config, and a stored one matches nothing
         ("unknown=.*", False),
     ],
 )
@@ -141,27 +141,27 @@ async def test_selectors(match: str, matches: bool, tmp_path: Path) -> None:
         client = await broker.client()
         await client.call(ApiVersionsRequest(client_software_name="test-client", client_software_version="1.2"), 3)
         want(broker, metrics="org.a", match=match)
-        assert (await ask(client)).requested_metrics == (["org.a"] if matches else [])
+        assert (await subscribe(client)).requested_metrics == (["org.a"] if matches else [])
 
 
 async def test_requests_before_the_interval_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         want(broker, metrics="*", interval_ms=str(MINUTE_MS))
-        told = await ask(client)
-        early = await ask(client)
+        reported = await subscribe(client)
+        early = await subscribe(client)
         assert (early.error_code, early.client_instance_id, early.subscription_id) == (EARLY, ZERO, 0)
         assert (early.accepted_compression_types, early.push_interval_ms, early.requested_metrics) == ([], 0, [])
-        subscription = told.subscription_id
-        assert await push(client, subscription) == OK  # the first one may come at any time
+        subscription = reported.subscription_id
+        assert await push(client, subscription) == OK  # the first push may come at any time
         assert await push(client, subscription) == EARLY
         broker.clock.advance(MINUTE_MS - 1)
         assert await push(client, subscription) == EARLY
         broker.clock.advance(1)
         assert await push(client, subscription) == OK
-        assert (await ask(client)).error_code == EARLY
+        assert (await subscribe(client)).error_code == EARLY
         broker.clock.advance(MINUTE_MS)
-        again = await ask(client)
+        again = await subscribe(client)
         assert (again.error_code, again.subscription_id) == (OK, subscription)
         assert broker.state.telemetry.instances[ID].pushes == 2
 
@@ -170,11 +170,11 @@ async def test_changed_subscription_can_be_requested_at_once(tmp_path: Path) -> 
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
         want(broker, metrics="a", interval_ms=str(MINUTE_MS))
-        first = (await ask(client)).subscription_id
+        first = (await subscribe(client)).subscription_id
         assert await push(client, first) == OK
         want(broker, metrics="b", interval_ms=str(MINUTE_MS))
         assert await push(client, first) == NO_SUCH
-        second = await ask(client)
+        second = await subscribe(client)
         assert (second.error_code, second.requested_metrics) == (OK, ["b"]) and second.subscription_id != first
         assert await push(client, second.subscription_id) == OK
 
@@ -182,9 +182,9 @@ async def test_changed_subscription_can_be_requested_at_once(tmp_path: Path) -> 
 async def test_unknown_codec_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
-        subscription = (await ask(client)).subscription_id
+        subscription = (await subscribe(client)).subscription_id
         assert await push(client, subscription, codec=5) == NO_CODEC
-        assert (await ask(client)).error_code == OK  # at once
+        assert (await subscribe(client)).error_code == OK  # at once
         assert await push(client, subscription, codec=-1) == NO_CODEC
 
 
@@ -192,7 +192,7 @@ async def test_unknown_codec_is_refused(tmp_path: Path) -> None:
 async def test_push_is_decompressed_and_counted(codec: int, tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
-        subscription = (await ask(client)).subscription_id
+        subscription = (await subscribe(client)).subscription_id
         assert await push(client, subscription, compress(codec, b"metrics" * 100), codec) == OK
         found = broker.state.telemetry.instances[ID]
         assert (found.pushes, found.push_bytes) == (1, 700)
@@ -202,11 +202,11 @@ async def test_push_is_decompressed_and_counted(codec: int, tmp_path: Path) -> N
 async def test_damaged_metrics_and_compression_bombs_are_refused(codec: int, tmp_path: Path) -> None:
     async with running(tmp_path, overrides={**ON, "telemetry.max.bytes": "2000"}) as broker:
         client = await broker.client()
-        subscription = (await ask(client)).subscription_id
+        subscription = (await subscribe(client)).subscription_id
         damaged = compress(codec, b"metrics" * 100)[:-3]
         assert await push(client, subscription, damaged, codec, instance_id=ID) == DAMAGED
         other = ID[::-1]
-        subscription = (await ask(client, other)).subscription_id
+        subscription = (await subscribe(client, other)).subscription_id
         bomb = compress(codec, bytes(30_000))
         assert len(bomb) < 2000
         assert await push(client, subscription, bomb, codec, instance_id=other) == TOO_LARGE
@@ -216,17 +216,17 @@ async def test_damaged_metrics_and_compression_bombs_are_refused(codec: int, tmp
 async def test_push_above_telemetry_max_bytes_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, overrides={**ON, "telemetry.max.bytes": "10"}) as broker:
         client = await broker.client()
-        told = await ask(client)
-        assert told.telemetry_max_bytes == 10
-        assert await push(client, told.subscription_id, bytes(11)) == TOO_LARGE
-        broker.clock.advance(told.push_interval_ms)
-        assert await push(client, told.subscription_id, bytes(10)) == OK
+        reported = await subscribe(client)
+        assert reported.telemetry_max_bytes == 10
+        assert await push(client, reported.subscription_id, bytes(11)) == TOO_LARGE
+        broker.clock.advance(reported.push_interval_ms)
+        assert await push(client, reported.subscription_id, bytes(10)) == OK
 
 
 async def test_terminating_push_may_be_early_and_is_the_last(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
-        subscription = (await ask(client)).subscription_id
+        subscription = (await subscribe(client)).subscription_id
         assert await push(client, subscription) == OK
         assert await push(client, subscription, last=True) == OK
         assert await push(client, subscription, last=True) == INVALID_REQUEST
@@ -244,7 +244,7 @@ async def test_reserved_instance_ids_are_refused(number: int, tmp_path: Path) ->
 async def test_empty_push_is_not_counted(tmp_path: Path) -> None:
     async with running(tmp_path, overrides=ON) as broker:
         client = await broker.client()
-        assert await push(client, (await ask(client)).subscription_id, b"", codec=1) == OK
+        assert await push(client, (await subscribe(client)).subscription_id, b"", codec=1) == OK
         assert broker.state.telemetry.instances[ID].pushes == 0
 
 
@@ -263,7 +263,7 @@ def test_instance_expires_after_three_intervals() -> None:
         made.push(ID, CLIENT, subscription_id=wanted.id, is_ending=last, codec=0, metrics=b"m", now_ms=now_ms)
 
     pushed(1, last=True)
-    pushed(300_002)  # else it would be one that has ended
+    pushed(300_002)  # otherwise the instance would have terminated
     assert made.instances[ID].pushes == 1
 
 
@@ -299,18 +299,18 @@ def test_random_pushes_are_accepted_or_refused(instance_id: bytes, metrics: byte
 
 
 def test_push_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
 
     class Logger:
         def debug(self, event: str, **values: Any) -> None:
-            told.append({"event": event, **values})
+            reported.append({"event": event, **values})
 
     monkeypatch.setattr("ottla.broker.metrics.client_telemetry.get_logger", Logger)
     made = telemetry()
     who = ClientInfo("c", "librdkafka", "2.16", "127.0.0.1", 1)
     _, wanted = made.subscribe(ID, who, 0)
     made.push(ID, who, subscription_id=wanted.id, is_ending=False, codec=0, metrics=b"metrics", now_ms=1)
-    assert told == [
+    assert reported == [
         {
             "event": "client metrics received",
             "client_instance_id": id_text(ID),

@@ -1,4 +1,4 @@
-"""Metrics against what was done: counts to the last one, over the wire."""
+"""Metrics compared with exact counts of requests over the wire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.compression import Codec
 from ottla_testing.broker.controlling import Api, controlled
 from ottla_testing.broker.harness import Broker, Client, fetch, frame, ping, produce, records
-from ottla_testing.broker.metering import OPENMETRICS, Told, scraped
+from ottla_testing.broker.metering import OPENMETRICS, Scrape, scraped
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
 ERRORS = "kafka_network_requestmetrics_errors_total"
@@ -28,20 +28,20 @@ LAG = "kafka_consumergroup_lag"
 
 
 class Metered:
-    """A broker, its control plane and what that tells."""
+    """A broker with a control plane, and scrapes of it."""
 
     def __init__(self, broker: Broker, api: Api) -> None:
         self.broker = broker
         self.api = api
 
-    async def told(self) -> Told:
-        told = await scraped(self.api.url)
-        assert told.problems() == []
-        return told
+    async def scrape(self) -> Scrape:
+        scrape = await scraped(self.api.url)
+        assert scrape.problems() == []
+        return scrape
 
     async def topic_values(self, name: str, **labels: str) -> dict[str, float | None]:
-        told = await self.told()
-        return {word: told.value(f"{TOPICS}{word}_total", **labels) for word in name.split()}
+        scrape = await self.scrape()
+        return {word: scrape.value(f"{TOPICS}{word}_total", **labels) for word in name.split()}
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +51,7 @@ async def metered(folder: Path, **more: Any) -> AsyncIterator[Metered]:
 
 
 class Timer:
-    """One that its owner moves: each look at it takes `step_ns`."""
+    """A manual timer: each reading advances it by `step_ns`."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -63,9 +63,11 @@ class Timer:
 
 
 def commit(topic: str, partition: int, offset: int, group_id: str = "g") -> OffsetCommitRequest:
-    asked = OffsetCommitRequest.OffsetCommitRequestTopic
-    one = asked.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
-    return OffsetCommitRequest(group_id=group_id, topics=[asked(name=topic, partitions=[one])])
+    requested = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = requested.OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_metadata=""
+    )
+    return OffsetCommitRequest(group_id=group_id, topics=[requested(name=topic, partitions=[one])])
 
 
 async def test_requests_are_counted_by_version_and_errors_by_name(tmp_path: Path) -> None:
@@ -82,21 +84,21 @@ async def test_requests_are_counted_by_version_and_errors_by_name(tmp_path: Path
             await client.call(request, version)
         await client.call(fetch(("t", 0, 0), ("t", 1, 99)), 11)
         await client.call(MetadataRequest(topics=None), 9)
-        told = await metered_broker.told()
-        counted = {labels: value for labels, value in told.all(REQUESTS).items() if labels[0] != "ApiVersions"}
+        scrape = await metered_broker.scrape()
+        counted = {labels: value for labels, value in scrape.all(REQUESTS).items() if labels[0] != "ApiVersions"}
         assert counted == {("Produce", "9"): 4, ("Produce", "7"): 1, ("Fetch", "11"): 1, ("Metadata", "9"): 1}
-        errors = {labels: value for labels, value in told.all(ERRORS).items() if value}
+        errors = {labels: value for labels, value in scrape.all(ERRORS).items() if value}
         assert errors == {
             ("NONE", "Produce"): 3,
             ("UNKNOWN_TOPIC_OR_PARTITION", "Produce"): 1,
             ("CORRUPT_MESSAGE", "Produce"): 1,
-            ("NONE", "Fetch"): 2,  # one is that of the whole, as of Metadata
+            ("NONE", "Fetch"): 2,  # one is the error code of the whole response, as in Metadata
             ("OFFSET_OUT_OF_RANGE", "Fetch"): 1,
             ("NONE", "Metadata"): 4,
         }
-        assert told.value("kafka_network_requestmetrics_requestbytes_sum", request="Produce") == sum(sizes)
-        assert told.value("kafka_network_requestmetrics_requestbytes_count", request="Produce") == 5
-        assert told.value("ottla_protocol_violations_total") == 0
+        assert scrape.value("kafka_network_requestmetrics_requestbytes_sum", request="Produce") == sum(sizes)
+        assert scrape.value("kafka_network_requestmetrics_requestbytes_count", request="Produce") == 5
+        assert scrape.value("ottla_protocol_violations_total") == 0
 
 
 async def test_response_bytes_match_the_wire(tmp_path: Path) -> None:
@@ -105,10 +107,10 @@ async def test_response_bytes_match_the_wire(tmp_path: Path) -> None:
         for version in (0, 3):
             await client.send(ping(), version)
         sizes = [len(await client.receive_bytes()) for _ in range(2)]
-        told = await metered_broker.told()
-        assert told.value("ottla_response_bytes_sum", request="ApiVersions") == sum(sizes)
-        assert told.value("ottla_response_bytes_count", request="ApiVersions") == 2
-        assert told.all(REQUESTS) == {("ApiVersions", "0"): 1, ("ApiVersions", "3"): 1}
+        scrape = await metered_broker.scrape()
+        assert scrape.value("ottla_response_bytes_sum", request="ApiVersions") == sum(sizes)
+        assert scrape.value("ottla_response_bytes_count", request="ApiVersions") == 2
+        assert scrape.all(REQUESTS) == {("ApiVersions", "0"): 1, ("ApiVersions", "3"): 1}
 
 
 async def test_request_times_match_a_timer(tmp_path: Path) -> None:
@@ -120,13 +122,13 @@ async def test_request_times_match_a_timer(tmp_path: Path) -> None:
         for step_ns in steps_ns:
             timer.step_ns = step_ns
             await client.call(ping(), 0)
-        told = await metered_broker.told()
-        assert told.value(f"{TIMES}_sum", request="ApiVersions") == pytest.approx(sum(steps_ns) / 1e9, abs=1e-9)
-        assert told.value(f"{TIMES}_count", request="ApiVersions") == len(steps_ns)
-        for bound in BOUNDS:  # what takes as long as the bound is within it
+        scrape = await metered_broker.scrape()
+        assert scrape.value(f"{TIMES}_sum", request="ApiVersions") == pytest.approx(sum(steps_ns) / 1e9, abs=1e-9)
+        assert scrape.value(f"{TIMES}_count", request="ApiVersions") == len(steps_ns)
+        for bound in BOUNDS:  # a time equal to the bound is within it
             below = sum(step_ns <= round(bound * 1e9) for step_ns in steps_ns)
-            assert told.value(f"{TIMES}_bucket", request="ApiVersions", le=bound) == below
-        assert told.value(f"{TIMES}_bucket", request="ApiVersions", le="+Inf") == len(steps_ns)
+            assert scrape.value(f"{TIMES}_bucket", request="ApiVersions", le=bound) == below
+        assert scrape.value(f"{TIMES}_bucket", request="ApiVersions", le="+Inf") == len(steps_ns)
 
 
 async def test_time_of_a_delayed_request_ends_at_its_response(tmp_path: Path) -> None:
@@ -142,9 +144,9 @@ async def test_time_of_a_delayed_request_ends_at_its_response(tmp_path: Path) ->
         timer.now_ns += 3_000_000_000
         await writer.call(produce(records(b"x")), 9)
         await reader.receive()
-        told = await metered_broker.told()
-        assert told.value(f"{TIMES}_sum", request="Fetch") == 3
-        assert told.value(f"{TIMES}_sum", request="Produce") == 0
+        scrape = await metered_broker.scrape()
+        assert scrape.value(f"{TIMES}_sum", request="Fetch") == 3
+        assert scrape.value(f"{TIMES}_sum", request="Produce") == 0
 
 
 async def test_topic_traffic_is_counted(tmp_path: Path) -> None:
@@ -167,7 +169,7 @@ async def test_topic_traffic_is_counted(tmp_path: Path) -> None:
             "bytesout": out[first],
             "totalproducerequests": 3,
             "totalfetchrequests": 1,
-            "failedproducerequests": 0,  # too large is the client's affair
+            "failedproducerequests": 0,  # a too large batch is the client's error
             "bytesrejected": len(large),
         }
         everything = await metered_broker.topic_values(names)
@@ -178,7 +180,7 @@ async def test_topic_traffic_is_counted(tmp_path: Path) -> None:
 
 
 async def test_asynchronous_append_is_counted_by_the_sent_size(tmp_path: Path) -> None:
-    """The memory of a request is another one's when its append ends: here behind a sync."""
+    """The buffer of a request is reused when its append ends, here after a sync."""
     names = "messagesin bytesin totalproducerequests producemessageconversions"
     async with metered(tmp_path) as metered_broker:
         client = await metered_broker.broker.client()
@@ -211,7 +213,7 @@ async def test_duplicates_are_counted_and_unexpected_errors_are_failures(tmp_pat
             "totalproducerequests": 3,
             "failedproducerequests": 1,
         }
-        assert (await metered_broker.told()).value("kafka_server_replicamanager_produceridcount") == 1
+        assert (await metered_broker.scrape()).value("kafka_server_replicamanager_produceridcount") == 1
 
 
 async def test_conversions_of_produce_and_fetch_are_counted(tmp_path: Path) -> None:
@@ -244,18 +246,18 @@ async def test_delayed_requests_are_in_the_purgatory_metric(tmp_path: Path) -> N
         readers = [await broker.client() for _ in range(3)]
         for reader in readers:
             await reader.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
-        while (told := await metered_broker.told()).value(PURGATORY, delayedoperation="Fetch") != 3:
+        while (scrape := await metered_broker.scrape()).value(PURGATORY, delayedoperation="Fetch") != 3:
             await asyncio.sleep(0)
-        assert told.value(PURGATORY, delayedoperation="Produce") == 0
-        assert told.value(PURGATORY, delayedoperation="Rebalance") == 0
-        assert told.value(REQUESTS, request="Fetch", version=11) is None
+        assert scrape.value(PURGATORY, delayedoperation="Produce") == 0
+        assert scrape.value(PURGATORY, delayedoperation="Rebalance") == 0
+        assert scrape.value(REQUESTS, request="Fetch", version=11) is None
         await (await broker.client()).call(produce(records(b"x")), 9)
         for reader in readers:
             await reader.receive()
-        told = await metered_broker.told()
-        assert told.value(PURGATORY, delayedoperation="Fetch") == 0
-        assert told.value("ottla_requests_waiting", request="Fetch") == 0
-        assert told.value(REQUESTS, request="Fetch", version=11) == 3
+        scrape = await metered_broker.scrape()
+        assert scrape.value(PURGATORY, delayedoperation="Fetch") == 0
+        assert scrape.value("ottla_requests_waiting", request="Fetch") == 0
+        assert scrape.value(REQUESTS, request="Fetch", version=11) == 3
 
 
 async def test_consumer_lag(tmp_path: Path) -> None:
@@ -265,20 +267,20 @@ async def test_consumer_lag(tmp_path: Path) -> None:
         for index, values in ((0, (b"a", b"b", b"c")), (1, (b"d",))):
             await client.call(produce(records(*values), partition=index), 9)
         for index, offset in ((0, 1), (1, 1)):
-            answer = await client.call(commit("t", index, offset), 8)
-            assert answer.topics[0].partitions[0].error_code == 0
-        told = await metered_broker.told()
-        assert told.all(LAG) == {("g", "0", "t"): 2, ("g", "1", "t"): 0}
-        assert told.all("kafka_consumergroup_current_offset") == {("g", "0", "t"): 1, ("g", "1", "t"): 1}
-        assert told.value("kafka_consumergroup_members", consumergroup="g") == 0
-        assert told.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
-        assert told.value("kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
-        assert told.value("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 2
+            response = await client.call(commit("t", index, offset), 8)
+            assert response.topics[0].partitions[0].error_code == 0
+        scrape = await metered_broker.scrape()
+        assert scrape.all(LAG) == {("g", "0", "t"): 2, ("g", "1", "t"): 0}
+        assert scrape.all("kafka_consumergroup_current_offset") == {("g", "0", "t"): 1, ("g", "1", "t"): 1}
+        assert scrape.value("kafka_consumergroup_members", consumergroup="g") == 0
+        assert scrape.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
+        assert scrape.value("kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
+        assert scrape.value("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 2
         await client.call(produce(records(*[b"e"] * 5)), 9)
-        assert (await metered_broker.told()).value(LAG, consumergroup="g", topic="t", partition=0) == 7
+        assert (await metered_broker.scrape()).value(LAG, consumergroup="g", topic="t", partition=0) == 7
         state = metered_broker.broker.state
-        state.topics.delete(state.topics.named("t"), 0)  # its offsets stay where the wire is passed by
-        assert (await metered_broker.told()).all(LAG) == {}
+        state.topics.delete(state.topics.named("t"), 0)  # its offsets stay, because the test bypasses the wire
+        assert (await metered_broker.scrape()).all(LAG) == {}
 
 
 async def test_log_node_and_leader_metrics(tmp_path: Path) -> None:
@@ -288,30 +290,30 @@ async def test_log_node_and_leader_metrics(tmp_path: Path) -> None:
         leader = broker.state.topics.partition("t", 0).leader
         client = await broker.client(leader - 1)
         await client.call(produce(records(b"x", b"y")), 9)
-        told = await metered_broker.told()
+        scrape = await metered_broker.scrape()
         log = broker.log("t")
         at = {"topic": "t", "partition": "0"}
-        assert told.value("kafka_log_log_size", **at) == log.size_bytes
-        assert told.value("kafka_log_log_logstartoffset", **at) == 0
-        assert told.value("kafka_log_log_logendoffset", **at) == 2
-        assert told.value("kafka_log_log_numlogsegments", **at) == 1
+        assert scrape.value("kafka_log_log_size", **at) == log.size_bytes
+        assert scrape.value("kafka_log_log_logstartoffset", **at) == 0
+        assert scrape.value("kafka_log_log_logendoffset", **at) == 2
+        assert scrape.value("kafka_log_log_numlogsegments", **at) == 1
         replicas, nodes = "kafka_server_replicamanager_", "123"
-        assert told.all(f"{replicas}partitioncount") == {(node,): 3 for node in nodes}
-        assert told.all(f"{replicas}leadercount") == {(node,): 1 for node in nodes}
-        assert told.all(f"{replicas}atminisrpartitioncount") == {(node,): 1 for node in nodes}
-        assert told.all(f"{replicas}underreplicatedpartitions") == {(node,): 0 for node in nodes}
+        assert scrape.all(f"{replicas}partitioncount") == {(node,): 3 for node in nodes}
+        assert scrape.all(f"{replicas}leadercount") == {(node,): 1 for node in nodes}
+        assert scrape.all(f"{replicas}atminisrpartitioncount") == {(node,): 1 for node in nodes}
+        assert scrape.all(f"{replicas}underreplicatedpartitions") == {(node,): 0 for node in nodes}
         broker.state.topology.stop_node(3)
         broker.state.topology.take_offline("t", 0)
-        told = await metered_broker.told()
-        leads = told.all(f"{replicas}leadercount")
+        scrape = await metered_broker.scrape()
+        leads = scrape.all(f"{replicas}leadercount")
         assert leads[("3",)] == 0 and sum(leads.values()) == 2
-        assert sum(told.all(f"{replicas}underreplicatedpartitions").values()) == 2
-        assert sum(told.all(f"{replicas}underminisrpartitioncount").values()) == 2
-        assert told.all("kafka_server_kafkaserver_brokerstate") == {("1",): 3, ("2",): 3, ("3",): 0}
+        assert sum(scrape.all(f"{replicas}underreplicatedpartitions").values()) == 2
+        assert sum(scrape.all(f"{replicas}underminisrpartitioncount").values()) == 2
+        assert scrape.all("kafka_server_kafkaserver_brokerstate") == {("1",): 3, ("2",): 3, ("3",): 0}
         controller = "kafka_controller_kafkacontroller_"
         wanted = {"activebrokercount": 2, "fencedbrokercount": 1, "activecontrollercount": 1, "globaltopiccount": 1}
         wanted |= {"globalpartitioncount": 3, "offlinepartitionscount": 1}
-        assert {name: told.value(controller + name) for name in wanted} == wanted
+        assert {name: scrape.value(controller + name) for name in wanted} == wanted
 
 
 async def test_connections_and_protocol_violations(tmp_path: Path) -> None:
@@ -324,12 +326,12 @@ async def test_connections_and_protocol_violations(tmp_path: Path) -> None:
         await first.call(request, 3)
         await second.send_bytes(b"\0\0\0\x0a" + b"\x7f" * 10)
         assert await second.is_closed()
-        told = await metered_broker.told()
+        scrape = await metered_broker.scrape()
         of_it = {"listener": "PLAINTEXT", "software": "some-client", "version": "1.2"}
-        assert told.value(f"{sockets}connections", **of_it) == 1
-        assert told.value(f"{sockets}connection_creation_total", listener="PLAINTEXT") == 2
-        assert told.value(f"{sockets}connection_close_total", listener="PLAINTEXT") == 1
-        assert told.value("ottla_protocol_violations_total") == 1
+        assert scrape.value(f"{sockets}connections", **of_it) == 1
+        assert scrape.value(f"{sockets}connection_creation_total", listener="PLAINTEXT") == 2
+        assert scrape.value(f"{sockets}connection_close_total", listener="PLAINTEXT") == 1
+        assert scrape.value("ottla_protocol_violations_total") == 1
 
 
 async def test_fired_faults_are_counted(tmp_path: Path) -> None:
@@ -339,10 +341,10 @@ async def test_fired_faults_are_counted(tmp_path: Path) -> None:
         await metered_broker.broker.topic("t")
         for _ in range(2):
             await client.call(MetadataRequest(topics=None), 9)
-        told = await metered_broker.told()
-        assert told.value("ottla_faults") == 1
-        assert told.value("ottla_fault_fired_total", fault=fault["id"], action="error") == 2
-        assert told.value(ERRORS, request="Metadata", error="TOPIC_AUTHORIZATION_FAILED") == 2
+        scrape = await metered_broker.scrape()
+        assert scrape.value("ottla_faults") == 1
+        assert scrape.value("ottla_fault_fired_total", fault=fault["id"], action="error") == 2
+        assert scrape.value(ERRORS, request="Metadata", error="TOPIC_AUTHORIZATION_FAILED") == 2
 
 
 async def test_counters_survive_a_reset(tmp_path: Path) -> None:
@@ -351,15 +353,15 @@ async def test_counters_survive_a_reset(tmp_path: Path) -> None:
         await metered_broker.api.ask("POST", "/topics", {"name": "t"})
         await client.call(produce(records(b"x")), 9)
         await metered_broker.api.ask("POST", "/state/reset")
-        told = await metered_broker.told()
+        scrape = await metered_broker.scrape()
         messages = f"{TOPICS}messagesin_total"
-        assert told.value(messages) == 1 and told.value(messages, topic="t") is None
+        assert scrape.value(messages) == 1 and scrape.value(messages, topic="t") is None
         await metered_broker.api.ask("POST", "/topics", {"name": "t"})
         client = await Client.connect(metered_broker.broker.ports[0])
         await client.call(produce(records(b"x", b"y")), 9)
         client.close()
-        told = await metered_broker.told()
-        assert told.value(messages) == 3 and told.value(messages, topic="t") == 2
+        scrape = await metered_broker.scrape()
+        assert scrape.value(messages) == 3 and scrape.value(messages, topic="t") == 2
 
 
 async def test_both_exposition_formats_agree(tmp_path: Path) -> None:
@@ -367,16 +369,16 @@ async def test_both_exposition_formats_agree(tmp_path: Path) -> None:
         client = await metered_broker.broker.client()
         await metered_broker.broker.topic("t")
         await client.call(produce(records(b"x")), 9)
-        text = await metered_broker.told()
+        text = await metered_broker.scrape()
         more = await scraped(metered_broker.api.url, Accept=OPENMETRICS)
         assert more.content_type.startswith("application/openmetrics-text; version=1.0.0")
         assert text.content_type == "text/plain; version=0.0.4; charset=utf-8"
         assert more.problems() == []
 
-        def ours(told: Told) -> dict[Any, float]:
+        def ours(scrape: Scrape) -> dict[Any, float]:
             return {
                 (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-                for sample in told.samples()
+                for sample in scrape.samples()
                 if sample.name.startswith(("kafka_", "ottla_")) and "loop_lag" not in sample.name
             }
 

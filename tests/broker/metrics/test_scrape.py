@@ -1,4 +1,4 @@
-"""How a control plane is scraped and asked for its health; that a scrape holds nobody up; the walk to error codes."""
+"""Scrapes and health checks of a control plane; scrapes yield to the event loop; error codes in responses."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ottla.protocol.schema import Value, empty_value, types_of
 from ottla.storage.errors import StorageError
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.harness import fetch, ping, response_class
-from ottla_testing.broker.metering import Told, scraped
+from ottla_testing.broker.metering import Scrape, scraped
 from ottla_testing.each import each
 
 
-async def asked(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+async def fetch_url(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     async with aiohttp.ClientSession(auto_decompress=False) as http, http.request(method, url, headers=headers) as got:
         return got.status, dict(got.headers), await got.read()
 
@@ -38,24 +38,24 @@ async def asked(url: str, method: str = "GET", **headers: str) -> tuple[int, dic
 async def test_scrape_compression_and_head_request(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
         url = f"{api.url}/metrics"
-        status, headers, body = await asked(url, **{"Accept-Encoding": "deflate, gzip;q=1.0"})
+        status, headers, body = await fetch_url(url, **{"Accept-Encoding": "deflate, gzip;q=1.0"})
         assert (status, headers["Content-Encoding"]) == (200, "gzip")
-        assert Told(gzip.decompress(body).decode(), headers["Content-Type"]).families
-        status, headers, body = await asked(url, **{"Accept-Encoding": "identity"})
+        assert Scrape(gzip.decompress(body).decode(), headers["Content-Type"]).families
+        status, headers, body = await fetch_url(url, **{"Accept-Encoding": "identity"})
         assert "Content-Encoding" not in headers and body.startswith(b"# HELP ")
         for path in ("/metrics", "/health", "/ready"):
-            status, headers, body = await asked(api.url + path, "HEAD")
+            status, headers, body = await fetch_url(api.url + path, "HEAD")
             assert (status, body) == (200, b"") and int(headers["Content-Length"]) > 0
-            assert (await asked(api.url + path, "POST"))[0] == 405
+            assert (await fetch_url(api.url + path, "POST"))[0] == 405
 
 
 async def test_every_family_is_described_even_without_series(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        told = await scraped(api.url)
-        assert {family.name for family in FAMILIES} <= told.families.keys()
+        body = await scraped(api.url)
+        assert {family.name for family in FAMILIES} <= body.families.keys()
         for family in FAMILIES:
-            assert told.families[family.name].documentation == family.help
-            assert {name for sample in told.families[family.name].samples for name in sample.labels} <= {
+            assert body.families[family.name].documentation == family.help
+            assert {name for sample in body.families[family.name].samples for name in sample.labels} <= {
                 *family.labels,
                 "le",
             }
@@ -64,18 +64,18 @@ async def test_every_family_is_described_even_without_series(tmp_path: Path) -> 
 async def test_concurrent_scrapes(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (broker, api):
         await broker.topic("t", partitions=50)
-        for told in await asyncio.gather(*(scraped(api.url) for _ in range(4))):
-            assert told.problems() == [] and len(told.all("kafka_log_log_size")) == 50
+        for body in await asyncio.gather(*(scraped(api.url) for _ in range(4))):
+            assert body.problems() == [] and len(body.all("kafka_log_log_size")) == 50
 
 
 async def test_alive_and_ready(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (broker, api):
 
         async def both() -> tuple[int, int, Any]:
-            health, _, told = await asked(f"{api.url}/health")
-            assert json.loads(told)["cluster_id"] == broker.state.cluster_id
-            ready, _, told = await asked(f"{api.url}/ready")
-            return health, ready, json.loads(told)["reason"]
+            health, _, body = await fetch_url(f"{api.url}/health")
+            assert json.loads(body)["cluster_id"] == broker.state.cluster_id
+            ready, _, body = await fetch_url(f"{api.url}/ready")
+            return health, ready, json.loads(body)["reason"]
 
         running = broker.running
         assert await both() == (200, 200, None)
@@ -94,18 +94,18 @@ async def test_alive_and_ready(tmp_path: Path) -> None:
 
 
 async def test_scrape_yields_to_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock by which each look takes a millisecond, others get their turn at every third partition or so."""
+    """With a timer that advances by a millisecond per reading, the scrape yields after about every third partition."""
     async with controlled(tmp_path) as (broker, api):
         await broker.topic("t", partitions=100)
         await scraped(api.url)
         now = iter(range(1_000_000))
         monkeypatch.setattr(gathering, "time", SimpleNamespace(perf_counter=lambda: next(now) / 1000))
-        turns, is_over = 0, False
+        yields, is_over = 0, False
 
         async def others() -> None:
-            nonlocal turns
+            nonlocal yields
             while not is_over:
-                turns += 1
+                yields += 1
                 await asyncio.sleep(0)
 
         beside = asyncio.ensure_future(others())
@@ -114,7 +114,7 @@ async def test_scrape_yields_to_the_event_loop(tmp_path: Path, monkeypatch: pyte
         rows = await gather(broker.running, metrics, LoopLag(broker.state.loop))
         is_over = True
         await beside
-        assert len(rows.found["kafka_log_log_size"]) == 100 and turns > 25
+        assert len(rows.found["kafka_log_log_size"]) == 100 and yields > 25
 
 
 async def test_objects_removed_during_a_scrape_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ async def test_objects_removed_during_a_scrape_are_left_out(tmp_path: Path, monk
         reader = await broker.client()
         await reader.send(fetch(("a", 0, 0), max_wait_ms=60_000), 11)
         await scraped(api.url)
-        monkeypatch.setattr(gathering, "SLICE_SECONDS", -1)  # a turn for others after each row
+        monkeypatch.setattr(gathering, "SLICE_SECONDS", -1)  # a yield after each row
         topics, metrics = broker.state.topics, broker.running.connections.metrics
         assert metrics is not None
         scraping = asyncio.ensure_future(gather(broker.running, metrics, LoopLag(broker.state.loop)))
@@ -186,11 +186,11 @@ def test_deleted_topics_stay_in_the_sum() -> None:
     assert all(isinstance(getattr(found, name), int) for name in TopicCounters.__slots__)
 
 
-# The walk to error codes
+# --- error codes in responses
 
 
 def filled(cls: type, code: int) -> Any:
-    """A value with two entries in each of its arrays, and that code wherever there is one."""
+    """A value with two entries in each of its arrays, and this error code in every field for one."""
     value = empty_value(cls)
     for name, hint in types_of(cls).items():
         inner = [arg for arg in (hint, *getattr(hint, "__args__", ())) if isinstance(arg, type)]
@@ -246,8 +246,8 @@ async def test_handler_exception_is_counted_by_its_code(tmp_path: Path, monkeypa
         broker.state.readers.clear()
         client = await broker.client()
         assert (await client.call(ping(), 3)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        told = await scraped(api.url)
-        errors = told.all("kafka_network_requestmetrics_errors_total")
+        body = await scraped(api.url)
+        errors = body.all("kafka_network_requestmetrics_errors_total")
         assert errors == {("KAFKA_STORAGE_ERROR", "ApiVersions"): 1}
         broker.state.readers.clear()
 

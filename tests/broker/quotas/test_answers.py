@@ -1,4 +1,4 @@
-"""Every answer that has a place for it tells the throttle time, from one place in the router."""
+"""Every response with a throttle time field has the throttle time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ottla.protocol.schema import empty_value
 from ottla_testing.broker.harness import response_class, running
 from ottla_testing.broker.quota_cases import set_quotas
 
-# Whose answers have none.
+# APIs whose responses have no such field.
 WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
 
 
 async def test_every_response_version_has_the_throttle_time(tmp_path: Path) -> None:
-    """To requests that ask for nothing: most are refused, which costs time all the same."""
-    told: dict[str, set[int]] = {}
+    """Requests without content: most are refused, which takes time as well."""
+    reported: dict[str, set[int]] = {}
     async with running(tmp_path) as broker:
         await set_quotas(await broker.client(), {"client-id": "held"}, request_percentage=0.001)
         throttle = broker.state.quotas.throttle
@@ -32,13 +32,15 @@ async def test_every_response_version_has_the_throttle_time(tmp_path: Path) -> N
             for version in versions.range():
                 request = empty_value(route.request_class)
                 if isinstance(request, ProduceRequest):
-                    request.acks = 1  # else there is no answer
-                if isinstance(request, DescribeAclsRequest):  # zeros are no filter, and close the connection
+                    request.acks = 1  # otherwise there is no response
+                if isinstance(request, DescribeAclsRequest):  # zeros are not a valid filter, and close the connection
                     request.resource_type_filter = request.operation = request.permission_type = 1
                     request.pattern_type_filter = 1 if version else request.pattern_type_filter
                 response = await client.call(request, version, "held")
                 if field is not None and version in field.versions:
-                    told.setdefault(route.name, set()).add(response.throttle_time_ms)
+                    reported.setdefault(route.name, set()).add(response.throttle_time_ms)
                 broker.clock.advance(1000)
             client.close()
-        assert told == {ROUTES[key].name: {1000} for key in broker.state.apis.served if ROUTES[key].name not in WITHOUT}
+        assert reported == {
+            ROUTES[key].name: {1000} for key in broker.state.apis.served if ROUTES[key].name not in WITHOUT
+        }

@@ -1,4 +1,4 @@
-"""Whose quotas there are: altering, describing, who is held to which, and that a restart and a snapshot keep them."""
+"""Quota entities: altering, describing, precedence, and persistence over restarts and snapshots."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ottla_testing.patience import PATIENCE_S
 BOTH: dict[str, str | None] = {"user": "ann", "client-id": "app"}
 
 
-# Who is held to which
+# --- precedence
 
 USERS, CLIENT_IDS = ("ann", None, ABSENT), ("app", None, ABSENT)
 LEVELS = [who for who in itertools.product(USERS, CLIENT_IDS) if who != (ABSENT, ABSENT)]
-# Most specific first, and whom it is shared with: the user, the client id or neither.
+# Most specific first, with the clients that share it: by user, by client id or by neither.
 PRECEDENCE: list[tuple[tuple[str | None, str | None], tuple[str, str]]] = [
     (("ann", "app"), ("ann", "app")),
     (("ann", None), ("ann", "app")),
@@ -72,7 +72,7 @@ def test_addresses_are_canonicalized() -> None:
     assert literal_address("10.0.0.256") is literal_address("10.0.0.1%eth0") is None and literal_address("host") is None
 
 
-# Altering
+# --- altering
 
 LONG = 2.0**63
 REFUSED: list[tuple[dict[str, str | None], dict[str, float | None], str]] = [
@@ -97,7 +97,7 @@ REFUSED: list[tuple[dict[str, str | None], dict[str, float | None], str]] = [
         {"connection_creation_rate": 2.0**31},
         "Proposed value for connection_creation_rate is too large for an INT.",
     ),
-    # All of it, or nothing.
+    # All or nothing.
     ({"user": "a"}, {"producer_byte_rate": 1.0, "x": 1.0}, "Invalid configuration key x"),
 ]
 
@@ -109,36 +109,38 @@ async def test_refused_alteration_changes_nothing(
     async with running(tmp_path) as broker:
         client = await broker.client()
         fine = entry({"client-id": "fine"}, {"request_percentage": 1.5})
-        answer = await client.call(altering(entry(entity, quotas), fine), 1)
-        assert [(one.error_code, one.error_message) for one in answer.entries] == [(42, message), (0, None)]
-        assert {part.entity_type: part.entity_name for part in answer.entries[0].entity} == entity
+        response = await client.call(altering(entry(entity, quotas), fine), 1)
+        assert [(one.error_code, one.error_message) for one in response.entries] == [(42, message), (0, None)]
+        assert {part.entity_type: part.entity_name for part in response.entries[0].entity} == entity
         assert described(await client.call(describing(), 1)) == [({"client-id": "fine"}, {"request_percentage": 1.5})]
 
 
 async def test_duplicate_entities_and_keys(tmp_path: Path) -> None:
-    """As Kafka has it: of an entity the first counts, though the answer is of the second; of a key none does."""
+    """As in Kafka: the first occurrence of an entity applies, though the result is that of the second; a duplicate key
+    refuses all.
+    """
     async with running(tmp_path) as broker:
         client = await broker.client()
         ann = {"user": "ann", "client-id": None}
-        asked = altering(entry(ann, {"producer_byte_rate": 1.0}), entry(ann, {"producer_byte_rate": 2.0}))
-        answer = await client.call(asked, 1)
+        requested = altering(entry(ann, {"producer_byte_rate": 1.0}), entry(ann, {"producer_byte_rate": 2.0}))
+        response = await client.call(requested, 1)
         text = "Ignoring duplicate entity ClientQuotaEntity(entries={client-id=null, user=ann})"
-        assert [(one.error_code, one.error_message) for one in answer.entries] == [(42, text)]
+        assert [(one.error_code, one.error_message) for one in response.entries] == [(42, text)]
         assert described(await client.call(describing(), 1)) == [(ann, {"producer_byte_rate": 1.0})]
         twice = entry({"user": "bob"}, {"producer_byte_rate": 1.0})
         twice.ops *= 2
-        answer = await client.call(altering(twice), 1)
+        response = await client.call(altering(twice), 1)
         text = "Ignoring duplicate entity ClientQuotaEntity(entries={user=bob})"
-        assert [(one.error_code, one.error_message) for one in answer.entries] == [(42, text)]
+        assert [(one.error_code, one.error_message) for one in response.entries] == [(42, text)]
         assert len(described(await client.call(describing(), 1))) == 1
 
 
 async def test_validate_only_changes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
-        asked = entry(BOTH, {"producer_byte_rate": 1.0})
-        answer = await client.call(altering(asked, validate_only=True), 1)
-        assert [one.error_code for one in answer.entries] == [0]
+        requested = entry(BOTH, {"producer_byte_rate": 1.0})
+        response = await client.call(altering(requested, validate_only=True), 1)
+        assert [one.error_code for one in response.entries] == [0]
         assert described(await client.call(describing(), 1)) == []
         assert broker.state.quotas.throttle is None
 
@@ -150,7 +152,7 @@ async def test_quotas_are_removed_one_by_one(tmp_path: Path) -> None:
         await set_quotas(client, BOTH, producer_byte_rate=None, no_such_key=None)
         assert described(await client.call(describing(), 1)) == [(BOTH, {"request_percentage": 2.0})]
         end = broker.state.metadata_log._log.log_end_offset
-        await set_quotas(client, BOTH, request_percentage=2.0)  # is there already
+        await set_quotas(client, BOTH, request_percentage=2.0)  # exists already
         assert broker.state.metadata_log._log.log_end_offset == end
         await set_quotas(client, BOTH, request_percentage=None)
         assert described(await client.call(describing(), 1)) == []
@@ -164,15 +166,15 @@ async def test_host_name_is_resolved_without_blocking_other_requests(
     monkeypatch.setattr("ottla.broker.quotas.client_quotas.look_up", names.get)
     async with running(tmp_path) as broker:
         client = await broker.client()
-        asked = [entry({"ip": name}, {"connection_creation_rate": 3.0}) for name in ("one", "two")]
-        answer = await client.call(altering(*asked), 1)
-        assert [one.error_message for one in answer.entries] == [None, "two is not a valid IP or resolvable host."]
+        requested = [entry({"ip": name}, {"connection_creation_rate": 3.0}) for name in ("one", "two")]
+        response = await client.call(altering(*requested), 1)
+        assert [one.error_message for one in response.entries] == [None, "two is not a valid IP or resolvable host."]
         assert broker.state.quotas.throttle is not None
         assert broker.state.quotas.throttle.addresses.find("10.0.0.1") == Limit(("10.0.0.1", ""), 3.0)
     names["one"] = "10.0.0.2"
     async with running(tmp_path) as broker:
         found: Limit | None = None
-        async with asyncio.timeout(PATIENCE_S):  # a thread looks it up
+        async with asyncio.timeout(PATIENCE_S):  # resolved in a thread
             while found is None:
                 await asyncio.sleep(0.01)
                 assert broker.state.quotas.throttle is not None
@@ -182,7 +184,7 @@ async def test_host_name_is_resolved_without_blocking_other_requests(
 
 WITH_ZOOKEEPER: list[tuple[dict[str, str | None], dict[str, float | None], str | None]] = [
     ({"user": "a"}, {"producer_byte_rate": 1.5}, "Configuration producer_byte_rate must be a LONG value"),
-    ({"user": "a"}, {"producer_byte_rate": 0.0}, None),  # is taken, and limits nothing
+    ({"user": "a"}, {"producer_byte_rate": 0.0}, None),  # is accepted, but limits nothing
     (
         {"user": "a", "ip": None},
         {"connection_creation_rate": 1.0},
@@ -198,16 +200,16 @@ async def test_alteration_checks_of_zookeeper_releases(
 ) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
-        answer = await client.call(altering(entry(entity, quotas)), 1)
-        assert [(one.error_code, one.error_message) for one in answer.entries] == [(42 if message else 0, message)]
+        response = await client.call(altering(entry(entity, quotas)), 1)
+        assert [(one.error_code, one.error_message) for one in response.entries] == [(42 if message else 0, message)]
 
 
 async def test_duplicate_entity_is_accepted_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
         first = entry(BOTH, {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0})
-        answer = await client.call(altering(first, entry(BOTH, {"producer_byte_rate": None})), 1)
-        assert [(one.error_code, one.error_message) for one in answer.entries] == [(0, None)]
+        response = await client.call(altering(first, entry(BOTH, {"producer_byte_rate": None})), 1)
+        assert [(one.error_code, one.error_message) for one in response.entries] == [(0, None)]
         assert described(await client.call(describing(), 1)) == [(BOTH, {"consumer_byte_rate": 2.0})]
 
 
@@ -215,11 +217,11 @@ async def test_first_refused_type_follows_javas_hash_order(tmp_path: Path) -> No
     async with running(tmp_path) as broker:
         client = await broker.client()
         for entity, named in (({"group": None, "": None}, ""), ({"topic": "t", "group": "g", "user": ""}, "topic")):
-            answer = await client.call(altering(entry(entity, {})), 1)
-            assert [one.error_message for one in answer.entries] == [f"Unhandled client quota entity type: {named}"]
+            response = await client.call(altering(entry(entity, {})), 1)
+            assert [one.error_message for one in response.entries] == [f"Unhandled client quota entity type: {named}"]
 
 
-# Describing
+# --- describing
 
 ENTITIES: list[dict[str, str | None]] = [
     {"user": "ann"},
@@ -284,8 +286,8 @@ BAD_FILTERS: list[tuple[list[tuple[str, int, str | None]], int, str]] = [
 async def test_invalid_filters(described_broker: Broker) -> None:
     client = await described_broker.client()
     for components, code, message in BAD_FILTERS:
-        answer = await client.call(describing(*components), 1)
-        assert (answer.error_code, answer.error_message, answer.entries) == (code, message, None)
+        response = await client.call(describing(*components), 1)
+        assert (response.error_code, response.error_message, response.entries) == (code, message, None)
 
 
 BAD_FILTERS_WITH_ZOOKEEPER: list[tuple[list[tuple[str, int, str | None]], int, str | None]] = [
@@ -306,8 +308,8 @@ async def test_invalid_filters_in_zookeeper_releases(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
         for components, code, message in BAD_FILTERS_WITH_ZOOKEEPER:
-            answer = await client.call(describing(*components), 1)
-            assert (answer.error_code, answer.error_message, answer.entries) == (code, message, None)
+            response = await client.call(describing(*components), 1)
+            assert (response.error_code, response.error_message, response.entries) == (code, message, None)
         await set_quotas(client, {"user": None}, producer_byte_rate=1.0)
         found = described(await client.call(describing(("user", DEFAULT, "of no meaning")), 1))
         assert found == [({"user": None}, {"producer_byte_rate": 1.0})]
@@ -323,7 +325,7 @@ async def test_quotas_have_kafkas_order_of_keys(tmp_path: Path) -> None:
         assert list(quotas) == keys
 
 
-# What keeps them
+# --- persistence
 
 
 async def test_quotas_survive_a_restart_and_are_in_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,17 +375,19 @@ async def test_quotas_of_a_kraft_broker_are_taken_over(tmp_path: Path) -> None:
 
 
 async def test_too_many_changes_in_a_request_are_refused(tmp_path: Path) -> None:
-    """As KRaft's controllers do."""
-    asked = [entry({"user": f"u{number}"}, {"producer_byte_rate": 1.0}) for number in range(CHANGES_MAX + 1)]
+    """Like KRaft controllers."""
+    requested = [entry({"user": f"u{number}"}, {"producer_byte_rate": 1.0}) for number in range(CHANGES_MAX + 1)]
     async with running(tmp_path) as broker:
         client = await broker.client()
-        answer = await client.call(altering(*asked), 1)
-        assert {one.error_code for one in answer.entries} == {ErrorCode.POLICY_VIOLATION}
-        assert {one.error_message for one in answer.entries} == {"Unable to perform excessively large batch operation."}
-        assert len(answer.entries) == len(asked)
+        response = await client.call(altering(*requested), 1)
+        assert {one.error_code for one in response.entries} == {ErrorCode.POLICY_VIOLATION}
+        assert {one.error_message for one in response.entries} == {
+            "Unable to perform excessively large batch operation."
+        }
+        assert len(response.entries) == len(requested)
         assert described(await client.call(describing(), 1)) == []
-        answer = await client.call(altering(*asked[1:]), 1)
-        assert {one.error_code for one in answer.entries} == {0}
+        response = await client.call(altering(*requested[1:]), 1)
+        assert {one.error_code for one in response.entries} == {0}
         assert len(described(await client.call(describing(), 1))) == CHANGES_MAX
 
 
@@ -396,6 +400,6 @@ async def test_disk_failure_is_reported_for_each_entity(tmp_path: Path, monkeypa
     async with running(tmp_path) as broker:
         client = await broker.client()
         monkeypatch.setattr(broker.state.metadata_log, "write", fail)
-        answer = await client.call(altering(entry(BOTH, {"producer_byte_rate": 1.0})), 1)
-        assert [one.error_code for one in answer.entries] == [56]
+        response = await client.call(altering(entry(BOTH, {"producer_byte_rate": 1.0})), 1)
+        assert [one.error_code for one in response.entries] == [56]
         assert broker.state.quotas.throttle is None

@@ -1,6 +1,6 @@
-"""Quotas over the wire: who goes too fast is told for how long to wait, and is not heard meanwhile.
+"""Quotas over the wire: a client above its quota receives a throttle time and is muted.
 
-The clock stands still unless a test moves it, so every throttle time is exact.
+The clock is stopped unless a test moves it, so all throttle times are exact.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ottla_testing.broker.quota_cases import set_quotas
 from ottla_testing.broker.quota_world import (
     EVERY_CLIENT,
     HELD,
+    LOOP_ITERATIONS,
     MB,
-    TURNS,
     data_of,
     held,
     is_heard,
@@ -41,21 +41,21 @@ async def test_nothing_is_measured_without_a_quota(tmp_path: Path) -> None:
         await broker.topic("t")
         client = await broker.client()
         for _ in range(3):
-            answer = await client.call(produce(records(bytes(100_000))), 9)
-            assert answer.throttle_time_ms == 0
+            response = await client.call(produce(records(bytes(100_000))), 9)
+            assert response.throttle_time_ms == 0
         assert broker.state.quotas.throttle is None
 
 
 async def test_client_without_a_limit_is_not_measured(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1.0) as (broker, client):
         await set_quotas(await broker.client(), HELD, producer_byte_rate=None)
-        await set_quotas(await broker.client(), {"user": "somebody else"}, producer_byte_rate=1.0)
+        await set_quotas(await broker.client(), {"user": "another client"}, producer_byte_rate=1.0)
         assert (await client.call(produce(records(bytes(1000))), 9)).throttle_time_ms == 0
         assert broker.state.quotas.throttle is not None
         assert len(broker.state.quotas.throttle.produce.buckets) == 0
 
 
-# Produce
+# --- Produce
 
 
 @pytest.mark.parametrize("version", [1, 2, 5, 6, 9, 12])
@@ -63,10 +63,10 @@ async def test_producer_receives_the_throttle_time_and_is_muted(version: int, tm
     async with limited(tmp_path, producer_byte_rate=1000) as (broker, client):
         request = produce(data_of(version, 15_000))
         expected = wait_after(size_of(request, version), 1000)
-        answer = await client.call(request, version)
-        assert only(answer).error_code == 0
-        assert answer.throttle_time_ms == expected and 5000 < expected < 6000
-        assert broker.log("t").log_end_offset == 1, "appended all the same"
+        response = await client.call(request, version)
+        assert only(response).error_code == 0
+        assert response.throttle_time_ms == expected and 5000 < expected < 6000
+        assert broker.log("t").log_end_offset == 1, "appended nevertheless"
         await client.send(ping(), 0)
         assert not await is_heard(broker, client)
         broker.clock.advance(expected - 1)
@@ -77,8 +77,8 @@ async def test_producer_receives_the_throttle_time_and_is_muted(version: int, tm
 
 async def test_response_without_throttle_time_still_mutes_the_connection(tmp_path: Path) -> None:
     async with limited(tmp_path, producer_byte_rate=1000) as (broker, client):
-        answer = await client.call(produce(data_of(0, 15_000)), 0)
-        assert only(answer).error_code == 0
+        response = await client.call(produce(data_of(0, 15_000)), 0)
+        assert only(response).error_code == 0
         await client.send(ping(), 0)
         assert not await is_heard(broker, client)
         broker.clock.advance(6000)
@@ -118,13 +118,13 @@ async def test_muted_connection_closes_with_its_client_and_at_shutdown(tmp_path:
     async with limited(tmp_path, producer_byte_rate=1) as (broker, client):
         other = await held(broker)
         for one in (client, other):
-            answer = await one.call(produce(records(bytes(1000))), 9)
-            assert answer.throttle_time_ms > 1_000_000
+            response = await one.call(produce(records(bytes(1000))), 9)
+            assert response.throttle_time_ms > 1_000_000
         client.close()
         await broker.settle()
         before = len(broker.running.connections.open)
         await other.send(ping(), 0)
-        for _ in range(TURNS):
+        for _ in range(LOOP_ITERATIONS):
             await broker.settle()
         assert len(broker.running.connections.open) <= before
     assert await other.is_closed()
@@ -176,13 +176,13 @@ async def test_the_windows_are_those_of_the_configs(tmp_path: Path) -> None:
         client = await held(broker)
         await set_quotas(await broker.client(), HELD, producer_byte_rate=1000, controller_mutation_rate=1)
         request = produce(records(bytes(5_000)))
-        answer = await client.call(request, 9)
-        assert answer.throttle_time_ms == wait_after(size_of(request, 9), 1000, 4000)
-        answer = await (await held(broker)).call(create_topics("a", partitions=7), 5)
-        assert answer.throttle_time_ms == 2000
+        response = await client.call(request, 9)
+        assert response.throttle_time_ms == wait_after(size_of(request, 9), 1000, 4000)
+        response = await (await held(broker)).call(create_topics("a", partitions=7), 5)
+        assert response.throttle_time_ms == 2000
 
 
-# Fetch
+# --- Fetch
 
 
 async def filled(broker: Broker, count: int, size: int) -> None:
@@ -198,11 +198,11 @@ async def test_throttled_fetch_is_empty_and_not_charged(version: int, tmp_path: 
         await filled(broker, 10, 4000)
         client = await held(broker)
         await set_quotas(await broker.client(), HELD, consumer_byte_rate=1000)
-        asked = fetch(("t", 0, 0), partition_max_bytes=9000)
-        first = await client.call(asked, version)
+        requested = fetch(("t", 0, 0), partition_max_bytes=9000)
+        first = await client.call(requested, version)
         assert len(only(first).records) > 8000
         assert version == 0 or first.throttle_time_ms == 0
-        second = await client.call(asked, version)
+        second = await client.call(requested, version)
         assert second.responses == []
         if version:
             assert 6000 < second.throttle_time_ms < 9000
@@ -210,8 +210,8 @@ async def test_throttled_fetch_is_empty_and_not_charged(version: int, tmp_path: 
         assert not await is_heard(broker, client)
         broker.clock.advance(9000)
         await client.receive()
-        broker.clock.advance(2000)  # what was sent is forgotten; what was not never counted
-        assert len(only(await client.call(asked, version)).records) > 8000
+        broker.clock.advance(2000)  # sent bytes have expired; bytes that were not sent were not charged
+        assert len(only(await client.call(requested, version)).records) > 8000
 
 
 async def test_throttled_fetch_increments_its_session_epoch(tmp_path: Path) -> None:
@@ -219,21 +219,21 @@ async def test_throttled_fetch_increments_its_session_epoch(tmp_path: Path) -> N
         await filled(broker, 10, 4000)
         first = await client.call(fetch(("t", 0, 0), session_epoch=0, partition_max_bytes=9000), 11)
         assert first.session_id and len(only(first).records) > 8000
-        asked = fetch(session_id=first.session_id, session_epoch=1)
-        second = await client.call(asked, 11)
+        requested = fetch(session_id=first.session_id, session_epoch=1)
+        second = await client.call(requested, 11)
         assert (second.session_id, second.error_code, second.responses) == (first.session_id, 0, [])
         assert second.throttle_time_ms > 0
         broker.clock.advance(11_000)
         third = await client.call(fetch(session_id=first.session_id, session_epoch=2), 11)
-        assert len(only(third).records) > 8000, "what was not told before"
+        assert len(only(third).records) > 8000, "changes since the last response"
 
 
 async def test_throttled_full_fetch_creates_no_session(tmp_path: Path) -> None:
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 10, 4000)
-        asked = fetch(("t", 0, 0), session_epoch=0, partition_max_bytes=9000)
-        assert (await client.call(asked, 11)).session_id
-        second = await client.call(asked, 11)
+        requested = fetch(("t", 0, 0), session_epoch=0, partition_max_bytes=9000)
+        assert (await client.call(requested, 11)).session_id
+        second = await client.call(requested, 11)
         assert second.throttle_time_ms and second.session_id == 0
         assert len(broker.state.fetch_sessions) == 1
 
@@ -253,33 +253,33 @@ async def test_replica_fetch_has_no_quota(tmp_path: Path) -> None:
         percent_timer(broker, 1000)
         await filled(broker, 5, 3000)
         for _ in range(3):
-            answer = await client.call(fetch(("t", 0, 0), replica_id=7), 11)
-            assert answer.throttle_time_ms == 0 and len(only(answer).records) > 15_000
+            response = await client.call(fetch(("t", 0, 0), replica_id=7), 11)
+            assert response.throttle_time_ms == 0 and len(only(response).records) > 15_000
 
 
 async def test_fetch_is_charged_for_its_response_size(tmp_path: Path) -> None:
-    """With its length, without the header of the answer."""
+    """Includes the length, excludes the response header."""
     async with limited(tmp_path, consumer_byte_rate=1000) as (broker, client):
         await filled(broker, 1, 4000)
         await client.send(fetch(("t", 0, 0)), 11)
-        answer = await client.receive_bytes()
+        response = await client.receive_bytes()
         throttle = broker.state.quotas.throttle
         assert throttle is not None
         ((_, rate),) = throttle.fetch.buckets._found.items()
-        assert rate.measure(broker.clock.now_ms())[0] == 4 + len(answer) - 4
+        assert rate.measure(broker.clock.now_ms())[0] == 4 + len(response) - 4
 
 
-# Time of handlers
+# --- handler time
 
 
 async def test_request_time_throttle_is_at_most_one_window(tmp_path: Path) -> None:
     async with limited(tmp_path, request_percentage=5) as (broker, client):
         percent_timer(broker, 500)
-        answer = await client.call(ListGroupsRequest(), 4)  # 50 % of ten seconds is 5 % of each
-        assert answer.throttle_time_ms == 0
-        # Its answer took as long again, which counts now, with these.
-        answer = await client.call(ListGroupsRequest(), 4)
-        assert answer.throttle_time_ms == 1000
+        response = await client.call(ListGroupsRequest(), 4)  # 50 % of ten seconds is 5 % of each
+        assert response.throttle_time_ms == 0
+        # Building its response took as long again, which is charged with these.
+        response = await client.call(ListGroupsRequest(), 4)
+        assert response.throttle_time_ms == 1000
         await client.send(ping(), 0)
         assert not await is_heard(broker, client)
         broker.clock.advance(1000)
@@ -295,14 +295,14 @@ async def test_throttle_time_is_the_longer_of_two(tmp_path: Path) -> None:
 
 
 async def test_only_event_loop_time_is_charged(tmp_path: Path) -> None:
-    """A long poll is two steps, however long it waits."""
+    """A long poll has two steps, however long it waits."""
     async with limited(tmp_path, request_percentage=100) as (broker, client):
         percent_timer(broker, 1000)
         await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
         await broker.settle()
         broker.clock.advance(60_000)
-        _, answer = await client.receive()
-        assert answer.throttle_time_ms == 0
+        _, response = await client.receive()
+        assert response.throttle_time_ms == 0
         throttle = broker.state.quotas.throttle
         assert throttle is not None
         assert sum(rate.measure(broker.clock.now_ms())[0] for rate in throttle.request.buckets._found.values()) < 1000
@@ -310,7 +310,7 @@ async def test_only_event_loop_time_is_charged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "with a thread's part"])
 async def test_work_in_several_steps_is_charged(compressed: bool, tmp_path: Path) -> None:
-    """Old messages are converted while others are served; each of those turns takes a second here."""
+    """Old messages are converted while other clients are served; each step takes a second here."""
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t")
         await set_quotas(await broker.client(), HELD, request_percentage=10_000)
@@ -324,7 +324,7 @@ async def test_work_in_several_steps_is_charged(compressed: bool, tmp_path: Path
         assert throttle is not None
         (rate,) = throttle.request.buckets._found.values()
         total, _ = rate.measure(broker.clock.now_ms())
-        assert total >= 700, "a second of the handler's own, one of the answer, and at least five turns"
+        assert total >= 700, "a second of the handler, one of the response, and at least five steps"
 
 
 async def test_error_response_has_the_throttle_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,8 +335,8 @@ async def test_error_response_has_the_throttle_time(tmp_path: Path, monkeypatch:
             raise RuntimeError("a defect")
 
         monkeypatch.setattr(type(broker.state.groups), "list_groups", fail)
-        answer = await client.call(ListGroupsRequest(), 4)
-        assert (answer.error_code, answer.throttle_time_ms) == (-1, 1000)
+        response = await client.call(ListGroupsRequest(), 4)
+        assert (response.error_code, response.throttle_time_ms) == (-1, 1000)
         await client.send(ping(), 0)
         assert not await is_heard(broker, client)
         broker.clock.advance(1000)
@@ -346,15 +346,15 @@ async def test_error_response_has_the_throttle_time(tmp_path: Path, monkeypatch:
 async def test_offset_fetch_of_an_unknown_group_is_charged(tmp_path: Path) -> None:
     async with limited(tmp_path, request_percentage=0.001) as (broker, client):
         percent_timer(broker, 1000)
-        answer = await client.call(OffsetFetchRequest(group_id="g", topics=None), 5)
-        assert answer.throttle_time_ms == 1000
+        response = await client.call(OffsetFetchRequest(group_id="g", topics=None), 5)
+        assert response.throttle_time_ms == 1000
 
 
-# Releases whose answers come late
+# --- releases that delay responses
 
 
 async def test_old_releases_delay_throttled_responses(tmp_path: Path) -> None:
-    """Their quotas are those of the configuration, for each client id."""
+    """Their quotas are in the configuration, for each client id."""
     overrides = {"quota.producer.default": "1000", "quota.consumer.default": "1000"}
     async with running(tmp_path, release="1.1", overrides=overrides) as broker:
         await broker.topic("t")
@@ -368,9 +368,9 @@ async def test_old_releases_delay_throttled_responses(tmp_path: Path) -> None:
         broker.clock.advance(expected - 1)
         assert not await is_heard(broker, client)
         broker.clock.advance(1)
-        _, answer = await client.receive()
-        assert (only(answer).error_code, answer.throttle_time_ms) == (0, expected)
-        await client.receive()  # the next is answered at once
+        _, response = await client.receive()
+        assert (only(response).error_code, response.throttle_time_ms) == (0, expected)
+        await client.receive()  # the next one gets its response at once
 
 
 async def test_delayed_fetch_response_has_its_records(tmp_path: Path) -> None:
@@ -378,13 +378,13 @@ async def test_delayed_fetch_response_has_its_records(tmp_path: Path) -> None:
         await broker.topic("t")
         await filled(broker, 4, 6000)
         client = await broker.client()
-        asked = fetch(("t", 0, 0), partition_max_bytes=7000)
-        assert (await client.call(asked, 7)).throttle_time_ms == 0
-        await client.send(asked, 7)
+        requested = fetch(("t", 0, 0), partition_max_bytes=7000)
+        assert (await client.call(requested, 7)).throttle_time_ms == 0
+        await client.send(requested, 7)
         assert not await is_heard(broker, client)
         broker.clock.advance(5000)
-        _, answer = await client.receive()
-        assert len(only(answer).records) > 6000 and 2000 < answer.throttle_time_ms < 3000
+        _, response = await client.receive()
+        assert len(only(response).records) > 6000 and 2000 < response.throttle_time_ms < 3000
 
 
 async def test_disconnect_drops_the_delayed_response(tmp_path: Path) -> None:
@@ -407,15 +407,16 @@ async def test_shutdown_drops_delayed_responses(tmp_path: Path) -> None:
         await client.send(produce(records(bytes(12_000))), 5)
         await broker.settle()
         broker.state.begin_stop()
-        _, answer = await client.receive()
-        assert only(answer).error_code == 0
+        _, response = await client.receive()
+        assert only(response).error_code == 0
 
 
-# Held to a rate
+# --- sustained rates
 
 
-# Kafka divides by ten to eleven seconds, so that the first ten of a client let through up to eleven's. What follows is
-# looked at: with 1.1 MB a second to send, ten seconds; with 1.5, a minute, since that comes in waves.
+# Kafka divides by ten to eleven seconds, so the first ten seconds of a client allow up to eleven seconds' worth. The
+# rate after that is measured: with 1.1 MB per second to send for ten seconds; with 1.5 for a minute, because it comes
+# in waves.
 HOLDING = [(45, 10, 20), (33, 0, 60)]
 
 
@@ -427,9 +428,9 @@ async def test_a_producer_is_held_to_one_megabyte_a_second(
         request, sent = produce(records(bytes(50_000))), 0
         start_ms = broker.clock.now_ms()
         while (elapsed_ms := broker.clock.now_ms() - start_ms) < end_s * 1000:
-            answer = await client.call(request, 9)
+            response = await client.call(request, 9)
             sent += size_of(request, 9) if elapsed_ms >= begin_s * 1000 else 0
-            broker.clock.advance(pause_ms + answer.throttle_time_ms)
+            broker.clock.advance(pause_ms + response.throttle_time_ms)
         assert sent == pytest.approx((end_s - begin_s) * MB, rel=0.1)
 
 
@@ -439,17 +440,17 @@ async def test_a_consumer_is_held_to_one_megabyte_a_second(
 ) -> None:
     async with limited(tmp_path, consumer_byte_rate=MB) as (broker, client):
         await filled(broker, 1, 50_000)
-        asked, got = fetch(("t", 0, 0)), 0
+        requested, got = fetch(("t", 0, 0)), 0
         start_ms = broker.clock.now_ms()
         while (elapsed_ms := broker.clock.now_ms() - start_ms) < end_s * 1000:
-            answer = await client.call(asked, 11)
-            size = sum(len(partition.records) for topic in answer.responses for partition in topic.partitions)
+            response = await client.call(requested, 11)
+            size = sum(len(partition.records) for topic in response.responses for partition in topic.partitions)
             got += size if elapsed_ms >= begin_s * 1000 else 0
-            broker.clock.advance(pause_ms + answer.throttle_time_ms)
+            broker.clock.advance(pause_ms + response.throttle_time_ms)
         assert got == pytest.approx((end_s - begin_s) * MB, rel=0.1)
 
 
-# With faults
+# --- with faults
 
 
 async def test_a_faulted_request_is_charged_too(tmp_path: Path) -> None:
@@ -461,16 +462,16 @@ async def test_a_faulted_request_is_charged_too(tmp_path: Path) -> None:
         faults.add(Rule(action=throttle_fault(20), api=0))
         request = produce(records(bytes(12_000)))
         expected = wait_after(size_of(request, 9), 1000)
-        answer = await client.call(request, 9)
-        assert answer.throttle_time_ms == expected
-        await asyncio.sleep(0.05)  # the fault's part is real time
+        response = await client.call(request, 9)
+        assert response.throttle_time_ms == expected
+        await asyncio.sleep(0.05)  # the time of the fault is real time
         await client.send(ping(), 0)
         assert not await is_heard(broker, client)
         broker.clock.advance(expected)
         await client.receive()
 
 
-# What is remembered
+# --- expiry
 
 
 async def test_measurement_expires_after_an_hour(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Rates and token buckets against a naive model of Kafka's `Rate`, `SampledStat`, `TokenBucket` and `QuotaUtils`."""
+"""Rates and token buckets compared with a naive model of Kafka's `Rate`, `SampledStat`, `TokenBucket` and
+`QuotaUtils`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class ModelSample:
 
 @dataclass
 class ModelRate:
-    """Kafka's words one by one; nothing shared with what is tested."""
+    """A direct transcription of Kafka's code, which shares nothing with the tested code."""
 
     windows: Windows
     samples: list[ModelSample] = field(default_factory=list)
@@ -98,7 +100,7 @@ def test_rate_equal_to_the_limit_is_not_throttled() -> None:
 
 @given(st.floats(1, 1e6), st.floats(0, 1e9))
 def test_values_expire_after_all_windows(limit: float, value: float) -> None:
-    """Not before, even for who waits as told: until ten windows have passed it takes no longer than ten."""
+    """Not earlier, even for a client that waits as requested: within ten windows the rate does not drop faster."""
     rate = Rate(ELEVEN)
     rate.record(value, START)
     assert rate.throttle_ms(limit, START + 9_000) == rate.throttle_ms(limit, START)
@@ -143,7 +145,7 @@ def test_clock_set_back_does_not_throttle_forever(back_ms: int) -> None:
 @given(st.floats(0.1, 1000), st.lists(st.tuples(PAUSES, st.integers(0, 5000)), max_size=40))
 def test_token_bucket_matches_kafka(limit: float, events: list[tuple[int, int]]) -> None:
     bucket, now_ms = TokenBucket(ELEVEN), START
-    tokens, last_ms = 0.0, 0  # as Kafka begins: 1970 is long ago
+    tokens, last_ms = 0.0, 0  # as in Kafka at first: the last update was in 1970
     burst = 11 * limit
     for pause_ms, count in events:
         now_ms += pause_ms

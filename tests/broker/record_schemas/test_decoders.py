@@ -1,4 +1,4 @@
-"""Decoding of keys and values: which functions there are, and how a record that cannot be decoded is named."""
+"""Decoding of keys and values: available functions, and errors for undecodable records."""
 
 from __future__ import annotations
 

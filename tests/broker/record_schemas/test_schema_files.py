@@ -1,4 +1,4 @@
-"""Decoding by schemas that were given as files: Avro against fastavro, Protobuf against its library, and bombs."""
+"""Decoding with schema files: Avro compared with fastavro, Protobuf with its library, and decompression bombs."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_avro_values_match_fastavro(case: tuple[Any, Any]) -> None:
     decoder = AvroDecoder(json.dumps(schema))
     assert decoder.decode(data).value == expected
     if data:
-        told = decoder.decode(struct.pack(">bI", 0, 7) + data)
-        assert told.value == expected and told.note == "schema id 7"
+        reported = decoder.decode(struct.pack(">bI", 0, 7) + data)
+        assert reported.value == expected and reported.note == "schema id 7"
 
 
 @given(st.binary(max_size=200))
@@ -84,9 +84,9 @@ def test_avro_random_bytes_give_a_value_or_a_reason(data: bytes) -> None:
 
 def test_avro_logical_types_and_names() -> None:
     decoder = AvroDecoder(json.dumps(ORDER))
-    told = decoder.decode(encoded(ORDER, order(order()))).value
-    assert decoder.name == "shop.Order" and told["previous"]["previous"] is None
-    shown = {name: value for name, value in told.items() if name != "previous"}
+    reported = decoder.decode(encoded(ORDER, order(order()))).value
+    assert decoder.name == "shop.Order" and reported["previous"]["previous"] is None
+    shown = {name: value for name, value in reported.items() if name != "previous"}
     assert shown == {
         "id": 1, "price": "-1.05", "at": "2023-11-14T22:13:20Z", "day": "1970-01-02", "state": "PAID", "note": "é",
         "parts": [{"a": 0.5}, {}], "raw": {"base64": "/wA="},
@@ -94,7 +94,7 @@ def test_avro_logical_types_and_names() -> None:
 
 
 def long(value: int) -> bytes:
-    """A number as Avro has it."""
+    """A number in Avro's encoding."""
     value = (value << 1) ^ (value >> 63)
     found = bytearray()
     while value > 0x7F:

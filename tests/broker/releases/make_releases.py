@@ -5,11 +5,10 @@ Run it with the paths of two reference files:
     python tests/broker/releases/make_releases.py VERSIONS.json NAMES.json
 
 The first is a JSON object with `zookeeper_broker` and `kraft_broker`, each release name -> API key -> [lowest, highest
-version], the second API key -> an object with `name`; both as collected from Apache Kafka's own definitions.
-
-A broker is the one with ZooKeeper up to 3.2 and the one with KRaft from 3.3, where KRaft was declared ready. Releases
-before 0.8.2 stay out: no client of today can tell them from 0.8.2. `test_table.py` beside this compares the file
-with what brokers of each release answer.
+version], the second API key -> an object with `name`; both as collected from Apache Kafka's own definitions. Releases
+up to 3.2 use the broker with ZooKeeper, from 3.3 on, where KRaft was declared production ready, the one with KRaft.
+Releases before 0.8.2 are left out: current clients cannot distinguish them from 0.8.2. `test_table.py` in this folder
+compares the file with the versions of brokers of each release.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from pathlib import Path
 from ottla_testing import ROOT
 
 OLDEST, FIRST_KRAFT = "0.8.2", "3.3"
-SHORT = {"0.9.0": "0.9", "0.11.0": "0.11"}  # the names that people use
+SHORT = {"0.9.0": "0.9", "0.11.0": "0.11"}  # the names in common use
 TARGET = ROOT / "broker" / "releases" / "releases.json"
 
 Table = dict[str, dict[str, list[int]]]
 
 
 def rows(zookeeper: Table, kraft: Table) -> Table:
-    """Release -> API key -> [first, last], the oldest release first."""
+    """Returns release -> API key -> [first, last], the oldest release first."""
     names = list(zookeeper)
     chosen = {name: zookeeper[name] for name in names[names.index(OLDEST) : names.index(FIRST_KRAFT)]}
     names = list(kraft)
@@ -37,7 +36,7 @@ def rows(zookeeper: Table, kraft: Table) -> Table:
 
 
 def text(table: Table, names: dict[str, str]) -> str:
-    """The whole file, one release a line."""
+    """Returns the content of the file, with one release per line."""
     used = {key for apis in table.values() for key in apis}
     shown = json.dumps({key: name for key, name in names.items() if key in used}, separators=(",", ":"))
     lines = [f"{json.dumps(name)}:{json.dumps(apis, separators=(',', ':'))}" for name, apis in table.items()]

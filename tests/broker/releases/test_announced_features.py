@@ -1,4 +1,6 @@
-"""ApiVersions' features: `transaction.version` where a release has it, one of ours in our own profile where it acts."""
+"""Features in ApiVersions: `transaction.version` in releases that have it, and Ottla's own feature in its
+own profile.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,22 @@ WITH_FEATURES = [name for name in PROFILE_NAMES if 3 in profile(name).served.get
 FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3")
 
 
-async def answered(client: Client, version: int) -> Any:
+async def api_versions(client: Client, version: int) -> Any:
     request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
-    answer = await client.call(request, version)
-    assert answer.error_code == 0
-    return answer
+    response = await client.call(request, version)
+    assert response.error_code == 0
+    return response
 
 
 async def features(client: Client, version: int) -> list[tuple[str, int, int]]:
-    answer = await answered(client, version)
-    return [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+    response = await api_versions(client, version)
+    return [(one.name, one.min_version, one.max_version) for one in response.supported_features]
 
 
 async def finalized(client: Client, version: int) -> tuple[int, list[tuple[str, int, int]]]:
-    answer = await answered(client, version)
-    found = [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features]
-    return answer.finalized_features_epoch, found
+    response = await api_versions(client, version)
+    found = [(one.name, one.min_version_level, one.max_version_level) for one in response.finalized_features]
+    return response.finalized_features_epoch, found
 
 
 async def test_own_profile_announces_the_duplicate_scan_from_v3_on(tmp_path: Path) -> None:
@@ -59,7 +61,7 @@ async def test_inactive_feature_is_not_announced(overrides: dict[str, str], tmp_
 async def test_transaction_version_is_announced_from_4_0_on(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
-        assert await features(client, 3) == []  # the least level of the only one is 0
+        assert await features(client, 3) == []  # the minimum level of the only feature is 0
         assert await finalized(client, 3) == ((0, FINALIZED) if release in FROM_4 else (-1, []))
         if 4 in profile(release).served[18]:
             assert await features(client, 4) == ([TRANSACTIONS] if release in FROM_4 else [])
@@ -71,7 +73,7 @@ async def test_unusable_transaction_version_is_not_announced(
 ) -> None:
     overrides = {"ottla.behaviour.transaction_version": str(level)}
     async with running(tmp_path, release=release, overrides=overrides) as broker:
-        answer = await answered(await broker.client(), 4)
-        assert answer.finalized_features == []
-        assert "transaction.version" not in [one.name for one in answer.supported_features]
-        assert {one.api_key: one.max_version for one in answer.api_keys}[26] == newest
+        response = await api_versions(await broker.client(), 4)
+        assert response.finalized_features == []
+        assert "transaction.version" not in [one.name for one in response.supported_features]
+        assert {one.api_key: one.max_version for one in response.api_keys}[26] == newest

@@ -1,4 +1,4 @@
-"""What releases below 3.0 answered otherwise, as seen of Apache Kafka 2.4.1, 2.5.1, 2.6.3, 2.7.2 and 2.8.2."""
+"""Responses that differ below 3.0, as observed with Apache Kafka 2.4.1, 2.5.1, 2.6.3, 2.7.2 and 2.8.2."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FILTER = {
 
 
 async def texts_of_configs(client: Client, kind: int, name: str) -> list[tuple[int, str | None]]:
-    asked = DescribeConfigsRequest.DescribeConfigsResource
-    resource = asked(resource_type=kind, resource_name=name, configuration_keys=["x"])
-    told = await client.call(DescribeConfigsRequest(resources=[resource]), 2)
-    return [(one.error_code, one.error_message) for one in told.results]
+    requested = DescribeConfigsRequest.DescribeConfigsResource
+    resource = requested(resource_type=kind, resource_name=name, configuration_keys=["x"])
+    reported = await client.call(DescribeConfigsRequest(resources=[resource]), 2)
+    return [(one.error_code, one.error_message) for one in reported.results]
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -50,32 +50,37 @@ async def test_message_without_error_is_null_or_empty(release: str, tmp_path: Pa
             CreateAclsRequest.AclCreation(**ENTRY, resource_pattern_type=3, permission_type=3),
             CreateAclsRequest.AclCreation(**{**ENTRY, "resource_name": ""}, resource_pattern_type=3, permission_type=3),
         ]
-        told = (await client.call(CreateAclsRequest(creations=creations), 1)).results
-        assert [(one.error_code, one.error_message) for one in told] == [(0, text), (42, "Invalid empty resource name")]
+        reported = (await client.call(CreateAclsRequest(creations=creations), 1)).results
+        assert [(one.error_code, one.error_message) for one in reported] == [
+            (0, text),
+            (42, "Invalid empty resource name"),
+        ]
         for name in ("t", "nope"):
-            asked = DescribeAclsRequest(**{**FILTER, "resource_name_filter": name}, pattern_type_filter=3)
-            told = await client.call(asked, 1)
-            assert (told.error_code, told.error_message) == (0, text)
+            requested = DescribeAclsRequest(**{**FILTER, "resource_name_filter": name}, pattern_type_filter=3)
+            reported = await client.call(requested, 1)
+            assert (reported.error_code, reported.error_message) == (0, text)
         filters = [DeleteAclsRequest.DeleteAclsFilter(**FILTER, pattern_type_filter=3)]
-        (told,) = (await client.call(DeleteAclsRequest(filters=filters), 1)).filter_results
-        assert (told.error_code, told.error_message, len(told.matching_acls)) == (0, None, 1)
+        (reported,) = (await client.call(DeleteAclsRequest(filters=filters), 1)).filter_results
+        assert (reported.error_code, reported.error_message, len(reported.matching_acls)) == (0, None, 1)
 
 
 def creating(name: str, *replicas: list[int], dry: bool = False) -> CreateTopicsRequest:
-    asked = CreateTopicsRequest.CreatableTopic
-    assigned = [asked.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in enumerate(replicas)]
-    topic = asked(name=name, num_partitions=-1, replication_factor=-1, assignments=assigned, configs=[])
+    requested = CreateTopicsRequest.CreatableTopic
+    assigned = [
+        requested.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in enumerate(replicas)
+    ]
+    topic = requested(name=name, num_partitions=-1, replication_factor=-1, assignments=assigned, configs=[])
     return CreateTopicsRequest(topics=[topic], timeout_ms=5000, validate_only=dry)
 
 
 async def outcome(client: Client, request: CreateTopicsRequest) -> tuple[int, str | None]:
-    (told,) = (await client.call(request, 3)).topics
-    return told.error_code, told.error_message
+    (reported,) = (await client.call(request, 3)).topics
+    return reported.error_code, reported.error_message
 
 
 async def partitions(client: Client, name: str) -> list[tuple[Any, ...]]:
-    asked = [MetadataRequest.MetadataRequestTopic(name=name)]
-    (topic,) = (await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 5)).topics
+    requested = [MetadataRequest.MetadataRequestTopic(name=name)]
+    (topic,) = (await client.call(MetadataRequest(topics=requested, allow_auto_topic_creation=False), 5)).topics
     return [
         (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes, one.offline_replicas)
         for one in topic.partitions
@@ -84,16 +89,16 @@ async def partitions(client: Client, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("release", ["2.0", "2.4", "2.8"])
 async def test_replicas_on_absent_brokers_are_accepted_in_zookeeper_releases(release: str, tmp_path: Path) -> None:
-    """Kafka hides the partitions that no broker can lead; here they have no leader."""
+    """Kafka hides partitions that no broker can lead; here they have no leader."""
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         assert await outcome(client, creating("dry", [1, 9], dry=True)) == (0, None)
         assert broker.state.topics.get("dry") is None
         assert await outcome(client, creating("one", [1, 9])) == (0, None)
         assert await partitions(client, "one") == [(0, 1, [1, 9], [1], [9])]
-        assert await outcome(client, creating("nobody", [9])) == (7, None)
-        assert (await partitions(client, "nobody"))[0][:3] == (5, -1, [9])
-        assert await outcome(client, creating("nobody", [1])) == (36, "Topic 'nobody' already exists.")
+        assert await outcome(client, creating("absent", [9])) == (7, None)
+        assert (await partitions(client, "absent"))[0][:3] == (5, -1, [9])
+        assert await outcome(client, creating("absent", [1])) == (36, "Topic 'absent' already exists.")
         assert await outcome(client, creating("some", [1], [9])) == (7, None)
         assert [one[:2] for one in await partitions(client, "some")] == [(0, 1), (5, -1)]
         for replicas in ([], [-1]):
@@ -103,8 +108,8 @@ async def test_replicas_on_absent_brokers_are_accepted_in_zookeeper_releases(rel
         request = CreatePartitionsRequest(
             topics=[more(name="one", count=2, assignments=assigned)], timeout_ms=5000, validate_only=False
         )
-        (told,) = (await client.call(request, 0)).results
-        assert (told.error_code, told.error_message) == (39, "Unknown broker(s) in replica assignment: 9.")
+        (reported,) = (await client.call(request, 0)).results
+        assert (reported.error_code, reported.error_message) == (39, "Unknown broker(s) in replica assignment: 9.")
 
 
 @pytest.mark.parametrize("release", ["3.9", "4.3", "ottla"])

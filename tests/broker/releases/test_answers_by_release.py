@@ -1,4 +1,4 @@
-"""What each release answers about topics and groups, as seen beside Apache Kafka 2.8.2, 3.9.1 and 4.3.1."""
+"""Responses about topics and groups by release, as observed with Apache Kafka 2.8.2, 3.9.1 and 4.3.1."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def with_topics(broker: Broker) -> Client:
     return client
 
 
-# What is asked for -> code and text of each of RELEASES.
+# Request -> code and message in each of RELEASES.
 CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
     "collides": (
         new_topic("a_b"),
@@ -52,7 +52,7 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
             *[(17, "Topic 'a_b' collides with existing topic: a.b")] * 2,
         ],
     ),
-    # Names come first, then replicas with ZooKeeper and configs with KRaft.
+    # Names are validated first, then replicas with ZooKeeper and configs with KRaft.
     "collides, assigned wrongly": (
         new_topic("a_b", -1, -1, assignments=[REPLICA(partition_index=1, broker_ids=[1])]),
         [
@@ -141,16 +141,16 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
 @each("what", CREATED)
 @each("release", RELEASES)
 async def test_create_topics_errors(tmp_path: Path, release: str, what: str) -> None:
-    asked, expected = CREATED[what]
+    requested, expected = CREATED[what]
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
-        (found,) = (await client.call(CreateTopicsRequest(topics=[asked]), 5)).topics
+        (found,) = (await client.call(CreateTopicsRequest(topics=[requested]), 5)).topics
     assert (found.error_code, found.error_message) == expected[RELEASES.index(release)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
 async def test_duplicate_entries(tmp_path: Path, release: str) -> None:
-    """A broker with ZooKeeper answers each, a controller of KRaft once."""
+    """A broker with ZooKeeper has a result for each, a KRaft controller only one."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         created = (await client.call(create_topics("n", "n"), 5)).topics
@@ -170,12 +170,12 @@ async def test_topic_deletion_by_name_or_id(tmp_path: Path) -> None:
         client = await with_topics(broker)
         state = DeleteTopicsRequest.DeleteTopicState
         known = broker.state.topics.named("t").id
-        asked = [
+        requested = [
             state(name=None, topic_id=known),
             state(name="t", topic_id=ZERO_UUID),
             state(name="x", topic_id=ZERO_UUID),
         ]
-        found = (await client.call(DeleteTopicsRequest(topics=asked, timeout_ms=1), 6)).responses
+        found = (await client.call(DeleteTopicsRequest(topics=requested, timeout_ms=1), 6)).responses
         assert [(one.name, one.topic_id == known, one.error_code, one.error_message) for one in found] == [
             ("t", True, 42, "The provided topic name maps to an ID that was already supplied."),
             ("x", False, 3, "This server does not host this topic-partition."),
@@ -188,8 +188,8 @@ async def test_topic_deletion_by_name_and_id_in_zookeeper_releases(tmp_path: Pat
         client = await with_topics(broker)
         state = DeleteTopicsRequest.DeleteTopicState
         known = broker.state.topics.named("t").id
-        asked = [state(name="t", topic_id=ZERO_UUID), state(name=None, topic_id=known)]
-        found = (await client.call(DeleteTopicsRequest(topics=asked, timeout_ms=1), 6)).responses
+        requested = [state(name="t", topic_id=ZERO_UUID), state(name=None, topic_id=known)]
+        found = (await client.call(DeleteTopicsRequest(topics=requested, timeout_ms=1), 6)).responses
         assert [(one.name, one.topic_id, one.error_code) for one in found] == [("t", ZERO_UUID, 0), ("t", known, 0)]
         assert broker.state.topics.get("t") is None
 
@@ -213,22 +213,22 @@ async def test_topic_deletion_by_name_and_id_in_zookeeper_releases(tmp_path: Pat
 async def test_create_partitions_errors(
     tmp_path: Path, release: str, name: str, count: int, expected: list[str | None]
 ) -> None:
-    asked = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+    requested = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
-        request = CreatePartitionsRequest(topics=[asked], timeout_ms=1, validate_only=False)
+        request = CreatePartitionsRequest(topics=[requested], timeout_ms=1, validate_only=False)
         (found,) = (await client.call(request, 1)).results
     assert found.error_message == expected[release != "2.8"]
 
 
 async def test_metadata_lists_ids_before_names(tmp_path: Path) -> None:
-    """Where a topic is asked for by its id, those by name do not count; v10 and v11 answer nothing at all."""
+    """If a topic is requested by id, topics by name are ignored; v10 and v11 return nothing at all."""
     async with running(tmp_path, release="4.3") as broker:
         client = await with_topics(broker)
         known = broker.state.topics.named("t").id
         topic = MetadataRequest.MetadataRequestTopic
-        asked = MetadataRequest(topics=[topic(name="a.b"), topic(name=None, topic_id=known)])
-        found = await client.call(asked, 12)
+        requested = MetadataRequest(topics=[topic(name="a.b"), topic(name=None, topic_id=known)])
+        found = await client.call(requested, 12)
         assert [one.name for one in found.topics] == ["t"]
         found = await client.call(MetadataRequest(topics=[topic(name="a.b"), topic(name="t", topic_id=known)]), 11)
         assert [(one.name, one.error_code) for one in found.topics] == [("a.b", 42), ("t", 42)]
@@ -240,8 +240,8 @@ async def test_unknown_topics_have_authorized_operations(tmp_path: Path) -> None
     async with running(tmp_path, release="4.3", overrides=overrides) as broker:
         client = await broker.client()
         topic = MetadataRequest.MetadataRequestTopic
-        asked = MetadataRequest(topics=[topic(name="x")], include_topic_authorized_operations=True)
-        (found,) = (await client.call(asked, 12)).topics
+        requested = MetadataRequest(topics=[topic(name="x")], include_topic_authorized_operations=True)
+        (found,) = (await client.call(requested, 12)).topics
         assert (found.error_code, found.topic_authorized_operations) == (3, 3576)
         described = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.TopicRequest(name="x")])
         (found,) = (await client.call(described, 0)).topics
@@ -253,8 +253,8 @@ async def test_cursor_outside_the_topics(tmp_path: Path) -> None:
         client = await with_topics(broker)
         cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="b", partition_index=0)
         topic = DescribeTopicPartitionsRequest.TopicRequest(name="t")
-        answer = await client.call(DescribeTopicPartitionsRequest(topics=[topic], cursor=cursor), 0)
-        assert [(one.name, one.error_code) for one in answer.topics] == [("t", 42)]
+        response = await client.call(DescribeTopicPartitionsRequest(topics=[topic], cursor=cursor), 0)
+        assert [(one.name, one.error_code) for one in response.topics] == [("t", 42)]
 
 
 async def test_describe_cluster_of_controllers_is_refused(tmp_path: Path) -> None:
@@ -272,33 +272,33 @@ async def test_describe_cluster_of_controllers_is_refused(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize(("release", "answer"), [("2.8", (0, 0)), ("3.9", (35, -1)), ("4.3", (35, -1))])
-async def test_special_timestamps(tmp_path: Path, release: str, answer: tuple[int, int]) -> None:
-    """Before KIP-734 they are times that every record comes after."""
+@pytest.mark.parametrize(("release", "response"), [("2.8", (0, 0)), ("3.9", (35, -1)), ("4.3", (35, -1))])
+async def test_special_timestamps(tmp_path: Path, release: str, response: tuple[int, int]) -> None:
+    """Before KIP-734 they are times before every record."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         await client.call(produce(records(b"a", b"b")), 8)
         topic = ListOffsetsRequest.ListOffsetsTopic
-        asked = [topic.ListOffsetsPartition(partition_index=0, timestamp=-3)]
-        found = await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=asked)]), 4)
-    assert (only(found).error_code, only(found).offset) == answer
+        requested = [topic.ListOffsetsPartition(partition_index=0, timestamp=-3)]
+        found = await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=requested)]), 4)
+    assert (only(found).error_code, only(found).offset) == response
 
 
 def commit(group: str, topic: str) -> OffsetCommitRequest:
-    asked = OffsetCommitRequest.OffsetCommitRequestTopic
-    one = asked.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-    return OffsetCommitRequest(group_id=group, topics=[asked(name=topic, partitions=[one])])
+    requested = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = requested.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    return OffsetCommitRequest(group_id=group, topics=[requested(name=topic, partitions=[one])])
 
 
 @pytest.mark.parametrize(("release", "left"), [("2.8", 69), ("3.9", 69), ("4.3", 0)])
 async def test_group_without_offsets_after_offset_delete(tmp_path: Path, release: str, left: int) -> None:
-    """Until 3.9 it goes at once; with KIP-848's coordinator at the next check, whoever else asks for it before."""
+    """Up to 3.9 the group is removed at once; by KIP-848's coordinator at the next check, unless requested before."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-        asked = [topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=0)])]
+        requested = [topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=0)])]
         for group, delete in (
-            ("g", OffsetDeleteRequest(group_id="g", topics=asked)),
+            ("g", OffsetDeleteRequest(group_id="g", topics=requested)),
             ("h", DeleteTopicsRequest(topic_names=["t"], timeout_ms=1)),
         ):
             await client.call(commit(group, "t"), 2)
@@ -306,13 +306,13 @@ async def test_group_without_offsets_after_offset_delete(tmp_path: Path, release
             await client.call(commit(group, "nope"), 2)
             (found,) = (await client.call(DeleteGroupsRequest(groups_names=[group]), 2)).results
             assert found.error_code == left
-        absent = await client.call(OffsetDeleteRequest(group_id="x", topics=asked), 0)
+        absent = await client.call(OffsetDeleteRequest(group_id="x", topics=requested), 0)
         assert (absent.error_code, absent.topics) == (69, [])
 
 
 @pytest.mark.parametrize(("release", "code"), [("2.8", 0), ("3.9", 35), ("ottla", 0)])
 async def test_version_0_of_offset_apis(tmp_path: Path, release: str, code: int) -> None:
-    """ZooKeeper's brokers keep them there; those with KRaft have no place for them."""
+    """Brokers with ZooKeeper store them there; brokers with KRaft cannot."""
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         (committed,) = (await client.call(commit("g", "t"), 0)).topics
@@ -333,13 +333,13 @@ async def test_reassignment_to_the_same_replicas_bumps_the_epoch_in_zookeeper_re
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-        asked = topic.ReassignablePartition(partition_index=0, replicas=[1])
+        requested = topic.ReassignablePartition(partition_index=0, replicas=[1])
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=30000, topics=[topic(name="t", partitions=[asked])], allow_replication_factor_change=True
+            timeout_ms=30000, topics=[topic(name="t", partitions=[requested])], allow_replication_factor_change=True
         )
         assert only(await client.call(request, 0)).error_code == 0
-        asked_for = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
-        (found,) = (await client.call(asked_for, 9)).topics
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+        (found,) = (await client.call(request, 9)).topics
         assert [one.leader_epoch for one in found.partitions] == [epoch, 0]
 
 
@@ -348,12 +348,12 @@ async def test_commit_to_an_unknown_group(tmp_path: Path, release: str, version:
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
+        requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
         request = OffsetCommitRequest(
             group_id="none",
             generation_id_or_member_epoch=0,
             member_id="m",
-            topics=[topic(name="t", partitions=[asked])],
+            topics=[topic(name="t", partitions=[requested])],
         )
         assert only(await client.call(request, version)).error_code == code
 
@@ -364,35 +364,38 @@ async def test_topic_without_requested_partitions(tmp_path: Path, release: str, 
         client = await with_topics(broker)
         group = OffsetFetchRequest.OffsetFetchRequestGroup
         topics = [group.OffsetFetchRequestTopics(name=name, partition_indexes=[]) for name in ("t", "absent")]
-        (answer,) = (await client.call(OffsetFetchRequest(groups=[group(group_id="none", topics=topics)]), 8)).groups
-        assert [(topic.name, topic.partitions) for topic in answer.topics] == listed
+        (response,) = (await client.call(OffsetFetchRequest(groups=[group(group_id="none", topics=topics)]), 8)).groups
+        assert [(topic.name, topic.partitions) for topic in response.topics] == listed
 
 
-@pytest.mark.parametrize("release, told", [("2.8", "false"), ("3.9", "FALSE"), ("4.3", "FALSE")])
-async def test_create_topics_returns_configs_as_given(tmp_path: Path, release: str, told: str) -> None:
+@pytest.mark.parametrize("release, reported", [("2.8", "false"), ("3.9", "FALSE"), ("4.3", "FALSE")])
+async def test_create_topics_returns_configs_as_given(tmp_path: Path, release: str, reported: str) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         name = "unclean.leader.election.enable"
         given = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value="FALSE")
         request = CreateTopicsRequest(topics=[new_topic("n", configs=[given])], timeout_ms=1000, validate_only=False)
         (made,) = (await client.call(request, 7)).topics
-        assert {entry.name: entry.value for entry in made.configs}[name] == told
+        assert {entry.name: entry.value for entry in made.configs}[name] == reported
 
 
-@pytest.mark.parametrize("release, answer", [("3.9", (-1, 44)), ("4.3", (1, 0))])
-async def test_delete_records_without_cleanup_policy(tmp_path: Path, release: str, answer: tuple[int, int]) -> None:
+@pytest.mark.parametrize("release, response", [("3.9", (-1, 44)), ("4.3", (1, 0))])
+async def test_delete_records_without_cleanup_policy(tmp_path: Path, release: str, response: tuple[int, int]) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", configs={"cleanup.policy": ""})
         await broker.topic("compacted", configs={"cleanup.policy": "compact"})
         client = await broker.client()
         await client.call(produce(records(b"v")), 9)
         topic = DeleteRecordsRequest.DeleteRecordsTopic
-        asked = [
+        requested = [
             topic(name=name, partitions=[topic.DeleteRecordsPartition(partition_index=0, offset=offset)])
             for name, offset in (("t", 1), ("compacted", 0))
         ]
-        found = (await client.call(DeleteRecordsRequest(topics=asked, timeout_ms=1000), 2)).topics
-        assert [(one.partitions[0].low_watermark, one.partitions[0].error_code) for one in found] == [answer, (-1, 44)]
+        found = (await client.call(DeleteRecordsRequest(topics=requested, timeout_ms=1000), 2)).topics
+        assert [(one.partitions[0].low_watermark, one.partitions[0].error_code) for one in found] == [
+            response,
+            (-1, 44),
+        ]
 
 
 @pytest.mark.parametrize("release, value", [("2.8", "delete,compact,delete"), ("3.9", "delete,compact")])
@@ -402,10 +405,10 @@ async def test_append_of_an_existing_list_element(tmp_path: Path, release: str, 
         client = await broker.client()
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
         change = resource.AlterableConfig(name="cleanup.policy", config_operation=2, value="compact,delete")
-        asked = resource(resource_type=2, resource_name="t", configs=[change])
-        request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
-        (answer,) = (await client.call(request, 0)).responses
-        assert answer.error_code == 0
+        requested = resource(resource_type=2, resource_name="t", configs=[change])
+        request = IncrementalAlterConfigsRequest(resources=[requested], validate_only=False)
+        (response,) = (await client.call(request, 0)).responses
+        assert response.error_code == 0
         assert broker.state.topics.named("t").config.overrides["cleanup.policy"] == value
 
 

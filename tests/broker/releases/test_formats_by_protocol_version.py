@@ -1,6 +1,7 @@
-"""inter.broker.protocol.version against message.format.version, over the wire and in the files: what 2.8, 3.0, 3.9 and
-the own profile write into topics and into __consumer_offsets, what they warn of and refuse (KIP-724), also at a change
-while they run and through restarts with another version or release.
+"""inter.broker.protocol.version and message.format.version, over the wire and in the files.
+
+The formats that 2.8, 3.0, 3.9 and Ottla's own profile write into topics and into __consumer_offsets, their warnings and
+errors (KIP-724), also after dynamic changes and after restarts with another version or release.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ NEWEST = {"2.8": "2.8-IV1", "3.0": "3.0-IV1", "3.9": "3.9-IV0", "ottla": "3.9-IV
 PROTOCOLS = [None, "0.10.0", "2.8", "3.0", "newest"]
 FORMATS = [None, "0.9.0", "0.10.2", "2.8"]
 
-# Protocol version (as "3.0": that or later) and the topic's format -> what is written, and why the topic's is ignored.
-# What is above the protocol version Kafka 2.8.2 and 3.9.1 ignore at each change and each start, but not at the creation
-# of the topic; here it never counts.
+# Protocol version ("3.0" means that or later) and the topic's format -> written format, and why the topic's is ignored.
 WRITTEN = {
     ("0.10.0", None): (1, None),
     ("0.10.0", "0.9.0"): (0, None),
@@ -57,14 +56,14 @@ WRITTEN = {
 
 
 def magics(folder: Path) -> list[int]:
-    """The format of every entry in a partition's files."""
+    """Returns the format of every entry in a partition's files."""
     return [h.magic for path in sorted(folder.glob("*.log")) for _, h in formats.headers(path.read_bytes())]
 
 
 def commit(offset: int, group: str = "g") -> OffsetCommitRequest:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m")
-    return OffsetCommitRequest(group_id=group, topics=[topic(name="t", partitions=[asked])])
+    requested = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m")
+    return OffsetCommitRequest(group_id=group, topics=[topic(name="t", partitions=[requested])])
 
 
 async def committed(broker: Broker, group: str = "g") -> int:
@@ -74,21 +73,23 @@ async def committed(broker: Broker, group: str = "g") -> int:
 
 
 async def alter(client: Client, configs: dict[str, str | None], version: int | None = 1) -> int:
-    """Changes single configs of topic t; without a version in the older way, all at once. The error code."""
+    """Changes single configs of topic t, or all at once in the older way if no version is given. Returns the error
+    code.
+    """
     if version is None:
         resource = AlterConfigsRequest.AlterConfigsResource
         entries: list[Any] = [resource.AlterableConfig(name=name, value=value) for name, value in configs.items()]
-        asked: Any = resource(resource_type=2, resource_name="t", configs=entries)
-        answer = await client.call(AlterConfigsRequest(resources=[asked], validate_only=False), 1)
-        return answer.responses[0].error_code
+        requested: Any = resource(resource_type=2, resource_name="t", configs=entries)
+        response = await client.call(AlterConfigsRequest(resources=[requested], validate_only=False), 1)
+        return response.responses[0].error_code
     incremental = IncrementalAlterConfigsRequest.AlterConfigsResource
     entries = [
         incremental.AlterableConfig(name=name, config_operation=0 if value else 1, value=value)
         for name, value in configs.items()
     ]
-    asked = incremental(resource_type=2, resource_name="t", configs=entries)
-    answer = await client.call(IncrementalAlterConfigsRequest(resources=[asked], validate_only=False), version)
-    return answer.responses[0].error_code
+    requested = incremental(resource_type=2, resource_name="t", configs=entries)
+    response = await client.call(IncrementalAlterConfigsRequest(resources=[requested], validate_only=False), version)
+    return response.responses[0].error_code
 
 
 # ---- the matrix
@@ -102,7 +103,7 @@ CELLS = [
 
 @each(("release", "protocol"), CELLS)
 async def test_formats_written_and_read_by_protocol_version(release: str, protocol: str | None, tmp_path: Path) -> None:
-    """Topics of each format, filled by an old and a new producer; groups; all of it read by old and new consumers."""
+    """Topics of each format, filled by an old and a new producer, and groups, are read by old and new consumers."""
     get_logger()
     named = NEWEST[release] if protocol == "newest" else protocol
     row = protocol if protocol in ("0.10.0", "2.8") else "2.8" if release == "2.8" else "3.0"
@@ -124,7 +125,7 @@ async def test_formats_written_and_read_by_protocol_version(release: str, protoc
         expected, _ = WRITTEN[row, version]
         found = magics(tmp_path / f"of-{version}-0")
         assert set(found) == {expected}, version
-        assert len(found) == (3 if expected == 2 else 6)  # a batch for each set, or its messages one by one
+        assert len(found) == (3 if expected == 2 else 6)  # a batch for each message set, or its messages one by one
     texts = {event["topic"]: event["reason"] for event in events if "topic" in event and "reason" in event}
     wanted = {}
     for version in FORMATS:
@@ -137,10 +138,10 @@ async def test_formats_written_and_read_by_protocol_version(release: str, protoc
         client = await broker.client()
         for version in FORMATS:
             for api_version in (1, 3, 4):
-                answer = await fetch_partition(client, api_version, f"of-{version}")
-                assert offsets(answer.records) == list(range(6))
+                response = await fetch_partition(client, api_version, f"of-{version}")
+                assert offsets(response.records) == list(range(6))
                 newest = min(WRITTEN[row, version][0], 0 if api_version < 2 else 1 if api_version < 4 else 2)
-                assert {header.magic for _, header in formats.headers(answer.records)} == {newest}
+                assert {header.magic for _, header in formats.headers(response.records)} == {newest}
         assert await committed(broker) == 5
 
 
@@ -193,7 +194,7 @@ async def test_unknown_format_version_of_a_topic_is_refused(release: str, value:
 async def test_the_format_changes_with_the_next_append(
     way: int | None, release: str, protocol: str | None, expected: list[int], warnings: int, tmp_path: Path
 ) -> None:
-    """Unset, 0.9.0, 0.10.2, 2.8, unset again; what was written before stays, and every version reads all of it."""
+    """Unset, 0.9.0, 0.10.2, 2.8, unset again; earlier data stays, and every version reads all of it."""
     get_logger()
     steps: list[str | None] = [None, "0.9.0", "0.10.2", "2.8", None]
     with capture_logs() as events:
@@ -207,17 +208,17 @@ async def test_the_format_changes_with_the_next_append(
                 data = records(b"%d" % number, timestamp=T0 + number)
                 assert only(await client.call(produce(data), 7)).base_offset == number
             for api_version, newest in ((0, 0), (1, 0), (2, 1), (3, 1), (4, 2)):
-                # A topic in an older format is not converted: at the end it has the newest again.
-                answer = await fetch_partition(client, api_version)
-                assert offsets(answer.records) == list(range(5))
-                found = [header.magic for _, header in formats.headers(answer.records)]
+                # A topic in an older format is not converted: at the end it has the newest format again.
+                response = await fetch_partition(client, api_version)
+                assert offsets(response.records) == list(range(5))
+                found = [header.magic for _, header in formats.headers(response.records)]
                 assert found == [min(magic, newest) for magic in expected]
     assert magics(tmp_path / "t-0") == expected
     assert len([event for event in events if event.get("topic") == "t" and "reason" in event]) == warnings
 
 
 async def test_idempotent_producers_need_format_v2(tmp_path: Path) -> None:
-    """Error 43 while the topic is in an older format; the same producer goes on when it is back."""
+    """Error 43 while the topic has an older format; the same producer continues after the change back."""
     numbered: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
     async with running(tmp_path, release="2.8") as broker:
         client = await broker.client()
@@ -226,8 +227,8 @@ async def test_idempotent_producers_need_format_v2(tmp_path: Path) -> None:
         assert await alter(client, {TOPIC_FORMAT: "0.10.2"}) == 0
         assert only(await client.call(produce(records(b"b", base_sequence=1, **numbered)), 7)).error_code == 43
         assert await alter(client, {TOPIC_FORMAT: "2.8"}) == 0
-        answer = only(await client.call(produce(records(b"b", base_sequence=1, **numbered)), 7))
-        assert (answer.error_code, answer.base_offset) == (0, 1)
+        response = only(await client.call(produce(records(b"b", base_sequence=1, **numbered)), 7))
+        assert (response.error_code, response.base_offset) == (0, 1)
 
 
 # ---- __consumer_offsets
@@ -247,7 +248,7 @@ STORY = [
 
 
 async def test_offsets_are_restored_from_every_format(tmp_path: Path) -> None:
-    """Each start finds what the one before wrote in its format, and writes in its own; a deleted group stays away."""
+    """Each start reads the offsets of the previous one and writes in its own format; a deleted group stays deleted."""
     expected: list[int] = []
     for number, (release, overrides, magic) in enumerate(STORY):
         async with running(tmp_path, overrides={**ONE, **overrides}, release=release) as broker:
@@ -269,7 +270,9 @@ async def test_offsets_are_restored_from_every_format(tmp_path: Path) -> None:
 
 
 async def test_group_members_are_restored_from_old_formats(tmp_path: Path) -> None:
-    """A group that was stable in v0 is so after a start that writes v1, and goes on in v2 with the next generation."""
+    """A group that is stable in v0 is stable after a start that writes v1, and continues in v2 with the next
+    generation.
+    """
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0subscription")
     member, generation = "", 0
     steps = [("2.8", {BROKER_FORMAT: "0.9.0"}, 0), ("3.9", {PROTOCOL: "0.10.2"}, 1), ("ottla", {}, 2), ("4.3", {}, 2)]

@@ -1,6 +1,6 @@
-"""Running brokers of every profile: what ApiVersions tells, what is answered and what closes, in one process at once.
+"""Running brokers of every profile, in one process: ApiVersions, served versions and closed connections.
 
-And what a profile makes of configs: which there are, and their defaults.
+Also configs by profile: which exist, and their defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ API_VERSIONS = 18
 
 
 def implemented(name: str) -> dict[int, tuple[Versions, Versions]]:
-    """API key -> (advertised, served) of a release, as far as there are handlers for it."""
+    """Returns (advertised, served) of a release by API key, limited to APIs with a handler."""
     found = {}
     played = profile(name)
     for key, route in ROUTES.items():
@@ -46,15 +46,15 @@ def implemented(name: str) -> dict[int, tuple[Versions, Versions]]:
 
 async def advertised(broker: Broker, version: int) -> dict[int, tuple[int, int]]:
     client = await broker.client()
-    answer = await client.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
-    assert answer.error_code == 0
-    return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    result = await client.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
+    assert result.error_code == 0
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in result.api_keys}
 
 
 async def closes(broker: Broker, key: int, version: int) -> bool:
-    """Whether a request of that version closes the connection: a whole one, where the version exists at all."""
+    """Returns whether a request of this version closes the connection; a complete request if the version exists."""
     if key in ROUTES and version in spec(ROUTES[key].request_class).versions:
-        return not await is_answered(broker, key, version)
+        return not await is_served(broker, key, version)
     client = await broker.client()
     await client.send_bytes(struct.pack(">ihhih", 10, key, version, 1, -1))
     closed = await client.is_closed()
@@ -62,8 +62,8 @@ async def closes(broker: Broker, key: int, version: int) -> bool:
     return closed
 
 
-async def is_answered(broker: Broker, key: int, version: int) -> bool:
-    """Whether an empty request of that version is answered, in that version's layout."""
+async def is_served(broker: Broker, key: int, version: int) -> bool:
+    """Returns whether an empty request of this version gets a response in that version's layout."""
     request_class = ROUTES[key].request_class
     request: Any = empty_value(request_class)
     if "acks" in request._fields:
@@ -92,7 +92,7 @@ async def test_api_versions_lists_the_versions_of_the_release(name: str, tmp_pat
 
 @each("name", PROFILE_NAMES)
 async def test_exactly_the_versions_of_the_release_are_served(name: str, tmp_path: Path) -> None:
-    """Both ends of every range are answered, the versions beside them close the connection; so do unknown keys."""
+    """Both ends of every range are served, versions outside it close the connection, and so do unknown keys."""
     expected = implemented(name)
     async with running(tmp_path / "data", release=name) as broker:
         for key in ROUTES:
@@ -101,7 +101,7 @@ async def test_exactly_the_versions_of_the_release_are_served(name: str, tmp_pat
                 continue
             first, last = expected[key][1]
             for version in {first, last}:
-                assert await is_answered(broker, key, version), (name, key, version)
+                assert await is_served(broker, key, version), (name, key, version)
             for version in (first - 1, last + 1) if key != API_VERSIONS else ():
                 assert await closes(broker, key, version), (name, key, version)
 
@@ -109,7 +109,7 @@ async def test_exactly_the_versions_of_the_release_are_served(name: str, tmp_pat
 @pytest.mark.parametrize("name", ["0.8.2", "0.9"])
 @pytest.mark.parametrize("version", [0, 3, 99])
 async def test_before_kip_35_api_versions_closes_the_connection(name: str, version: int, tmp_path: Path) -> None:
-    """Which is how a client of today finds out that it talks to such a broker."""
+    """From this, current clients conclude that the broker is that old."""
     async with running(tmp_path / "data", release=name) as broker:
         assert await closes(broker, API_VERSIONS, version)
 
@@ -123,13 +123,13 @@ async def test_before_kip_35_api_versions_closes_the_connection(name: str, versi
     ],
 )
 async def test_an_unknown_version_of_api_versions(name: str, listed: list[Any], tmp_path: Path) -> None:
-    """Error 35 in the layout of v0; the list helps the client to ask again, from 2.4 on (KIP-511)."""
+    """Error 35 in the layout of v0; from 2.4 on the list lets the client retry (KIP-511)."""
     async with running(tmp_path / "data", release=name) as broker:
         client = await broker.client()
         await client.send_bytes(struct.pack(">ihhih", 10, API_VERSIONS, 99, 77, -1))
-        answer = await client.receive_bytes()
-        assert struct.unpack_from(">i", answer) == (77,)
-        response = parse(ApiVersionsResponse, 0, answer, 4)
+        result = await client.receive_bytes()
+        assert struct.unpack_from(">i", result) == (77,)
+        response = parse(ApiVersionsResponse, 0, result, 4)
         assert response.error_code == 35
         assert [(e.api_key, e.min_version, e.max_version) for e in response.api_keys] == listed
         assert (await client.call(ping(), 0)).error_code == 0
@@ -140,10 +140,10 @@ async def test_brokers_in_one_process_have_their_own_release(tmp_path: Path) -> 
         running(tmp_path / "old", release="0.10.0") as old,
         running(tmp_path / "new", release="4.3") as new,
     ):
-        for _ in range(2):  # what one of them remembers must not serve the other
+        for _ in range(2):  # a cached result of one must not be used for the other
             tables = await asyncio.gather(advertised(old, 0), advertised(new, 0))
             assert tables[0][3] == (0, 1) and tables[1][3] == (0, 13)
-            assert await is_answered(new, 3, 13) and await is_answered(old, 3, 1)
+            assert await is_served(new, 3, 13) and await is_served(old, 3, 1)
             assert await closes(old, 3, 13)
         assert (old.state.profile.name, new.state.profile.name) == ("0.10.0", "4.3")
 
@@ -214,7 +214,7 @@ BEFORE_3_6 = tuple(name for name in RELEASES if name not in FROM_4 and name not 
 BEFORE_2 = ("0.8.2", "0.9", "0.10.0", "0.10.1", "0.10.2", "0.11", "1.0.1", "1.0", "1.1")
 BEFORE_2_5 = (*BEFORE_2, "2.0.0", "2.0", "2.1", "2.2", "2.3", "2.4")
 
-# Topic config, the broker's name for it, the releases that do not have them.
+# Topic config, the broker's synonym, the releases without them.
 ABSENT = [
     ("message.format.version", "log.message.format.version", ("0.8.2", "0.9", *FROM_4)),
     ("message.downconversion.enable", "log.message.downconversion.enable", (*BEFORE_2, *FROM_4)),
@@ -335,9 +335,9 @@ async def test_configs_removed_in_4_0_are_refused_over_the_wire(name: str, value
         async with running(tmp_path / release, release=release) as broker:
             await broker.topic("t")
             client = await broker.client()
-            (answer,) = (await client.call(request, 1)).responses
-            assert answer.error_code == code, (release, answer.error_message)
-            assert not code or answer.error_message == f"Unknown topic config name: {name}"
+            (result,) = (await client.call(request, 1)).responses
+            assert result.error_code == code, (release, result.error_message)
+            assert not code or result.error_message == f"Unknown topic config name: {name}"
             describe = DescribeConfigsRequest(
                 resources=[
                     DescribeConfigsRequest.DescribeConfigsResource(

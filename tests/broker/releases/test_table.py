@@ -1,7 +1,7 @@
-"""The table of releases against what is known of them from elsewhere; nothing here is computed from that table.
+"""The table of releases compared with independent sources; nothing here is computed from that table.
 
-The versions are those of Apache Kafka's message definitions of six releases, the behaviours were written down release
-by release from the brokers' source, and Produce and Fetch from the KIPs that raised them.
+Versions are from Apache Kafka's message definitions of six releases, behaviours were collected release by release from
+the brokers' source, and versions of Produce and Fetch from the KIPs that added them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ottla_testing import ROOT
 from ottla_testing.broker.release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
 from ottla_testing.each import each
 
-# What Apache's definitions call valid: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1.
+# Valid versions in Apache's definitions: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1.
 SIX = ("2.8", "3.0", "3.9", "4.0.0", "4.1", "4.3")
 VALID = """
     Produce                   0   0-9   0-9   0-11  3-12  3-13  3-13
@@ -98,10 +98,10 @@ VALID = """
     AddRaftVoter              80  -     -     0     0     0     0-1
     RemoveRaftVoter           81  -     -     0     0     0     0
 """
-# Defined in those releases, and not yet stable: no broker advertises them.
+# Defined in those releases, but unstable: no broker advertises them.
 UNSTABLE = {("4.1", 8): 10, ("4.1", 9): 10, ("4.1", 22): 6, ("4.3", 22): 6}
 
-# The newest version of Produce, Fetch, Metadata and ApiVersions that each release has; -1 for none.
+# The newest version of Produce, Fetch, Metadata and ApiVersions in each release; -1 for none.
 NEWEST_VERSIONS = {
     "0.8.2": (0, 0, 0, -1),
     "0.9": (1, 1, 0, -1),
@@ -141,7 +141,7 @@ NEWEST_VERSIONS = {
 
 
 def valid() -> dict[tuple[str, int], Versions | None]:
-    """(release, API key) -> the versions of the table above."""
+    """Returns the versions of the table above by (release, API key)."""
     found: dict[tuple[str, int], Versions | None] = {}
     for line in VALID.strip().splitlines():
         name, key, *ranges = line.split()
@@ -170,7 +170,7 @@ def test_newest_versions_of_every_release() -> None:
 
 
 def test_versions_match_the_table_of_known_values() -> None:
-    """Key by key, but for what brokers and controllers call, and for the patch that the table's 4.0 is."""
+    """All keys except those of brokers and controllers, and except the patch that the table's 4.0 represents."""
     table = json.loads((ROOT / "broker" / "releases" / "releases.json").read_text())["releases"]
     rows = {"1.0.1": "1.0", "2.0.0": "2.0", "4.0.0": "4.0"}
     assert set(table) == {rows.get(name, name) for name in RELEASES}
@@ -185,12 +185,14 @@ def test_versions_match_the_table_of_known_values() -> None:
 
 @each("name", PROFILE_NAMES)
 def test_advertised_versions_are_served_except_of_produce(name: str) -> None:
-    """Produce is advertised from 0 by every release, since librdkafka takes compression from that (KAFKA-18659)."""
+    """Every release advertises Produce from v0 on, from which librdkafka derives support of compression
+    (KAFKA-18659).
+    """
     played = profile(name)
     assert played.apis[0].first == 0 and set(played.apis) == set(played.served)
     never = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87}
     assert not never & set(played.apis) and never == INTER_BROKER_KEYS
-    assert not {71, 72} & set(played.apis), "telemetry is announced by brokers that take it"
+    assert not {71, 72} & set(played.apis), "brokers with telemetry advertise its APIs"
     from_4 = name in FROM_4.split()
     differing = {key for key, versions in played.apis.items() if versions != played.served[key]}
     assert differing == ({0} if from_4 else set())
@@ -212,7 +214,7 @@ def test_own_profile_has_every_declared_version() -> None:
 
 
 def test_every_kafka_version_is_declared() -> None:
-    """Of the APIs that there are; so that a profile's ranges are the release's whole ranges."""
+    """For all implemented APIs, so that a profile's ranges are the complete ranges of the release."""
     own = own_profile().apis
     for name in RELEASES:
         for key in set(profile(name).apis) & set(own):
@@ -236,7 +238,7 @@ def test_behaviours_of_every_release(behaviour: str) -> None:
 
 
 def test_authorizer_classes_of_every_release() -> None:
-    """By the source of each release, and of 4.0.0."""
+    """From the source of each release, and of 4.0.0."""
     simple = "kafka.security.auth.SimpleAclAuthorizer"
     acl = "kafka.security.authorizer.AclAuthorizer"
     standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -308,7 +310,7 @@ def test_protocol_versions_are_ordered() -> None:
 # ---- the command
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert serve.releases(list(arguments)) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -316,11 +318,11 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_releases_command_lists_all_releases(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys).splitlines()
+    lines = output_of(capsys).splitlines()
     assert [line.split()[0] for line in lines] == ["release", *PROFILE_NAMES]
     row = next(line for line in lines if line.startswith("4.0.0 "))
     assert re.split(r"\s{2,}", row)[:4] == ["4.0.0", "3-12", "4-17", "v2"] and "old_formats=false" in row
-    entries = json.loads(told(capsys, "--json"))
+    entries = json.loads(output_of(capsys, "--json"))
     assert [entry["release"] for entry in entries] == list(PROFILE_NAMES)
     assert entries[2] == {
         "release": "0.10.0",
@@ -333,17 +335,17 @@ def test_releases_command_lists_all_releases(capsys: pytest.CaptureFixture[str])
 
 
 def test_releases_command_describes_one_release(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, "4.0")
+    text = output_of(capsys, "4.0")
     assert re.search(r"^Produce +0 +3-12 +advertised 0-12$", text, re.MULTILINE)
     assert re.search(r"^wrong_batches +invalid$", text, re.MULTILINE) and "EndTxn" in text
-    entry = json.loads(told(capsys, "2.8", "--json"))
+    entry = json.loads(output_of(capsys, "2.8", "--json"))
     assert entry["apis"]["Fetch"] == {"key": 1, "advertised": [0, 12], "served": [0, 12]}
     assert entry["protocol_version"] == "2.8-IV1" and "SaslHandshake" in entry["not_here"]
     assert entry["behaviour"]["drop_below_log_start"] is False and set(entry["behaviour"]) == set(BEHAVIOUR_NAMES)
 
 
 def test_releases_command_compares_two_releases(capsys: pytest.CaptureFixture[str]) -> None:
-    entry = json.loads(told(capsys, "--json", "3.9", "4.0.0"))
+    entry = json.loads(output_of(capsys, "--json", "3.9", "4.0.0"))
     assert entry["apis"]["Produce"] == {"from": [0, 11], "to": [3, 12]} and "Heartbeat" not in entry["apis"]
     assert entry["behaviour"]["old_formats"] == {"from": True, "to": False} and "one_magic" not in entry["behaviour"]
     topic = entry["configs"]["topic"]
@@ -353,10 +355,10 @@ def test_releases_command_compares_two_releases(capsys: pytest.CaptureFixture[st
         "message.timestamp.difference.max.ms",
     ]
     assert topic["defaults"]["message.timestamp.after.max.ms"] == {"from": "9223372036854775807", "to": "3600000"}
-    text = told(capsys, "3.9", "4.0.0")
+    text = output_of(capsys, "3.9", "4.0.0")
     assert re.search(r"^  JoinGroup +0-9 +2-9$", text, re.MULTILINE)
     assert "topic configs only in 3.9: message.downconversion.enable" in text
-    assert told(capsys, "2.8", "2.8") == "no difference between 2.8 and 2.8 that Ottla knows\n"
+    assert output_of(capsys, "2.8", "2.8") == "no difference between 2.8 and 2.8 that Ottla knows\n"
 
 
 @pytest.mark.parametrize("arguments", [["3.10"], ["2.8", "x"], ["2.6", "2.7", "2.8"], ["--nonsense"]])
@@ -368,14 +370,14 @@ def test_releases_command_reports_errors_in_one_line(arguments: list[str], capsy
     assert captured.err.startswith("ottla releases: ") and captured.err.count("\n") == 1
 
 
-# ---- nobody else compares releases
+# ---- no other module compares releases
 
 
 def strings_of(tree: ast.Module) -> set[str]:
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-# Where that is the name of the distribution or of a marker.
+# Modules with the name of the distribution or of a marker.
 CALLED_OTTLA = {
     "tools/main.py",
     "broker/control/openapi.py",
@@ -388,7 +390,7 @@ CALLED_OTTLA = {
 
 
 def test_no_other_module_compares_releases() -> None:
-    """Code asks a behaviour by name; a release's name decides nothing outside the table."""
+    """Code uses behaviours; a release's name has an effect only in the table."""
     names = set(RELEASES) | {"2.8.2", "3.0.2", "3.9.1", "4.1.1", "4.3.1", "ottla"}
     faults = []
     for path in sorted(path for folder in ("protocol", "storage", "broker") for path in (ROOT / folder).rglob("*.py")):
@@ -398,7 +400,7 @@ def test_no_other_module_compares_releases() -> None:
             assert names & strings_of(tree)
             continue
         known = names - {"ottla"} if where in CALLED_OTTLA else names
-        faults += [f"{where} says {name}" for name in sorted(known & strings_of(tree))]
+        faults += [f"{where} has {name}" for name in sorted(known & strings_of(tree))]
         for node in ast.walk(tree):
             compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             compared += [node.subject] if isinstance(node, ast.Match) else []
@@ -411,7 +413,7 @@ def test_no_other_module_compares_releases() -> None:
 
 
 def test_every_behaviour_is_used() -> None:
-    """Each is asked for by name in some module that serves; what shows and sets them does not count."""
+    """Some serving module uses each behaviour; modules that only show and set them do not count."""
     left_out = {"releases/profiles.py", "releases/behaviour.py", "config/message_format.py"}
     broker = ROOT / "broker"
     paths = [path for path in broker.rglob("*.py") if path.relative_to(broker).as_posix() not in left_out]
@@ -421,7 +423,7 @@ def test_every_behaviour_is_used() -> None:
         "timestamp_range",
         "newest_magic",
         "v2_from_ibp_3",
-    }  # `config/test_message_format.py` shows what these decide
+    }  # `config/test_message_format.py` covers the effects of these
     assert set(BEHAVIOUR_NAMES) - read - by_rules == set()
 
 

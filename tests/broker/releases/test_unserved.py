@@ -1,4 +1,4 @@
-"""The line that says why a request is not served: by API key, version and release."""
+"""The log line about a request that is not served: by API key, version and release."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""DescribeAcls, CreateAcls and DeleteAcls over the wire; answered as Apache Kafka answered the same calls.
-
-That was 4.3.1 and 3.9.1 with StandardAuthorizer, and 2.8.2 with AclAuthorizer.
+"""DescribeAcls, CreateAcls and DeleteAcls over the wire, with the results of Apache Kafka for the same calls: 4.3.1 and
+3.9.1 with StandardAuthorizer, and 2.8.2 with AclAuthorizer.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ async def served(
 
 
 async def create(client: Client, *acls: Acl, version: int = 2) -> list[tuple[int, str | None]]:
-    asked = [
+    requested = [
         CreateAclsRequest.AclCreation(
             resource_pattern_type=acl.pattern_type, **{k: v for k, v in acl._asdict().items() if k != "pattern_type"}
         )
         for acl in acls
     ]
-    answer = await client.call(CreateAclsRequest(creations=asked), version)
-    return [(result.error_code, result.error_message) for result in answer.results]
+    response = await client.call(CreateAclsRequest(creations=requested), version)
+    return [(result.error_code, result.error_message) for result in response.results]
 
 
 def parts(wanted: AclFilter) -> dict[str, Any]:
@@ -77,13 +76,13 @@ def parts(wanted: AclFilter) -> dict[str, Any]:
 
 
 async def describe(client: Client, version: int = 2, **wanted: Any) -> set[Acl]:
-    answer = await client.call(DescribeAclsRequest(**parts(AclFilter(**wanted))), version)
-    assert (answer.error_code, answer.error_message) == OK
-    patterns = [(r.resource_type, r.resource_name, r.pattern_type) for r in answer.resources]
-    assert len(set(patterns)) == len(patterns) and all(r.acls for r in answer.resources)
+    response = await client.call(DescribeAclsRequest(**parts(AclFilter(**wanted))), version)
+    assert (response.error_code, response.error_message) == OK
+    patterns = [(r.resource_type, r.resource_name, r.pattern_type) for r in response.resources]
+    assert len(set(patterns)) == len(patterns) and all(r.acls for r in response.resources)
     found = [
         Acl(*pattern, acl.principal, acl.host, acl.operation, acl.permission_type)
-        for pattern, resource in zip(patterns, answer.resources, strict=True)
+        for pattern, resource in zip(patterns, response.resources, strict=True)
         for acl in resource.acls
     ]
     assert len(set(found)) == len(found)
@@ -91,10 +90,10 @@ async def describe(client: Client, version: int = 2, **wanted: Any) -> set[Acl]:
 
 
 async def delete(client: Client, *wanted: AclFilter, version: int = 2) -> list[tuple[int, str | None, set[Acl]]]:
-    asked = [DeleteAclsRequest.DeleteAclsFilter(**parts(one)) for one in wanted]
-    answer = await client.call(DeleteAclsRequest(filters=asked), version)
+    requested = [DeleteAclsRequest.DeleteAclsFilter(**parts(one)) for one in wanted]
+    response = await client.call(DeleteAclsRequest(filters=requested), version)
     results = []
-    for result in answer.filter_results:
+    for result in response.filter_results:
         assert all((acl.error_code, acl.error_message) == (0, None) for acl in result.matching_acls)
         found = {Acl(*(getattr(acl, name) for name in Acl._fields)) for acl in result.matching_acls}
         assert len(found) == len(result.matching_acls)
@@ -102,7 +101,7 @@ async def delete(client: Client, *wanted: AclFilter, version: int = 2) -> list[t
     return results
 
 
-# What each entry is answered by 4.3.1; and by 2.8.2, where that is something else.
+# Result of each entry in 4.3.1, and in 2.8.2 if that differs.
 JUDGED: list[tuple[Acl, Any, Any]] = [
     (T, OK, OK),
     *[(T._replace(resource_type=n), unknown("resourceType"), NOT_CREATED) for n in (8, 77, -1)],
@@ -139,7 +138,7 @@ async def test_create_acls_validates_each_entry_like_kafka(release: str, column:
             assert await create(client, row[0]) == [row[column]], row
         expected = {row[0] for row in JUDGED if row[column] == OK}
         assert await describe(client) == expected
-        # All in one request: as one by one, but that ZooKeeper's entries of one pattern fail together.
+        # All in one request: the same as individually, except that ZooKeeper's entries of one pattern fail together.
         assert await create(client, *(row[0] for row in JUDGED)) == [row[column] for row in JUDGED]
         assert await describe(client) == expected
 
@@ -156,7 +155,7 @@ async def test_newest_acl_operation_depends_on_the_release(release: str, newest:
 
 @pytest.mark.parametrize("release", ["4.3", "2.8"])
 async def test_create_acls_with_filter_values_is_refused(release: str, tmp_path: Path) -> None:
-    """In Kafka there is no value for such an entry: the first fails all."""
+    """Kafka has no value for such an entry: the first one fails the whole request."""
     async with served(tmp_path, release) as broker:
         client = await broker.client()
         for wrong in (
@@ -225,9 +224,9 @@ async def test_patterns_of_filters(name: str | None, pattern_type: int, expected
         client = await broker.client()
         await create(client, *PATTERNS.values(), T._replace(resource_type=3))
         wanted = {PATTERNS[one] for one in expected.split()}
-        asked = AclFilter(2, name, pattern_type)
-        assert await describe(client, **asked._asdict()) == wanted
-        assert await delete(client, asked) == [
+        requested = AclFilter(2, name, pattern_type)
+        assert await describe(client, **requested._asdict()) == wanted
+        assert await delete(client, requested) == [
             (42, "Unknown patternFilter.", set()) if pattern_type == 5 else (0, None, wanted)
         ]
         assert await describe(client, resource_type=2) == set(PATTERNS.values()) - wanted
@@ -248,7 +247,7 @@ async def test_other_parts_of_filters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("release", ["4.3", "2.8"])
 async def test_several_filters(release: str, tmp_path: Path) -> None:
-    """Each tells what it matches; with ZooKeeper an entry was told once, and unknown parts matched nothing."""
+    """Each filter lists its matches; with ZooKeeper an entry is listed once, and unknown values match nothing."""
     async with served(tmp_path, release) as broker:
         client = await broker.client()
         write = T._replace(operation=4)
@@ -300,9 +299,9 @@ async def test_acl_apis_without_an_authorizer(release: str, place: str, tmp_path
         disabled = (54, f"No Authorizer is configured{place}.")
         assert await create(client, T, T._replace(operation=1), T._replace(resource_name="")) == [disabled] * 3
         assert await delete(client, AclFilter(), AclFilter(operation=77)) == [(*disabled, set())] * 2
-        answer = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
-        assert (answer.error_code, answer.error_message) == (54, "No Authorizer is configured on the broker")
-        assert answer.resources == [] and await create(client) == [] and await delete(client) == []
+        response = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
+        assert (response.error_code, response.error_message) == (54, "No Authorizer is configured on the broker")
+        assert response.resources == [] and await create(client) == [] and await delete(client) == []
 
 
 async def test_acl_apis_require_authorization(tmp_path: Path) -> None:
@@ -316,9 +315,9 @@ async def test_acl_apis_require_authorization(tmp_path: Path) -> None:
             (True, True, cluster._replace(operation=7)),
         ):
             broker.state.acls.add([entry], 0)
-            answer = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
-            assert (answer.error_code, answer.error_message) == (OK if describes else refused)
-            assert bool(answer.resources) == describes
+            response = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
+            assert (response.error_code, response.error_message) == (OK if describes else refused)
+            assert bool(response.resources) == describes
             assert await create(client, T, T) == [OK if alters else refused] * 2
             nothing = AclFilter(resource_name="nothing")
             assert await delete(client, nothing, nothing) == [(0, None, set()) if alters else (*refused, set())] * 2
@@ -345,7 +344,7 @@ async def test_acls_survive_a_restart(tmp_path: Path) -> None:
         await create(client, T, u, v)
         await delete(client, AclFilter(resource_name="u"))
     async with running(tmp_path / "data", release="4.3"):
-        pass  # without an authorizer they are kept, though nobody asks for them
+        pass  # without an authorizer they are kept but not used
     async with served(tmp_path) as broker:
         client = await broker.client()
         assert await describe(client) == {T, v}
@@ -416,17 +415,17 @@ async def test_snapshot_includes_acls() -> None:
 
 
 async def test_host_decides_for_anonymous_clients(tmp_path: Path) -> None:
-    """Who comes from 127.0.0.2 is another host, and neither is asked for a name."""
+    """A client from 127.0.0.2 has another host; both are anonymous."""
     anonymous = Acl(4, "kafka-cluster", 3, "User:ANONYMOUS", "127.0.0.1", 8, 3)
     async with served(tmp_path, super_users="") as broker:
 
         async def may(host: str) -> bool:
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.ports[0], local_addr=(host, 0))
             client = Client(reader, writer)
-            answer = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
+            response = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
             client.close()
-            assert answer.error_code in (0, 31)
-            return answer.error_code == 0
+            assert response.error_code in (0, 31)
+            return response.error_code == 0
 
         async def allowed(*acls: Acl) -> tuple[bool, bool]:
             broker.state.acls.remove(broker.state.acls.find(AclFilter()), 0)
@@ -448,7 +447,7 @@ async def test_host_decides_for_anonymous_clients(tmp_path: Path) -> None:
     ("name", "host"), [("::1", "0:0:0:0:0:0:0:1"), ("127.0.0.1", "127.0.0.1")], ids=["v6", "v4 of a socket for both"]
 )
 async def test_host_addresses_are_compared_in_javas_format(name: str, host: str, tmp_path: Path) -> None:
-    """Java leaves no zeros of an IPv6 address out, and shows an IPv4 one that came to an IPv6 socket as what it is."""
+    """Java does not abbreviate zeros of an IPv6 address, and shows an IPv4 address on an IPv6 socket as IPv4."""
     rule = Acl(4, "kafka-cluster", 3, "User:ANONYMOUS", host, 8, 3)
     async with served(tmp_path, super_users="", listeners="PLAINTEXT://[::]:0") as broker:
         client = await broker.client(host=name)

@@ -1,4 +1,4 @@
-"""Access control lists: what is found by a filter, and what an authorizer decides, held against naive lists."""
+"""Access control lists: filters and authorizer decisions, compared with linear searches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE, THERE = "127.0.0.1", "10.0.0.1"
 
 
 class Log:
-    """What stands for the metadata log."""
+    """A stand-in for the metadata log."""
 
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
@@ -84,7 +84,7 @@ def test_resource_without_entries_follows_the_config() -> None:
     assert not may(decider(), Op.READ)
     assert may(decider(everyone=True), Op.READ)
     other = decider(allow(Op.WRITE, who=B), everyone=True)
-    assert not may(other, Op.READ), "something is said of the topic, if not to whom asks"
+    assert not may(other, Op.READ), "the topic has an entry, though not for this principal"
     assert may(other, Op.READ, "u")
     assert not may(decider(allow(name="*", who=B), everyone=True), Op.READ)
     assert not may(decider(allow(name="", pattern=PREFIXED, who=B), everyone=True), Op.READ)
@@ -116,8 +116,8 @@ def test_principal_and_host() -> None:
     assert may(authorizer, Op.WRITE, host=THERE) and may(authorizer, Op.WRITE, who=B, host=THERE)
     assert not may(authorizer, Op.WRITE)
     assert not may(authorizer, Op.ALTER, who="Group:a"), "only User:* is a wildcard"
-    assert may(decider(allow(who="User:*")), Op.READ, who="Service:x"), "which stands for everybody"
-    assert not may(decider(allow(host="127.0.0.0/8")), Op.READ), "ranges are no ranges"
+    assert may(decider(allow(who="User:*")), Op.READ, who="Service:x"), "User:* applies to every principal type"
+    assert not may(decider(allow(host="127.0.0.0/8")), Op.READ), "address ranges are not supported"
 
 
 def test_deny_wins_however_general_it_is() -> None:
@@ -131,12 +131,12 @@ def test_deny_wins_however_general_it_is() -> None:
 
 @pytest.mark.parametrize("operation", list(AclOperation)[2:])
 def test_implied_operations(operation: AclOperation) -> None:
-    for asked in list(AclOperation)[3:]:
-        describes = asked == Op.DESCRIBE and operation in (Op.READ, Op.WRITE, Op.DELETE, Op.ALTER)
-        describes_configs = asked == Op.DESCRIBE_CONFIGS and operation == Op.ALTER_CONFIGS
-        itself = operation in (asked, Op.ALL)
-        assert may(decider(allow(operation)), asked) == (itself or describes or describes_configs)
-        assert may(decider(allow(Op.ALL), deny(operation)), asked) == (not itself), "deny implies nothing"
+    for requested in list(AclOperation)[3:]:
+        describes = requested == Op.DESCRIBE and operation in (Op.READ, Op.WRITE, Op.DELETE, Op.ALTER)
+        describes_configs = requested == Op.DESCRIBE_CONFIGS and operation == Op.ALTER_CONFIGS
+        itself = operation in (requested, Op.ALL)
+        assert may(decider(allow(operation)), requested) == (itself or describes or describes_configs)
+        assert may(decider(allow(Op.ALL), deny(operation)), requested) == (not itself), "deny implies nothing"
 
 
 def test_any_resource_of_a_type() -> None:
@@ -155,7 +155,7 @@ def test_any_resource_of_a_type() -> None:
     assert not some(allow(Op.WRITE, "team", PREFIXED), deny(Op.WRITE, "team", PREFIXED))
     assert some(allow(Op.WRITE, "team", PREFIXED), deny(Op.WRITE, "team-a", PREFIXED))
     assert some(allow(Op.WRITE, "team", PREFIXED), deny(Op.WRITE, "team"))
-    assert some(allow(Op.WRITE, "*"), deny(Op.WRITE, "h", PREFIXED)), "the wildcard reaches past it"
+    assert some(allow(Op.WRITE, "*"), deny(Op.WRITE, "h", PREFIXED)), "the wildcard still applies"
     assert not decider(allow(Op.WRITE)).allows_any(A, HERE, Op.WRITE, GROUP)
 
 
@@ -207,8 +207,8 @@ def covers(acl: Acl, name: str) -> bool:
     return acl.resource_name in ("*", name)
 
 
-def naive_decision(acls: list[Acl], asked: tuple[str, str, AclOperation, int, str], everyone: bool) -> bool:
-    who, host, operation, kind, name = asked
+def naive_decision(acls: list[Acl], requested: tuple[str, str, AclOperation, int, str], everyone: bool) -> bool:
+    who, host, operation, kind, name = requested
     about = [acl for acl in acls if acl.resource_type == kind and covers(acl, name)]
     if not about:
         return everyone
@@ -223,19 +223,19 @@ def naive_decision(acls: list[Acl], asked: tuple[str, str, AclOperation, int, st
 def test_decisions_match_a_linear_search(acls: list[Acl], name: str, who: str, everyone: bool, data: Any) -> None:
     authorizer = decider(*acls, everyone=everyone)
     for operation, kind in itertools.product((Op.READ, Op.DESCRIBE, Op.DELETE), (TOPIC, GROUP)):
-        asked = who, HERE, operation, kind, name
-        assert authorizer.allows(*asked) == naive_decision(acls, asked, everyone), asked
+        requested = who, HERE, operation, kind, name
+        assert authorizer.allows(*requested) == naive_decision(acls, requested, everyone), requested
 
 
 @given(st.lists(entries, max_size=12), st.sampled_from([A, B]))
 def test_allows_any_matches_a_search_over_names(acls: list[Acl], who: str) -> None:
-    """Over all names that the patterns tell apart, where the wildcard is not in play, which is judged on its own."""
+    """Over all names that the patterns distinguish, without the wildcard, which is decided separately."""
     acls = [
         acl for acl in acls if acl.operation != Op.DESCRIBE and (acl.resource_name, acl.pattern_type) != ("*", LITERAL)
     ]
     acls = [acl for acl in acls if acl.resource_name]
     alphabet = [text for size in (1, 2, 3, 4) for text in map("".join, itertools.product("ab*", repeat=size))]
-    # A prefix goes on beyond the names of literal patterns.
+    # A prefix also matches names beyond those of the literal patterns.
     candidates = [*alphabet, *(name + "#" for name in alphabet)]
     authorizer = decider(*acls)
     expected = any(
@@ -248,7 +248,7 @@ def test_allows_any_matches_a_search_over_names(acls: list[Acl], who: str) -> No
 
 
 def naive_match(wanted: AclFilter, acl: Acl) -> bool:
-    """Kafka's two filters, part by part."""
+    """Kafka's two filters, field by field."""
     if wanted.resource_type not in (1, acl.resource_type):
         return False
     if wanted.pattern_type not in (ANY, MATCH, acl.pattern_type):
@@ -260,8 +260,8 @@ def naive_match(wanted: AclFilter, acl: Acl) -> bool:
         elif not covers(acl, wanted.resource_name):
             return False
     return all(
-        asked in (anything, there)
-        for asked, anything, there in (
+        requested in (anything, there)
+        for requested, anything, there in (
             (wanted.principal, None, acl.principal),
             (wanted.host, None, acl.host),
             (wanted.operation, 1, acl.operation),
@@ -317,7 +317,7 @@ def test_change_is_durable_before_it_applies() -> None:
     (record,) = first
     assert isinstance(record, AccessControlEntryRecord) and record.id == (1).to_bytes(16, "big")
     acls.add([allow()], 0)
-    assert len(log_of(acls).batches) == 1, "what is there is not written again"
+    assert len(log_of(acls).batches) == 1, "an existing entry is not written again"
     log_of(acls).is_broken = True
     for change in (lambda: acls.add([deny()], 0), lambda: acls.remove([allow()], 0)):
         with pytest.raises(StorageError):
@@ -329,7 +329,7 @@ def test_change_is_durable_before_it_applies() -> None:
 
 
 def test_concurrent_changes_neither_duplicate_nor_remove_twice() -> None:
-    """Large changes are made in steps, between which other requests change entries."""
+    """Large changes run in steps, between which other requests change entries."""
     acls = store(allow())
     adding = acls.adding([deny(), allow(name="u")], 0)
     next(adding)
@@ -347,7 +347,7 @@ def test_concurrent_changes_neither_duplicate_nor_remove_twice() -> None:
 
 
 def resumed(begun: Steps[None]) -> Steps[None]:
-    """The rest of work that has begun."""
+    """Runs the rest of a generator."""
     yield from begun
 
 
@@ -394,13 +394,13 @@ def test_super_users_are_parsed() -> None:
             "4.3",
             {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"},
             "Invalid value kafka.security.authorizer.AclAuthorizer for configuration authorizer.class.name: "
-            f"Class kafka.security.authorizer.AclAuthorizer could not be found; there is {STANDARD}",
+            f"Class kafka.security.authorizer.AclAuthorizer could not be found; expected one of {STANDARD}",
         ),
         (
             "2.3",
             {"authorizer_class_name": STANDARD},
             f"Invalid value {STANDARD} for configuration authorizer.class.name: Class {STANDARD} could not be found; "
-            "there is kafka.security.auth.SimpleAclAuthorizer",
+            "expected one of kafka.security.auth.SimpleAclAuthorizer",
         ),
         (
             "ottla",
@@ -422,7 +422,7 @@ def test_invalid_authorizer_configs_are_one_line(release: str, configs: dict[str
 
 
 def test_authorizer_configs_are_described_like_unknown_configs() -> None:
-    """Only where they are set, of no known type, without a value."""
+    """Only if set, with an unknown type and without a value."""
     config = Config()
     own = ("super.users", "allow.everyone.if.no.acl.found")
     assert not set(own) & set(config.names())

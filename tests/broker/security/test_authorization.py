@@ -1,7 +1,7 @@
-"""Every API with an authorizer: which right it asks for, what answers for want of it, and in which place.
+"""Every API with an authorizer: the permissions it requires, and its response without one of them.
 
-An authorizer of the test denies exactly what it is told to. The table of `authorization_cases.py` is held against the
-router's: an API without rows fails, and so does one that asks for a right that is in none of its rows.
+The test's authorizer denies exactly what it is configured to. The cases of `authorization_cases.py` are compared with
+the router: an API without cases fails, and so does one that requires a permission not in its cases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from ottla.broker.network.router import ROUTES
 from ottla_testing.broker.authorization_admin_cases import EVERY_ADMIN
-from ottla_testing.broker.authorization_cases import Asked, Right, World, shown, world_of
+from ottla_testing.broker.authorization_cases import Case, Right, World, shown, world_of
 from ottla_testing.broker.authorization_group_cases import EVERY_GROUP
 from ottla_testing.broker.authorization_topic_cases import EVERY_TOPIC
 from ottla_testing.broker.denying_authorizer import Denying
@@ -30,14 +30,14 @@ def test_every_api_has_authorization_cases() -> None:
     assert len(TABLE) == len(EVERY_TOPIC) + len(EVERY_GROUP) + len(EVERY_ADMIN)
 
 
-async def answer_to(asked: Asked, world: World, denied: Collection[Right]) -> tuple[object, set[Right]]:
+async def response_to(case: Case, world: World, denied: Collection[Right]) -> tuple[object, set[Right]]:
     authorizer = Denying(denied)
     world.broker.state.authorizer = authorizer
     try:
-        answer = await world.client.call(asked.request(world), asked.version)
+        response = await world.client.call(case.request(world), case.version)
     finally:
         world.broker.state.authorizer = None
-    found = asked.show(answer) if asked.show else shown(answer, asked.version)
+    found = case.show(response) if case.show else shown(response, case.version)
     return found, authorizer.checked
 
 
@@ -50,20 +50,22 @@ async def answer_to(asked: Asked, world: World, denied: Collection[Right]) -> tu
     ],
 )
 async def test_missing_authorization_returns_its_error_code(request_class: type, number: int, tmp_path: Path) -> None:
-    """Whatever else is right or wrong with a request; and with all rights it is answered as without an authorizer."""
-    asked = TABLE[request_class][number]
-    cases = [(_several(denied), expected) for denied, expected in asked.denied.items()]
+    """Regardless of other errors in a request; with all permissions the response is the same as without an
+    authorizer.
+    """
+    case = TABLE[request_class][number]
+    cases = [(_several(denied), expected) for denied, expected in case.denied.items()]
     rights = {right for several, _ in cases for right in several}
-    everything = [*cases, ((), asked.allowed)]
-    worlds = [[one] for one in everything] if asked.alone else [everything]
+    everything = [*cases, ((), case.allowed)]
+    worlds = [[one] for one in everything] if case.alone else [everything]
     for place, together in enumerate(worlds):
         async with running(tmp_path / str(place), overrides=TELEMETRY) as broker:
             world = await world_of(broker)
             for denied, expected in together:
-                found, sought = await answer_to(asked, world, denied)
+                found, sought = await response_to(case, world, denied)
                 assert found == expected, denied
                 internal = {right for right in sought if right[2].startswith("__")}
-                assert asked.tells_operations or sought - internal <= rights
+                assert case.reports_operations or sought - internal <= rights
 
 
 def _several(denied: Right | tuple[Right, ...]) -> tuple[Right, ...]:

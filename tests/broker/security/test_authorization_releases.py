@@ -1,4 +1,4 @@
-"""Where releases ask for other rights or answer otherwise for want of one; which operations they say are allowed."""
+"""Releases that require other permissions or respond differently without one; authorized operations by release."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ottla_testing.broker.denying_authorizer import Denying
 from ottla_testing.broker.harness import Broker, Closed, create_topics, fetch, frame, only, records, running
 
 UNKNOWN = 3
-NOT_ASKED = -(2**31)
-# By the codes of the operations: what Kafka's brokers answered without an authorizer.
+NOT_REQUESTED = -(2**31)
+# By the codes of operations: responses of Kafka's brokers without an authorizer.
 OF_TOPIC, OF_CLUSTER = 0b110111111000, 0b1111110100000
 OF_GROUP, OF_GROUP_WITHOUT_CONFIGS = 0b110101001000, 0b101001000
 
 
 async def codes(broker: Broker, request: Any, version: int, *denied: Right) -> list[int]:
-    """The error codes of an answer, in order."""
+    """Returns the error codes of a response, in order."""
     broker.state.authorizer = Denying(denied)
     return [code for _, code in shown(await (await broker.client()).call(request, version), version)]
 
@@ -47,19 +47,19 @@ def produce_old(name: str) -> ProduceRequest:
 
 def offset_of(name: str) -> ListOffsetsRequest:
     one = ListOffsetsRequest.ListOffsetsTopic
-    asked = one.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    return ListOffsetsRequest(replica_id=-1, topics=[one(name=name, partitions=[asked])])
+    requested = one.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(replica_id=-1, topics=[one(name=name, partitions=[requested])])
 
 
 def commit(name: str) -> OffsetCommitRequest:
-    asked = OffsetCommitRequest.OffsetCommitRequestTopic
-    one = asked.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
-    return OffsetCommitRequest(group_id="g", topics=[asked(name=name, partitions=[one])])
+    requested = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = requested.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
+    return OffsetCommitRequest(group_id="g", topics=[requested(name=name, partitions=[one])])
 
 
 @pytest.mark.parametrize(("release", "hidden"), [("0.10.0", TOPIC), ("0.10.1", UNKNOWN), ("1.0", TOPIC)])
 async def test_hidden_topics_are_unknown_in_some_releases(release: str, hidden: int, tmp_path: Path) -> None:
-    """From 0.10.1 to 0.11, and then what may not be written to has to be there as well (KAFKA-5547)."""
+    """From 0.10.1 to 0.11; in these a topic without WRITE must also exist to be reported (KAFKA-5547)."""
     requests = [
         (lambda name: produce_old(name), 2, Op.WRITE),
         (lambda name: fetch((name, 0, 0)), 2, Op.READ),
@@ -69,7 +69,7 @@ async def test_hidden_topics_are_unknown_in_some_releases(release: str, hidden: 
     async with running(tmp_path, release=release, overrides=overrides) as broker:
         await broker.topic("t")
         for make, version, operation in requests:
-            # Later releases do not ask for DESCRIBE where they ask for more.
+            # Later releases do not require DESCRIBE in addition to other permissions.
             unseen = await codes(broker, make("t"), version, topic(Op.DESCRIBE), topic(operation))
             assert unseen == [hidden]
             assert await codes(broker, make("t"), version, topic(operation)) == [TOPIC]
@@ -81,7 +81,7 @@ async def test_hidden_topics_are_unknown_in_some_releases(release: str, hidden: 
 
 @pytest.mark.parametrize(("release", "by_topic"), [("2.7", False), ("2.8", True), ("ottla", True)])
 async def test_idempotent_produce_authorization(release: str, by_topic: bool, tmp_path: Path) -> None:
-    """Up to 2.7 they ask for a right on the cluster, and so do their producer ids (KIP-679)."""
+    """Up to 2.7 idempotent batches require a permission on the cluster, and so does InitProducerId (KIP-679)."""
     numbered: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     async with running(tmp_path, release=release) as broker:
@@ -104,7 +104,7 @@ async def test_idempotent_produce_authorization(release: str, by_topic: bool, tm
     ],
 )
 async def test_topic_creation_authorization(release: str, by_topic: bool, text: str | None, tmp_path: Path) -> None:
-    """Who may create on the cluster, and since 2.0 also who may create one of that name (KIP-277)."""
+    """CREATE on the cluster, and since 2.0 also CREATE on the topic name (KIP-277)."""
     denied = TOPIC if by_topic else CLUSTER
     async with running(tmp_path, release=release) as broker:
         broker.state.authorizer = Denying([cluster(Op.CREATE), topic(Op.CREATE, "b")])
@@ -118,10 +118,10 @@ async def test_topic_creation_authorization(release: str, by_topic: bool, text: 
 
 @pytest.mark.parametrize(("release", "suffices"), [("2.0", False), ("2.1", True), ("ottla", True)])
 async def test_describe_suffices_for_list_groups_and_epochs(release: str, suffices: bool, tmp_path: Path) -> None:
-    """Since 2.1; before, both asked for a right on the cluster (KIP-231, KIP-320)."""
+    """Since 2.1; before, both require a permission on the cluster (KIP-231, KIP-320)."""
     one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    asked = one.OffsetForLeaderPartition(partition=0, leader_epoch=0)
-    epochs = OffsetForLeaderEpochRequest(topics=[one(topic="t", partitions=[asked])])
+    requested = one.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    epochs = OffsetForLeaderEpochRequest(topics=[one(topic="t", partitions=[requested])])
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         assert await codes(broker, ListGroupsRequest(), 1, cluster(Op.DESCRIBE)) == [0 if suffices else CLUSTER]
@@ -142,7 +142,9 @@ async def test_offset_fetch_authorization_on_the_group(release: str, operation: 
 
 @pytest.mark.parametrize(("release", "is_kraft"), [("3.2", False), ("3.3", True), ("ottla", True)])
 async def test_topic_deletion_and_extension_authorization(release: str, is_kraft: bool, tmp_path: Path) -> None:
-    """KRaft's controller takes DELETE on the cluster, does not delete what it may not show, and says so in words."""
+    """KRaft's controller accepts DELETE on the cluster, does not delete topics without DESCRIBE, and
+    returns messages.
+    """
     one = CreatePartitionsRequest.CreatePartitionsTopic
     growing = CreatePartitionsRequest(
         topics=[one(name="t", count=2, assignments=None)], timeout_ms=1000, validate_only=False
@@ -150,57 +152,62 @@ async def test_topic_deletion_and_extension_authorization(release: str, is_kraft
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
 
-        async def answered(request: Any, version: int, *denied: Right) -> Any:
+        async def denied_call(request: Any, version: int, *denied: Right) -> Any:
             broker.state.authorizer = Denying(denied)
             return await client.call(request, version)
 
-        (answer,) = (await answered(growing, 2, topic(Op.ALTER))).results
-        assert (answer.error_code, answer.error_message) == (
+        (response,) = (await denied_call(growing, 2, topic(Op.ALTER))).results
+        assert (response.error_code, response.error_message) == (
             TOPIC,
             None if is_kraft else "The topic authorization is failed.",
         )
         ids = {name: await broker.topic(name) for name in "tuvw"}
         both = topic(Op.DELETE), cluster(Op.DELETE)
         for request in (deleting_topics("t"), deleting_topics(ids=(ids["t"],))):
-            (answer,) = (await answered(request, 6, *both)).responses
+            (response,) = (await denied_call(request, 6, *both)).responses
             text = "Topic authorization failed." if is_kraft else None
-            assert (answer.name, answer.error_code, answer.error_message) == ("t", TOPIC, text)
+            assert (response.name, response.error_code, response.error_message) == ("t", TOPIC, text)
         request = deleting_topics(ids=(ids["t"],))
-        (answer,) = (await answered(request, 6, topic(Op.DESCRIBE), cluster(Op.DELETE), topic(Op.DELETE))).responses
-        assert (answer.name, answer.topic_id, answer.error_code) == (None, ids["t"], TOPIC)
-        (answer,) = (await answered(deleting_topics("u"), 6, topic(Op.DELETE, "u"))).responses
-        assert answer.error_code == (0 if is_kraft else TOPIC)
+        (response,) = (
+            await denied_call(request, 6, topic(Op.DESCRIBE), cluster(Op.DELETE), topic(Op.DELETE))
+        ).responses
+        assert (response.name, response.topic_id, response.error_code) == (None, ids["t"], TOPIC)
+        (response,) = (await denied_call(deleting_topics("u"), 6, topic(Op.DELETE, "u"))).responses
+        assert response.error_code == (0 if is_kraft else TOPIC)
         denied = topic(Op.DESCRIBE, "v"), cluster(Op.DELETE)
-        (answer,) = (await answered(deleting_topics("v"), 6, *denied)).responses
-        assert answer.error_code == (TOPIC if is_kraft else 0)
+        (response,) = (await denied_call(deleting_topics("v"), 6, *denied)).responses
+        assert response.error_code == (TOPIC if is_kraft else 0)
         denied = topic(Op.DESCRIBE, "w"), cluster(Op.DELETE)
-        (answer,) = (await answered(deleting_topics(ids=(ids["w"],)), 6, *denied)).responses
-        assert answer.error_code == (0 if is_kraft else TOPIC)
+        (response,) = (await denied_call(deleting_topics(ids=(ids["w"],)), 6, *denied)).responses
+        assert response.error_code == (0 if is_kraft else TOPIC)
 
 
 @pytest.mark.parametrize("denied", [(), (topic(Op.ALTER), topic(Op.READ), group(Op.DELETE), cluster(Op.ALTER))])
 @pytest.mark.parametrize("release", ["2.3", "3.9", "4.0", "ottla"])
 async def test_authorized_operations_of_a_client(release: str, denied: Collection[Right], tmp_path: Path) -> None:
-    """All that there are without an authorizer, those that are allowed with one; nothing that was not asked for."""
+    """All operations without an authorizer, the allowed ones with it; none unless requested."""
     less = {right[1]: sum(1 << op for op, kind, _ in denied if kind is right[1]) for right in denied}
     topics, groups, clusters = (less.get(right[1], 0) for right in (topic(Op.READ), group(Op.READ), cluster(Op.READ)))
     of_group = OF_GROUP if release in ("4.0", "ottla") else OF_GROUP_WITHOUT_CONFIGS
-    asked: dict[str, Any] = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    requested: dict[str, Any] = {
+        "include_topic_authorized_operations": True,
+        "include_cluster_authorized_operations": True,
+    }
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         client = await broker.client()
         broker.state.authorizer = Denying(denied) if denied else None
-        answer = await client.call(metadata("t", **asked), 8)
-        assert answer.topics[0].topic_authorized_operations == OF_TOPIC & ~topics
-        assert answer.cluster_authorized_operations == OF_CLUSTER & ~clusters
-        answer = await client.call(metadata("t"), 8)
-        assert answer.topics[0].topic_authorized_operations == answer.cluster_authorized_operations == NOT_ASKED
-        for wanted, operations in ((True, of_group & ~groups), (False, NOT_ASKED)):
+        response = await client.call(metadata("t", **requested), 8)
+        assert response.topics[0].topic_authorized_operations == OF_TOPIC & ~topics
+        assert response.cluster_authorized_operations == OF_CLUSTER & ~clusters
+        response = await client.call(metadata("t"), 8)
+        assert response.topics[0].topic_authorized_operations == response.cluster_authorized_operations == NOT_REQUESTED
+        for wanted, operations in ((True, of_group & ~groups), (False, NOT_REQUESTED)):
             request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=wanted)
             assert (await client.call(request, 3)).groups[0].authorized_operations == operations
         if release == "2.3":
             return
-        for wanted, operations in ((True, OF_CLUSTER & ~clusters), (False, NOT_ASKED)):
+        for wanted, operations in ((True, OF_CLUSTER & ~clusters), (False, NOT_REQUESTED)):
             request = DescribeClusterRequest(include_cluster_authorized_operations=wanted)
             assert (await client.call(request, 0)).cluster_authorized_operations == operations
         (paged,) = (await client.call(paging("t"), 0)).topics
@@ -212,23 +219,26 @@ async def test_client_without_describe_gets_no_authorized_operations(tmp_path: P
         await broker.topic("t")
         client = await broker.client()
         broker.state.authorizer = Denying([cluster(Op.DESCRIBE), topic(Op.DESCRIBE), group(Op.DESCRIBE)])
-        asked: dict[str, Any] = {
+        requested: dict[str, Any] = {
             "include_topic_authorized_operations": True,
             "include_cluster_authorized_operations": True,
         }
-        answer = await client.call(metadata("t", **asked), 9)
-        assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (0, NOT_ASKED)
+        response = await client.call(metadata("t", **requested), 9)
+        assert (response.cluster_authorized_operations, response.topics[0].topic_authorized_operations) == (
+            0,
+            NOT_REQUESTED,
+        )
         request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
-        assert (await client.call(request, 5)).groups[0].authorized_operations == NOT_ASKED
+        assert (await client.call(request, 5)).groups[0].authorized_operations == NOT_REQUESTED
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         assert (await client.call(request, 0)).cluster_authorized_operations == 0
 
 
-# What waits, and what is not answered at all
+# --- delayed requests and requests without response
 
 
 async def test_unauthorized_partition_does_not_complete_a_delayed_fetch(tmp_path: Path) -> None:
-    """A consumer of one topic that it may read and one that it may not does not ask again and again."""
+    """A consumer of an authorized and an unauthorized topic does not poll in a busy loop."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         await broker.topic("u")
@@ -238,12 +248,12 @@ async def test_unauthorized_partition_does_not_complete_a_delayed_fetch(tmp_path
         await broker.settle()
         broker.log("u").append(records(b"a"), now_ms=broker.clock.now_ms())
         broker.clock.advance(500)
-        answer = (await client.receive())[1]
-        assert [(one.topic, one.partitions[0].error_code) for one in answer.responses] == [("u", 0), ("t", TOPIC)]
-        assert answer.responses[0].partitions[0].records
-        # With nothing to wait for the answer comes at once.
-        answer = await client.call(fetch(("t", 0, 0), max_wait_ms=500), 12)
-        assert only(answer).error_code == TOPIC
+        response = (await client.receive())[1]
+        assert [(one.topic, one.partitions[0].error_code) for one in response.responses] == [("u", 0), ("t", TOPIC)]
+        assert response.responses[0].partitions[0].records
+        # Without an authorized partition the response is immediate.
+        response = await client.call(fetch(("t", 0, 0), max_wait_ms=500), 12)
+        assert only(response).error_code == TOPIC
 
 
 async def test_fetch_session_reports_authorization_errors_each_time(tmp_path: Path) -> None:
@@ -253,15 +263,15 @@ async def test_fetch_session_reports_authorization_errors_each_time(tmp_path: Pa
         broker.state.authorizer = Denying([topic(Op.READ)])
         begun = await client.call(fetch(("t", 0, 0), session_epoch=0), 12)
         assert only(begun).error_code == TOPIC and begun.session_id
-        told = await client.call(fetch(session_id=begun.session_id, session_epoch=1), 12)
-        assert only(told).error_code == TOPIC
+        reported = await client.call(fetch(session_id=begun.session_id, session_epoch=1), 12)
+        assert only(reported).error_code == TOPIC
         broker.state.authorizer = Denying()
-        told = await client.call(fetch(session_id=begun.session_id, session_epoch=2), 12)
-        assert only(told).error_code == 0
+        reported = await client.call(fetch(session_id=begun.session_id, session_epoch=2), 12)
+        assert only(reported).error_code == 0
 
 
 async def test_unknown_topic_id_is_reported_without_authorization(tmp_path: Path) -> None:
-    """It answers 100 whatever is allowed."""
+    """The result is error 100 regardless of permissions."""
     async with running(tmp_path) as broker:
         authorizer = broker.state.authorizer = Denying()
         client = await broker.client()
@@ -272,7 +282,7 @@ async def test_unknown_topic_id_is_reported_without_authorization(tmp_path: Path
 
 
 async def test_unauthorized_produce_without_acks_closes_the_connection(tmp_path: Path) -> None:
-    """A producer that listens to nothing (acks=0) learns it so; what it may write is written."""
+    """A producer with acks=0 learns of the error this way; its authorized records are written."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         await broker.topic("u")
@@ -287,7 +297,7 @@ async def test_unauthorized_produce_without_acks_closes_the_connection(tmp_path:
 
 
 async def test_unauthorized_write_starts_no_transaction(tmp_path: Path) -> None:
-    """From v12 on Produce adds the partition to the transaction; one that is refused is not in it."""
+    """From v12 on Produce adds the partition to the transaction, unless it is refused."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()

@@ -1,4 +1,4 @@
-"""SCRAM credentials: which changes are allowed, what is kept of a password, and how long."""
+"""SCRAM credentials: validation of changes, stored keys, and persistence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNKNOWN = (33, "Unknown SCRAM mechanism")
 FEW, MANY = (93, "Too few iterations"), (93, "Too many iterations")
 NO_NAME = (93, "Username must not be empty")
 DONE = (0, None)
-Answer = tuple[int, str | None]
+Result = tuple[int, str | None]
 
 
 @pytest.fixture
@@ -56,31 +56,31 @@ def down(name: str, mechanism: int = SHA_256) -> Any:
     return AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)
 
 
-async def alter(client: Client, *changes: Any) -> dict[str, Answer]:
-    """User -> (code, text)."""
+async def alter(client: Client, *changes: Any) -> dict[str, Result]:
+    """Returns (code, message) by user."""
     request = AlterUserScramCredentialsRequest(
         deletions=[change for change in changes if not hasattr(change, "salt")],
         upsertions=[change for change in changes if hasattr(change, "salt")],
     )
     results = (await client.call(request, 0)).results
-    answers = {result.user: (result.error_code, result.error_message) for result in results}
-    assert len(answers) == len(results)
-    return answers
+    responses = {result.user: (result.error_code, result.error_message) for result in results}
+    assert len(responses) == len(results)
+    return responses
 
 
 async def describe(client: Client, *users: str, everybody: bool = False) -> list[tuple[Any, ...]]:
-    """(user, code, text, {mechanism: iterations}) of each."""
+    """Returns (user, code, message, {mechanism: iterations}) of each."""
     named = [DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
-    answer = await client.call(DescribeUserScramCredentialsRequest(users=None if everybody else named), 0)
-    assert (answer.error_code, answer.error_message) == (0, "")
+    response = await client.call(DescribeUserScramCredentialsRequest(users=None if everybody else named), 0)
+    assert (response.error_code, response.error_message) == (0, "")
     return [
         (one.user, one.error_code, one.error_message, {c.mechanism: c.iterations for c in one.credential_infos})
-        for one in answer.results
+        for one in response.results
     ]
 
 
-# What Apache Kafka 3.9.1 and 4.3.1 answer; joe has a credential of SHA-256.
-CASES: list[tuple[Sequence[Any], dict[str, Answer]]] = [
+# Results of Apache Kafka 3.9.1 and 4.3.1; joe has a credential for SHA-256.
+CASES: list[tuple[Sequence[Any], dict[str, Result]]] = [
     ([], {}),
     ([up("")], {"": NO_NAME}),
     ([down("")], {"": NO_NAME}),
@@ -104,17 +104,17 @@ CASES: list[tuple[Sequence[Any], dict[str, Answer]]] = [
 ]
 
 
-@each(("changes", "answers"), CASES)
+@each(("changes", "responses"), CASES)
 async def test_changes_are_validated_like_in_a_controller(
-    changes: Sequence[Any], answers: dict[str, Answer], tmp_path: Path
+    changes: Sequence[Any], responses: dict[str, Result], tmp_path: Path
 ) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
         assert await alter(client, up("joe")) == {"joe": DONE}
-        assert await alter(client, *changes) == answers
+        assert await alter(client, *changes) == responses
         there = {user for user, *_ in await describe(client, everybody=True)}
-        made = {change.name for change in changes if hasattr(change, "salt") and answers[change.name] == DONE}
-        gone = {change.name for change in changes if not hasattr(change, "salt") and answers[change.name] == DONE}
+        made = {change.name for change in changes if hasattr(change, "salt") and responses[change.name] == DONE}
+        gone = {change.name for change in changes if not hasattr(change, "salt") and responses[change.name] == DONE}
         assert there == ({"joe"} - gone) | made
 
 
@@ -127,7 +127,7 @@ async def test_mechanisms_of_a_user_change_together_in_zookeeper_releases(releas
         assert await describe(client, "joe") == [("joe", 0, "", {SHA_512: 4096})]
         for changes in ([up("joe"), up("joe")], [down("joe", SHA_512), up("joe", SHA_512)], [down("joe"), down("joe")]):
             assert await alter(client, *changes) == {"joe": TWICE}
-        # What no credential can be comes before what stands twice.
+        # Invalid credentials are reported before duplicates.
         assert await alter(client, up("joe"), up("joe", iterations=5)) == {"joe": FEW}
         assert await alter(client, down("joe", 7), up("joe", iterations=5)) == {"joe": FEW}
         assert await alter(client, down("joe"), up("joe", SHA_512, 8192)) == {"joe": NOT_THERE}
@@ -175,7 +175,7 @@ async def test_upsertion_replaces_the_credential(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
 async def test_mechanism_deletion_and_upsertion_in_one_request(release: str, tmp_path: Path) -> None:
-    # Kafka's brokers forget carol's here, if bob is removed before her in a hash table (ScramDelta.apply).
+    # Kafka's brokers lose carol's credential here if bob is removed before her in a hash table (ScramDelta.apply).
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         await alter(client, up("bob", SHA_512))
@@ -185,16 +185,18 @@ async def test_mechanism_deletion_and_upsertion_in_one_request(release: str, tmp
 
 
 def test_stored_keys_match_rfc_7677() -> None:
-    """Its example, of the password "pencil": the keys are those by which its proof and signature are made."""
+    """Its example, with the password "pencil": proof and signature are made with these keys."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     made = Credential.made(Mechanism.SCRAM_SHA_256, salt, salted, 4096)
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    said = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
-    signature = base64.b64encode(hmac.digest(made.server_key, said, "sha256"))
+    auth_message = (
+        f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
+    )
+    signature = base64.b64encode(hmac.digest(made.server_key, auth_message, "sha256"))
     assert signature == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
     proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
-    client_signature = hmac.digest(made.stored_key, said, "sha256")
+    client_signature = hmac.digest(made.stored_key, auth_message, "sha256")
     client_key = bytes(one ^ other for one, other in zip(proof, client_signature, strict=True))
     assert hashlib.sha256(client_key).digest() == made.stored_key
 
@@ -219,9 +221,9 @@ async def test_dump_shows_credential_records(run: Run, tmp_path: Path) -> None:
         client = await broker.client()
         await alter(client, up("joe"))
         await alter(client, down("joe"))
-    told = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
-    assert {(code, err) for code, _, err in told} == {(0, "")}
-    out = "".join(text for _, text, _ in told)
+    reported = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
+    assert {(code, err) for code, _, err in reported} == {(0, "")}
+    out = "".join(text for _, text, _ in reported)
     assert ", UserScramCredentialRecord v0" in out and ", RemoveUserScramCredentialRecord v0" in out
     assert 'name: "joe"' in out and "iterations: 4096" in out
 
@@ -257,8 +259,8 @@ async def test_scram_apis_require_authorization(tmp_path: Path) -> None:
         assert await describe(client, everybody=True) == []
         broker.state.authorizer = OnlyAllowed(AclOperation.ALTER)
         assert await alter(client, up("joe")) == {"joe": DONE}
-        answer = await client.call(DescribeUserScramCredentialsRequest(users=None), 0)
-        assert (answer.error_code, answer.error_message, answer.results) == (31, None, [])
+        response = await client.call(DescribeUserScramCredentialsRequest(users=None), 0)
+        assert (response.error_code, response.error_message, response.results) == (31, None, [])
 
 
 NAMES = st.sampled_from(["a", "b", ""])
@@ -291,9 +293,9 @@ def test_random_changes_have_one_result_per_user_and_refused_ones_change_nothing
     before = {user: credentials.of(user) for user in ("a", "b", "")}
     deletions = [change for change in changes if not hasattr(change, "salt")]
     upsertions = [change for change in changes if hasattr(change, "salt")]
-    answers = steps.run(credentials.alter(deletions, upsertions, 0, once_a_user=once))
-    assert set(answers) == {change.name for change in changes}
-    for user, refused in answers.items():
+    responses = steps.run(credentials.alter(deletions, upsertions, 0, once_a_user=once))
+    assert set(responses) == {change.name for change in changes}
+    for user, refused in responses.items():
         if refused is not None:
             assert credentials.of(user) == before[user]
     replayed = ScramCredentials(log)
@@ -303,15 +305,15 @@ def test_random_changes_have_one_result_per_user_and_refused_ones_change_nothing
 
 
 async def test_request_with_trailing_bytes_is_accepted(tmp_path: Path) -> None:
-    """librdkafka leaves one; also where the password's last byte looks like it."""
+    """librdkafka sends one; also if the last byte of the password looks like it."""
     request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[up("joe", password=b"p\0\0")])
     async with running(tmp_path) as broker:
         for left in (b"", b"\0", b"\0\0", b"\1"):
             client = await broker.client()
             whole = frame(request, 0, 7)[4:] + left
             await client.send_bytes(struct.pack(">i", len(whole)) + whole)
-            _, answer = read_response(await client.receive_bytes(), AlterUserScramCredentialsRequest, 0)
-            assert [(one.user, one.error_code) for one in answer.results] == [("joe", 0)]
+            _, response = read_response(await client.receive_bytes(), AlterUserScramCredentialsRequest, 0)
+            assert [(one.user, one.error_code) for one in response.results] == [("joe", 0)]
 
 
 async def test_credentials_of_a_kafka_directory_are_taken_over(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The APIs of transactions over the wire: what they refuse, in the words of each version, and what they do."""
+"""Transaction APIs over the wire: their effects, and their errors in each version."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ async def test_init_producer_id_refuses_invalid_requests(version: int, tmp_path:
 
 @pytest.mark.parametrize(("version", "fenced"), [(3, OLD_FENCED), (4, FENCED), (5, FENCED)])
 async def test_init_producer_id_of_the_current_owner_recovers(version: int, fenced: int, tmp_path: Path) -> None:
-    """KIP-360: its own producer id and epoch, or the ones before, where the answer was lost."""
+    """KIP-360: with its current producer id and epoch, or the previous ones if the response was lost."""
     async with owned(tmp_path) as (_, owner):
-        before = owner.said
+        before = owner.identity
         assert await owner.init(version, keep=True) == 0
-        assert owner.said == (before[0], 1)
+        assert owner.identity == (before[0], 1)
         owner.take(*before)
         assert await owner.init(version, keep=True) == 0
-        assert owner.said == (before[0], 1)
-        assert await owner.init(version) == 0  # another owner, as it does not say what it has
+        assert owner.identity == (before[0], 1)
+        assert await owner.init(version) == 0  # a new owner, because it sends no producer id
         owner.take(*before)
         assert await owner.init(version, keep=True) == fenced
         owner.take(before[0] + 1, 0)
@@ -106,8 +106,8 @@ async def test_init_producer_id_aborts_the_open_transaction(tmp_path: Path) -> N
 async def test_partitions_are_added_all_or_none(version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (_, owner):
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        told = await owner.add(T0, NOWHERE, ("t", 2), T1, version=version)
-        assert told == {T0: NOT_TRIED, NOWHERE: unknown, ("t", 2): unknown, T1: NOT_TRIED}
+        reported = await owner.add(T0, NOWHERE, ("t", 2), T1, version=version)
+        assert reported == {T0: NOT_TRIED, NOWHERE: unknown, ("t", 2): unknown, T1: NOT_TRIED}
         assert await described(owner.client) == (0, "Empty", {})
         assert await owner.add(T0, T1, version=version) == {T0: 0, T1: 0}
         assert await described(owner.client) == (0, "Ongoing", {"t": [0, 1]})
@@ -120,8 +120,8 @@ async def test_partitions_are_added_all_or_none(version: int, tmp_path: Path) ->
 async def test_internal_topics_cannot_be_added(topic: str, version: int, tmp_path: Path) -> None:
     async with owned(tmp_path) as (broker, owner):
         broker.state.internal_topic(topic, broker.clock.now_ms())
-        told = await owner.add(T0, (topic, 0), version=version)
-        assert told == {T0: NOT_TRIED, (topic, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        reported = await owner.add(T0, (topic, 0), version=version)
+        assert reported == {T0: NOT_TRIED, (topic, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -151,10 +151,14 @@ async def test_several_transactions_are_verified_or_added_at_once(version: int, 
         assert await second.init() == 0
         fenced = Owner(owner.client, "x")
         fenced.take(owner.id, 7)
-        asked = [owner.asked(T0, T1, verify_only=True), second.asked(T1), fenced.asked(T0, verify_only=True)]
-        answer = await owner.client.call(AddPartitionsToTxnRequest(transactions=asked), version)
-        told = [(one.transactional_id, errors_of(one.topic_results)) for one in answer.results_by_transaction]
-        assert told == [("x", {T0: 0, T1: ABORTABLE}), ("y", {T1: 0}), ("x", {T0: FENCED})]
+        requested = [
+            owner.entry(T0, T1, verify_only=True),
+            second.entry(T1),
+            fenced.entry(T0, verify_only=True),
+        ]
+        response = await owner.client.call(AddPartitionsToTxnRequest(transactions=requested), version)
+        reported = [(one.transactional_id, errors_of(one.topic_results)) for one in response.results_by_transaction]
+        assert reported == [("x", {T0: 0, T1: ABORTABLE}), ("y", {T1: 0}), ("x", {T0: FENCED})]
         assert await described(owner.client) == (0, "Ongoing", {"t": [0]})
         assert await described(owner.client, "y") == (0, "Ongoing", {"t": [1]})
         assert await second.add(NOWHERE, T1, version=version, verify_only=True) == {NOWHERE: 3, T1: NOT_TRIED}
@@ -195,15 +199,15 @@ async def test_only_the_owner_ends_an_open_transaction(version: int, tmp_path: P
 @pytest.mark.parametrize("version", range(6))
 async def test_end_txn_can_be_repeated_but_not_reversed(version: int, decided: bool, tmp_path: Path) -> None:
     async with owned(tmp_path) as (_, owner):
-        before = owner.said
+        before = owner.identity
         assert await owner.add(T0) == {T0: 0}
         assert await owner.end(decided, version) == 0
-        after = owner.said
+        after = owner.identity
         assert after == ((before[0], 1) if version >= 5 else before)
         owner.take(*before)
         assert await owner.end(not decided, version) == WRONG_STATE
         assert await owner.end(decided, version) == 0
-        assert owner.said == after
+        assert owner.identity == after
         assert await described(owner.client) == (0, "CompleteCommit" if decided else "CompleteAbort", {})
 
 
@@ -321,7 +325,7 @@ async def test_txn_offset_commit_errors(version: int, tmp_path: Path) -> None:
 
 
 async def test_txn_offset_commit_requires_group_membership(tmp_path: Path) -> None:
-    """KIP-447: from v3 on, in the group's present generation; a producer that names nobody is taken at its word."""
+    """KIP-447: from v3 on, in the group's current generation; without a member id the check is skipped."""
     async with owned(tmp_path) as (broker, owner):
         assert await owner.add_offsets() == 0
         member_id = await member(broker, instance_id="static")
@@ -342,7 +346,7 @@ async def test_txn_offset_commit_requires_group_membership(tmp_path: Path) -> No
 
 
 async def member(broker: Broker, instance_id: str | None = None) -> str:
-    """The id of the one member of group g, in generation 1."""
+    """Returns the id of the only member of group g, in generation 1."""
     groups = broker.state.groups
     task = asyncio.get_running_loop().create_task(
         groups.join(
@@ -375,7 +379,7 @@ async def member(broker: Broker, instance_id: str | None = None) -> str:
     return member_id
 
 
-# --- what the coordinator tells --------------------------------------------------------------------------------------
+# --- describing, listing and finding ----------------------------------------------------------------------------------
 
 
 async def test_describe_transactions(tmp_path: Path) -> None:
@@ -386,14 +390,14 @@ async def test_describe_transactions(tmp_path: Path) -> None:
         begun_ms = broker.clock.now_ms()
         broker.clock.advance(1000)
         ids = ["x", "", "nobody", "x"]
-        answer = await owner.client.call(DescribeTransactionsRequest(transactional_ids=ids), 0)
-        found = {one.transactional_id: one for one in answer.transaction_states}
-        assert [one.transactional_id for one in answer.transaction_states] == ids
+        response = await owner.client.call(DescribeTransactionsRequest(transactional_ids=ids), 0)
+        found = {one.transactional_id: one for one in response.transaction_states}
+        assert [one.transactional_id for one in response.transaction_states] == ids
         assert (found[""].error_code, found["nobody"].error_code) == (INVALID, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         assert (found["nobody"].transaction_state, found["nobody"].topics) == ("", [])
         one = found["x"]
         assert (one.error_code, one.transaction_state, one.transaction_timeout_ms) == (0, "Ongoing", TIMEOUT_MS)
-        assert (one.producer_id, one.producer_epoch, one.transaction_start_time_ms) == (*owner.said, begun_ms)
+        assert (one.producer_id, one.producer_epoch, one.transaction_start_time_ms) == (*owner.identity, begun_ms)
         topics = {topic.topic: topic.partitions for topic in one.topics}
         assert topics == {"t": [1, 0], "__consumer_offsets": [broker.state.groups.partition_of("g")]}
         assert (await owner.client.call(DescribeTransactionsRequest(transactional_ids=[]), 0)).transaction_states == []
@@ -413,9 +417,9 @@ async def test_list_transactions_filters_of_each_version(tmp_path: Path) -> None
 
         async def listed(version: int = 0, **more: Any) -> tuple[int, list[str], list[str]]:
             request = ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **more})
-            answer = await owner.client.call(request, version)
-            ids = sorted(one.transactional_id for one in answer.transaction_states)
-            return answer.error_code, answer.unknown_state_filters, ids
+            response = await owner.client.call(request, version)
+            ids = sorted(one.transactional_id for one in response.transaction_states)
+            return response.error_code, response.unknown_state_filters, ids
 
         for version in range(3):
             assert await listed(version) == (0, [], ["x", "xy", "y"])
@@ -444,8 +448,8 @@ async def test_find_coordinator_requires_a_writable_log(version: int, tmp_path: 
 
         async def found(name: str) -> tuple[int, int, str | None]:
             where: dict[str, Any] = {"coordinator_keys": [name]} if version >= 4 else {"key": name}
-            answer = await client.call(FindCoordinatorRequest(key_type=1, **where), version)
-            one = answer.coordinators[0] if version >= 4 else answer
+            response = await client.call(FindCoordinatorRequest(key_type=1, **where), version)
+            one = response.coordinators[0] if version >= 4 else response
             return one.error_code, one.node_id, one.error_message
 
         with pytest.MonkeyPatch.context() as patch:
@@ -454,8 +458,8 @@ async def test_find_coordinator_requires_a_writable_log(version: int, tmp_path: 
                 raise StorageError("full")
 
             patch.setattr(broker.state, "internal_topic", refused)
-            told = "" if version >= 4 else "The coordinator is not available."
-            unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, told)
+            reported = "" if version >= 4 else "The coordinator is not available."
+            unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, reported)
             assert await found("x") == unavailable
         assert await found("x") == (0, 1, "" if version >= 4 else "NONE")
         assert len(broker.state.topics.named("__transaction_state").partitions) == 4

@@ -1,4 +1,4 @@
-"""A transaction in the newest versions that each release has; what it says to a write that it was not told of."""
+"""Transactions in the newest versions of each release, and the errors of writes outside a transaction."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ottla_testing.each import each
 INIT, ADD, ADD_OFFSETS, END, COMMIT, PRODUCE, FETCH, DESCRIBE = 22, 24, 25, 26, 28, 0, 1, 65
 WITH_TRANSACTIONS = [name for name in PROFILE_NAMES if END in profile(name).served]
 T0, T1 = ("t", 0), ("t", 1)
-# What a write to a partition that was not added is answered, in Produce v9, v11 and the newest without topic ids.
-UNTOLD: dict[str, dict[int, int]] = {
+# Errors of a write to a partition that was not added, in Produce v9, v11 and the newest version without topic ids.
+WRITE_ERRORS: dict[str, dict[int, int]] = {
     "2.8": {9: 0},
     "3.5": {9: 0},
     "3.6": {9: 48},
@@ -27,8 +27,8 @@ UNTOLD: dict[str, dict[int, int]] = {
     "4.3": {9: 48, 11: 120, 12: 0},
     "ottla": {9: 48, 11: 120, 12: 0},
 }
-# What an offset that was not added is answered, in the versions of TxnOffsetCommit.
-UNTOLD_OFFSETS = {
+# Errors of an offset commit of a group that was not added, by version of TxnOffsetCommit.
+OFFSET_ERRORS = {
     "2.8": {0: 0, 3: 0},
     "3.5": {0: 0, 3: 0},
     "3.6": {0: 0, 3: 0},
@@ -73,30 +73,30 @@ async def test_a_release_commits_and_aborts(release: str, tmp_path: Path) -> Non
             assert await described(owner.client) == (0, "CompleteCommit", {})
 
 
-@pytest.mark.parametrize(("release", "answers"), UNTOLD.items(), ids=UNTOLD)
+@pytest.mark.parametrize(("release", "responses"), WRITE_ERRORS.items(), ids=WRITE_ERRORS)
 async def test_write_to_a_partition_outside_the_transaction(
-    release: str, answers: dict[int, int], tmp_path: Path
+    release: str, responses: dict[int, int], tmp_path: Path
 ) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
-        for version, error in answers.items():
+        for version, error in responses.items():
             owner = Owner(await broker.client(), f"x{version}")
             assert await owner.init(4) == 0
             assert await owner.add(T0) == {T0: 0}
-            assert await owner.send(b"told", version=version) == 0
-            assert await owner.send(b"untold", partition=1, version=version) == error
+            assert await owner.send(b"added", version=version) == 0
+            assert await owner.send(b"unverified", partition=1, version=version) == error
             _, _, held = await described(owner.client, owner.name) if release != "2.8" else (0, "", {"t": [0]})
             assert held == {"t": [0, 1] if version == 12 else [0]}
             assert (broker.log("t", 1).last_stable_offset < broker.log("t", 1).log_end_offset) == (error == 0)
 
 
-@pytest.mark.parametrize(("release", "answers"), UNTOLD_OFFSETS.items(), ids=UNTOLD_OFFSETS)
+@pytest.mark.parametrize(("release", "responses"), OFFSET_ERRORS.items(), ids=OFFSET_ERRORS)
 async def test_offset_commit_of_a_group_outside_the_transaction(
-    release: str, answers: dict[int, int], tmp_path: Path
+    release: str, responses: dict[int, int], tmp_path: Path
 ) -> None:
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t", 2)
-        for version, error in answers.items():
+        for version, error in responses.items():
             owner = Owner(await broker.client(), f"x{version}")
             assert await owner.init(4) == 0
             group = f"g{version}"
@@ -107,7 +107,7 @@ async def test_offset_commit_of_a_group_outside_the_transaction(
 
 @pytest.mark.parametrize(("release", "code"), [("2.6", 47), ("2.7", 90), ("ottla", 90)])
 async def test_fenced_owner_gets_the_error_of_its_request_version(release: str, code: int, tmp_path: Path) -> None:
-    """PRODUCER_FENCED came with 2.7 (KIP-588)."""
+    """PRODUCER_FENCED exists since 2.7 (KIP-588)."""
     async with running(tmp_path, release=release) as broker:
         await broker.topic("t")
         owner, next_owner = Owner(await broker.client()), Owner(await broker.client())

@@ -1,4 +1,4 @@
-"""The shell around the table of transactions: what it writes, in which order, and whom it answers when."""
+"""The transaction coordinator around the table: its writes, their order, and its responses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ A, B = ("t", 0), ("t", 1)
 
 
 def test_end_txn_response_follows_completion() -> None:
-    """Where nothing waits for a sync, the client's next transaction meets nothing of the last."""
+    """If no sync is awaited, the client's next transaction does not overlap the last one."""
     world = World()
     owner = world.init()
     world.add(owner, A)
     world.add(owner, B)
-    answer = world.end(owner)
+    response = world.end(owner)
     assert world.disk.order == [
         "Empty", "Ongoing", "Ongoing", "PrepareCommit", "commit t-0", "commit t-1", "CompleteCommit",
     ]  # fmt: skip
-    assert (answer.producer_id, answer.producer_epoch) == (owner[0], owner[1] + 1)
-    assert world.disk.markers == {A: [(*answer[1:3], True)], B: [(*answer[1:3], True)]}
+    assert (response.producer_id, response.producer_epoch) == (owner[0], owner[1] + 1)
+    assert world.disk.markers == {A: [(*response[1:3], True)], B: [(*response[1:3], True)]}
     assert world.ended == [(A, owner[0], True), (B, owner[0], True)]
     assert world.state() == "CompleteCommit"
 
@@ -36,8 +36,8 @@ def test_markers_of_version_0_have_the_epoch_of_the_records() -> None:
 def test_aborted_empty_transaction_has_no_markers() -> None:
     world = World()
     owner = world.init()
-    answer = world.end(owner, False)
-    assert answer.producer_epoch == owner[1] + 1
+    response = world.end(owner, False)
+    assert response.producer_epoch == owner[1] + 1
     assert world.disk.order == ["Empty", "PrepareAbort", "CompleteAbort"]
     assert world.disk.markers == {}
 
@@ -64,12 +64,12 @@ def test_refused_requests_create_no_id() -> None:
     world = World()
     for n in range(100):
         name = f"stranger{n}"
-        answer = now(world.coordinator.add_partitions(name, 7, 0, [A], client_version=2))
-        assert answer.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        answer = now(world.coordinator.end(name, 7, 0, committed=True, client_version=2))
-        assert answer.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        answer = now(world.coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS, producer_id=7))
-        assert answer.error is ErrorCode.INVALID_REQUEST
+        response = now(world.coordinator.add_partitions(name, 7, 0, [A], client_version=2))
+        assert response.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        response = now(world.coordinator.end(name, 7, 0, committed=True, client_version=2))
+        assert response.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        response = now(world.coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS, producer_id=7))
+        assert response.error is ErrorCode.INVALID_REQUEST
     assert world.coordinator._entries == {}
     assert world.coordinator._responses == {}
 

@@ -1,4 +1,6 @@
-"""The coordinator within a broker: on real logs, on disks that fail, with topics that go and grow, after Kafka."""
+"""The transaction coordinator in a broker: on real logs, failing disks, deleted and extended topics, and Kafka's
+directories.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,13 @@ from ottla_testing.storage.failing_files import FailingFiles
 DIRECTORIES = GOLDEN / "directories"
 NONE = ErrorCode.NONE
 OVERRIDES = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "1"}
-ABORT_MS = 10_000  # the sweep for time-outs
+ABORT_MS = 10_000  # the check for timeouts
 
 
 class Producer:
-    """A transactional producer that calls the broker's parts; each call fails unless it is answered at once and well,
-    but those that return an answer."""
+    """A transactional producer that calls the broker's parts directly; each call fails unless it succeeds at once,
+    except those that return a response.
+    """
 
     def __init__(self, broker: Broker, name: str = "tx", version: int = 2) -> None:
         self.broker, self.name, self.version = broker, name, version
@@ -43,13 +46,13 @@ class Producer:
     def coordinator(self) -> Any:
         return self.broker.state.transactions
 
-    def ask_init(self) -> Any:
+    def send_init(self) -> Any:
         return self.coordinator.init_producer_id(self.name, timeout_ms=60_000)
 
     def init(self) -> Producer:
-        answer = self.ask_init()
-        assert answer.error is NONE
-        self.owner = answer.producer_id, answer.producer_epoch
+        response = self.send_init()
+        assert response.error is NONE
+        self.owner = response.producer_id, response.producer_epoch
         return self
 
     def add(self, *partitions: Partition) -> Any:
@@ -86,21 +89,21 @@ class Producer:
         )
         assert code is NONE
 
-    def ask_end(self, committed: bool = True) -> Any:
+    def send_end(self, committed: bool = True) -> Any:
         return self.coordinator.end(self.name, *self.owner, committed=committed, client_version=self.version)
 
     def end(self, committed: bool = True) -> None:
-        answer = self.ask_end(committed)
-        assert answer.error is NONE
+        response = self.send_end(committed)
+        assert response.error is NONE
         if self.version == 2:
-            self.owner = answer.producer_id, answer.producer_epoch
+            self.owner = response.producer_id, response.producer_epoch
 
     def state(self) -> str:
         return self.coordinator.describe(self.name)[1].state.value
 
 
 def read(broker: Broker, topic: str = "t", index: int = 0) -> list[bytes]:
-    """What consumers of committed records get."""
+    """Returns the values that a read_committed consumer gets."""
     return committed_values(broker.log(topic, index))
 
 
@@ -166,7 +169,7 @@ async def test_a_transaction_times_out(tmp_path: Path) -> None:
         producer.write(b"one", A, B)
         producer.commit_offset(7)
         broker.clock.advance(60_000 + ABORT_MS)
-        assert producer.ask_end().error is ErrorCode.INVALID_TXN_STATE
+        assert producer.send_end().error is ErrorCode.INVALID_TXN_STATE
         assert is_settled(broker) and is_settled(broker, index=1) and is_settled(broker, GROUP_OFFSETS_TOPIC)
         assert (read(broker), offset_of(broker)) == ([], None)
         producer.init().write(b"two", A)
@@ -208,7 +211,7 @@ async def test_a_topic_is_deleted_in_the_middle_of_a_transaction(tmp_path: Path)
         await broker.topic("u")
         producer.write(b"three", ("u", 0))
         topics.delete(topics.named("u"), broker.clock.now_ms())
-        await broker.topic("u")  # another one: it gets a marker that ends nothing
+        await broker.topic("u")  # a recreated topic: it gets a marker that ends nothing
         producer.end()
         assert producer.state() == "CompleteCommit"
         assert (read(broker), read(broker, "u")) == ([b"one", b"two"], [])
@@ -234,7 +237,7 @@ async def test_a_topic_is_deleted_between_a_crash_and_the_end(tmp_path: Path) ->
 
 
 async def test_partitions_are_added_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
-    """To a topic that it writes to, and to the log of the coordinator."""
+    """Partitions of a topic in the transaction, and of the coordinator's log."""
     async with running(tmp_path, overrides=OVERRIDES) as broker:
         topics = broker.state.topics
         await broker.topic("t", 2)
@@ -269,11 +272,11 @@ async def test_transaction_log_is_recreated_with_fewer_partitions(tmp_path: Path
         topics.create(TRANSACTION_STATE_TOPIC, 1, {}, broker.clock.now_ms())
         for producer in producers:
             index = producer.coordinator.partition_of(producer.name)
-            assert producer.ask_init().error is (ErrorCode.COORDINATOR_NOT_AVAILABLE if index else NONE)
+            assert producer.send_init().error is (ErrorCode.COORDINATOR_NOT_AVAILABLE if index else NONE)
 
 
 async def test_the_coordinators_log_is_deleted_before_a_marker_is_written(tmp_path: Path) -> None:
-    """It is the partition of the marker that has to be gone for the marker not to be due."""
+    """Only the deletion of the marker's own partition makes its marker unnecessary."""
     files = FailingFiles()
     async with running(tmp_path, overrides=OVERRIDES, files=files) as broker:
         topics = broker.state.topics
@@ -289,7 +292,7 @@ async def test_the_coordinators_log_is_deleted_before_a_marker_is_written(tmp_pa
 
 
 async def test_the_log_of_offsets_is_deleted_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
-    """What the groups know stays until the next start, so what was committed counts; nobody waits for it for ever."""
+    """The groups keep their state until the next start, so committed offsets apply, and the transaction completes."""
     async with running(tmp_path, overrides=OVERRIDES) as broker:
         topics = broker.state.topics
         await broker.topic("t", 2)
@@ -308,20 +311,20 @@ async def test_the_log_of_offsets_is_deleted_in_the_middle_of_a_transaction(tmp_
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
 @pytest.mark.parametrize("step", ["init", "add", "prepare"])
 async def test_a_full_disk_at_each_append_of_the_coordinator(tmp_path: Path, step: str, code: int) -> None:
-    """The client is told, and what it asks for when there is room again happens."""
+    """The client gets an error, and its retry succeeds once there is space."""
     files = FailingFiles()
     async with running(tmp_path, overrides=OVERRIDES, files=files) as broker:
         await broker.topic("t", 2)
         producer = Producer(broker).init()
         if step == "prepare":
             producer.write(b"one", A, B)
-        asked = {"init": producer.ask_init, "add": lambda: producer.add(A), "prepare": producer.ask_end}[step]
+        requested = {"init": producer.send_init, "add": lambda: producer.add(A), "prepare": producer.send_end}[step]
         files.fails = lambda operation, path: code if operation == "write" and TRANSACTION_STATE_TOPIC in path else 0
         for _ in range(2):
-            assert asked() == Response(ErrorCode.NOT_COORDINATOR)
+            assert requested() == Response(ErrorCode.NOT_COORDINATOR)
         assert is_settled(broker) == (step != "prepare")
         files.repair()
-        assert asked().error is NONE
+        assert requested().error is NONE
         if step == "prepare":
             assert (read(broker), read(broker, index=1)) == ([b"one"], [b"one"])
             assert producer.state() == "CompleteCommit"
@@ -334,11 +337,11 @@ async def test_a_full_disk_at_the_completion(tmp_path: Path) -> None:
         producer = Producer(broker).init()
         producer.write(b"one", A)
         folder = f"{TRANSACTION_STATE_TOPIC}-{producer.coordinator.partition_of('tx')}"
-        files.fail_once(tmp_path / folder, errno.ENOSPC, "write", ".log", 1)  # the one after the decision
+        files.fail_once(tmp_path / folder, errno.ENOSPC, "write", ".log", 1)  # the append after the decision
         producer.end()
         assert files.failed
         assert (producer.state(), read(broker)) == ("PrepareCommit", [b"one"])
-        assert producer.ask_init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert producer.send_init().error is ErrorCode.CONCURRENT_TRANSACTIONS
         broker.clock.advance(ABORT_MS)
         assert producer.state() == "CompleteCommit"
         producer.write(b"two", A)
@@ -348,7 +351,7 @@ async def test_a_full_disk_at_the_completion(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", ["repair", "start"])
 async def test_a_full_disk_at_a_marker(tmp_path: Path, after: str) -> None:
-    """It is written when there is room again, while the broker runs or by its next life."""
+    """The marker is written once there is space, while the broker runs or after its restart."""
     files = FailingFiles()
     async with running(tmp_path, overrides=OVERRIDES, files=files) as broker:
         await broker.topic("t", 2)
@@ -371,7 +374,7 @@ async def test_a_full_disk_at_a_marker(tmp_path: Path, after: str) -> None:
 
 
 async def test_offline_partition_delays_only_its_transactions(tmp_path: Path) -> None:
-    """Four transactions are between decision and markers when a directory is lost; a later start has it again."""
+    """Four transactions are decided but lack their markers when a directory fails; it works again after a restart."""
     folders = [tmp_path / "one", tmp_path / "two"]
     files = FailingFiles()
     owners: dict[str, int] = {}
@@ -391,9 +394,9 @@ async def test_offline_partition_delays_only_its_transactions(tmp_path: Path) ->
     files.break_down(next(folder for folder in folders if folder != kept))
     async with running(*folders, overrides=OVERRIDES, files=files) as broker:
         for name in owners:
-            answer = Producer(broker, name).ask_init()
+            response = Producer(broker, name).send_init()
             wanted = ErrorCode.CONCURRENT_TRANSACTIONS if name in served else ErrorCode.NOT_COORDINATOR
-            assert answer.error is wanted
+            assert response.error is wanted
             assert broker.state.transactions.has_resigned(name) == (name not in served)
         here = broker.state.topics.named("t").online_partitions()
         assert 0 < len(here) < 4
@@ -418,12 +421,12 @@ async def test_failed_directory_makes_its_ids_unavailable(tmp_path: Path) -> Non
         index = next(n for n in range(2) if (failing / f"{TRANSACTION_STATE_TOPIC}-{n}").exists())
         of_it = [one for one in producers if one.coordinator.partition_of(one.name) == index]
         files.break_down(failing)
-        assert of_it[0].ask_init().error is ErrorCode.NOT_COORDINATOR
+        assert of_it[0].send_init().error is ErrorCode.NOT_COORDINATOR
         await broker.settle()
         for producer in producers:
             resigned = producer in of_it
             assert producer.coordinator.has_resigned(producer.name) == resigned
-            assert producer.ask_init().error is (ErrorCode.NOT_COORDINATOR if resigned else NONE)
+            assert producer.send_init().error is (ErrorCode.NOT_COORDINATOR if resigned else NONE)
 
 
 # --- syncs
@@ -441,14 +444,14 @@ async def test_responses_and_markers_wait_for_syncs(tmp_path: Path) -> None:
         )
         syncs.prefix = TRANSACTION_STATE_TOPIC
         producer = Producer(broker)
-        first = producer.ask_init()
+        first = producer.send_init()
         assert isinstance(first, asyncio.Future)
         await syncs.until(1)
-        assert producer.ask_init().error is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert producer.send_init().error is ErrorCode.CONCURRENT_TRANSACTIONS
         assert not first.done()
         syncs.let()
-        answer = await first
-        producer.owner = answer.producer_id, answer.producer_epoch
+        response = await first
+        producer.owner = response.producer_id, response.producer_epoch
         added = producer.add(A, B)
         syncs.let()
         assert (await added).error is NONE
@@ -458,7 +461,7 @@ async def test_responses_and_markers_wait_for_syncs(tmp_path: Path) -> None:
             producer.send(b"one", topic, index)
         await broker.state.durability.idle()
         begun, syncs.prefix = len(syncs.begun), TRANSACTION_STATE_TOPIC
-        ended = producer.ask_end()
+        ended = producer.send_end()
         await syncs.until(begun + 1)
         assert len(broker.log("t").open_transactions()) == 1  # no marker before the decision is durable
         syncs.prefix = "t-"
@@ -481,9 +484,9 @@ async def test_responses_and_markers_wait_for_syncs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
 async def test_open_transactions_of_a_kafka_directory_continue(tmp_path: Path, release: str) -> None:
-    """Their ids keep their producers, and what Kafka left open is aborted when its time is over."""
+    """Their ids keep their producers, and transactions left open by Kafka are aborted at their timeout."""
     root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
-    told = json.loads((DIRECTORIES / f"{release}.json").read_text())["open-transaction"]
+    reported = json.loads((DIRECTORIES / f"{release}.json").read_text())["open-transaction"]
     clock = ManualClock(1_795_000_000_000)
     async with running(root, clock=clock) as broker:
         found = {one.transactional_id: one for one in broker.state.transactions.list()[2]}
@@ -498,16 +501,16 @@ async def test_open_transactions_of_a_kafka_directory_continue(tmp_path: Path, r
         log = broker.log("open-transaction")
         assert set(log.open_transactions()) == {three.producer_id}
         before = read(broker, "open-transaction")
-        assert log.last_stable_offset == told["last_stable_offset"]
+        assert log.last_stable_offset == reported["last_stable_offset"]
         clock.advance(three.start_ms + 60_000 + ABORT_MS - clock.now_ms())
         assert is_settled(broker, "open-transaction")
         after = read(broker, "open-transaction")
         assert after[: len(before)] == before and len(after) > len(before)
-        answer = broker.state.transactions.end(
+        response = broker.state.transactions.end(
             "three", three.producer_id, three.producer_epoch, committed=True, client_version=0
         )
-        assert isinstance(answer, Response)
-        assert answer.error is ErrorCode.PRODUCER_FENCED
+        assert isinstance(response, Response)
+        assert response.error is ErrorCode.PRODUCER_FENCED
         await broker.topic("t")
         for name, one in found.items():
             producer = Producer(broker, name).init()

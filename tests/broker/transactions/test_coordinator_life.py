@@ -1,4 +1,4 @@
-"""Starts, sweeps, many transactions at once, the end of epochs, and lists of transactions."""
+"""The transaction coordinator: starts, periodic checks, many transactions at once, exhausted epochs, and listing."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_ids_are_unavailable_during_and_after_failed_loading() -> None:
     assert world.coordinator.verify("tx", *owner, [A]).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert world.coordinator.list() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
     assert world.coordinator.load(index, [(b"\x00\x00\x00", b"")]) is not NONE
-    answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
-    assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
+    assert response.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.coordinator.load(index, world.disk.log[index]) is NONE
     assert world.state() == "Empty"
 
@@ -137,10 +137,10 @@ def test_transaction_is_aborted_at_its_timeout() -> None:
     world.clock.advance(world.settings.time_out_interval_ms)
     assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
     assert world.state() == "CompleteAbort"
-    answer = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
-    assert answer.error is ErrorCode.INVALID_TXN_STATE
-    answer = now(world.coordinator.end("tx", *owner, committed=True, client_version=0))
-    assert answer.error is ErrorCode.PRODUCER_FENCED
+    response = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
+    assert response.error is ErrorCode.INVALID_TXN_STATE
+    response = now(world.coordinator.end("tx", *owner, committed=True, client_version=0))
+    assert response.error is ErrorCode.PRODUCER_FENCED
     assert world.init() == (owner[0], owner[1] + 2)
 
 
@@ -151,8 +151,8 @@ def test_failed_write_of_a_timeout_is_retried() -> None:
     world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
     world.clock.advance(TIMEOUT_MS + 5 * world.settings.time_out_interval_ms)
     assert world.state() == "Ongoing"
-    answer = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
-    assert answer.error is ErrorCode.PRODUCER_FENCED  # the record that fenced it may be in the log
+    response = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
+    assert response.error is ErrorCode.PRODUCER_FENCED  # the fencing record may be in the log
     world.disk.fails.clear()
     world.clock.advance(world.settings.time_out_interval_ms)
     assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
@@ -178,7 +178,7 @@ def test_unused_id_expires() -> None:
     world.clock.advance(DAY_MS + world.settings.expiration_interval_ms)
     assert world.coordinator.describe("idle")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert world.state("used") == "Empty"
-    assert world.state("running") == "CompleteAbort"  # by its time-out, just now
+    assert world.state("running") == "CompleteAbort"  # by its timeout, just now
     world.restart()
     assert world.coordinator.describe("idle")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     fresh = world.init("idle")
@@ -204,7 +204,7 @@ def test_check_of_many_ids_yields_to_the_event_loop() -> None:
         world.init(f"tx{n}")
     world.clock.advance(7 * DAY_MS - world.clock.now_ms() % world.settings.expiration_interval_ms)
     assert len(world.coordinator.list()[2]) == count
-    world.clock._now_ms += DAY_MS  # before the clock's next sweep
+    world.clock._now_ms += DAY_MS  # before the next check
     world.coordinator.expire()
     assert len(world.coordinator.list()[2]) == count - SWEEP_SIZE
     world.init(f"tx{count - 1}")
@@ -228,7 +228,7 @@ def test_failed_check_runs_again() -> None:
 
 
 def test_two_hundred_transactions_at_once() -> None:
-    """All begin before the first ends; half of them commit; a start in the midst of it changes nothing."""
+    """All begin before the first ends; half of them commit; a restart in between changes nothing."""
     world = World(partitions=50)
     names = [f"tx{n}" for n in range(200)]
     owners = {name: world.init(name) for name in names}
@@ -256,10 +256,10 @@ async def test_two_hundred_transactions_at_once_that_wait_for_syncs() -> None:
     for n, name in enumerate(names):
         world.add(owners[name], ("t", n % 7), ("u", n % 5), name=name)
     world.disk.slow = {"log", "t", "u"}
-    answers = [world.coordinator.end(name, *owners[name], committed=True, client_version=2) for name in names]
+    responses = [world.coordinator.end(name, *owners[name], committed=True, client_version=2) for name in names]
     while world.disk.syncs:
         await world.disk.sync()
-    assert {(await answer).error for answer in answers if not isinstance(answer, tuple)} == {NONE}
+    assert {(await response).error for response in responses if not isinstance(response, tuple)} == {NONE}
     assert {world.state(name) for name in names} == {"CompleteCommit"}
     assert sum(map(len, world.disk.markers.values())) == 400
 
@@ -286,10 +286,10 @@ def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
 def test_end_txn_at_the_last_epoch_returns_a_new_producer_id() -> None:
     world = World()
     owner = at_epoch(world, 32766, TransactionState.ONGOING)
-    answer = world.end(owner)
-    assert answer == (NONE, 1000, 0, ())
+    response = world.end(owner)
+    assert response == (NONE, 1000, 0, ())
     assert world.disk.markers == {A: [(7, 32767, True)]}
-    assert world.end(owner) == answer  # its repetition
+    assert world.end(owner) == response  # the repeated request
     world.add((1000, 0), B)
     world.end((1000, 0))
     assert world.disk.markers[B] == [(1000, 1, True)]
@@ -311,8 +311,8 @@ def test_end_txn_at_the_last_epoch_without_a_producer_id() -> None:
     world = World()
     owner = at_epoch(world, 32766, TransactionState.ONGOING)
     world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
-    answer = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
-    assert answer.error is ErrorCode.NOT_COORDINATOR
+    response = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
+    assert response.error is ErrorCode.NOT_COORDINATOR
     assert world.state() == "Ongoing"
     world.no_ids = None
     assert world.end(owner) == (NONE, 1000, 0, ())
@@ -321,8 +321,8 @@ def test_end_txn_at_the_last_epoch_without_a_producer_id() -> None:
 def test_open_transaction_is_fenced_at_the_last_epoch() -> None:
     world = World()
     at_epoch(world, 32766, TransactionState.ONGOING)
-    answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
-    assert answer.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    response = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
+    assert response.error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert world.disk.markers == {A: [(7, 32767, False)]}
     assert world.init() == (1000, 1)
 

@@ -1,4 +1,4 @@
-"""What waits for syncs, and what happens when something cannot be written."""
+"""Delayed syncs and failed writes of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ async def test_each_step_of_end_txn_waits_for_the_previous_sync() -> None:
 async def test_disconnected_client_does_not_block_its_id() -> None:
     world = World()
     world.disk.slow = {"log"}
-    answer = world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
-    assert isinstance(answer, asyncio.Future)
-    answer.cancel()
+    response = world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
+    assert isinstance(response, asyncio.Future)
+    response.cancel()
     await world.disk.sync()
     assert world.state() == "Empty"
     assert world.coordinator._waiting == {}
@@ -89,7 +89,7 @@ async def test_failed_append_is_reported_and_can_be_retried(step: str, later: bo
     before = world.state() if step != "init" else ""
     coordinator = world.coordinator
 
-    def ask() -> Response | asyncio.Future[Response]:
+    def send() -> Response | asyncio.Future[Response]:
         if step == "init":
             return coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
         if step == "add":
@@ -100,14 +100,14 @@ async def test_failed_append_is_reported_and_can_be_retried(step: str, later: bo
 
     if later:
         world.disk.slow = {"log"}
-        answer = ask()
+        response = send()
         await world.disk.sync(STORAGE)
-        assert isinstance(answer, asyncio.Future)
-        answer = await answer
+        assert isinstance(response, asyncio.Future)
+        response = await response
     else:
         world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
-        answer = now(ask())
-    assert answer == (ErrorCode.NOT_COORDINATOR, -1, -1, ())
+        response = now(send())
+    assert response == (ErrorCode.NOT_COORDINATOR, -1, -1, ())
     assert world.disk.markers == {}
     if step == "init":
         assert coordinator._entries == {}
@@ -115,11 +115,11 @@ async def test_failed_append_is_reported_and_can_be_retried(step: str, later: bo
         assert world.state() == before
     world.disk.fails.clear()
     world.disk.slow.clear()
-    assert now(ask()).error is NONE
+    assert now(send()).error is NONE
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reported"),
     [
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -127,17 +127,17 @@ async def test_failed_append_is_reported_and_can_be_retried(step: str, later: bo
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_log_errors_are_mapped_to_retriable_codes(code: ErrorCode, told: ErrorCode) -> None:
+def test_log_errors_are_mapped_to_retriable_codes(code: ErrorCode, reported: ErrorCode) -> None:
     world = World()
     world.disk.fails["log"] = code
-    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is told
+    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is reported
 
 
 def test_init_producer_id_fails_without_a_producer_id() -> None:
     world = World()
     world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
-    answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
-    assert answer.error is ErrorCode.NOT_COORDINATOR
+    response = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
+    assert response.error is ErrorCode.NOT_COORDINATOR
     assert world.coordinator._entries == {}
     world.no_ids = None
     assert world.init() == (1000, 0)
@@ -148,9 +148,9 @@ def test_failed_completion_write_is_retried_by_the_check() -> None:
     owner = begun(world, A)
     markers = world.coordinator._markers
 
-    def then_fail(*told: Any) -> object:
+    def then_fail(*reported: Any) -> object:
         world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
-        return markers.write(*told)
+        return markers.write(*reported)
 
     world.coordinator._markers = replace(markers, write=then_fail)
     world.end(owner)
@@ -165,7 +165,7 @@ def test_failed_completion_write_is_retried_by_the_check() -> None:
 
 
 def test_failed_marker_is_retried() -> None:
-    """Until the disk is back; what the other partitions have is not written twice."""
+    """The marker is retried until the disk works; markers of other partitions are not written twice."""
     world = World()
     owner = begun(world, A, B)
     world.disk.fails["u"] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -222,7 +222,7 @@ async def test_marker_with_a_failed_sync_is_rewritten() -> None:
     ],
 )
 def test_partition_without_marker_support_counts_as_done(code: ErrorCode) -> None:
-    """It is deleted, or another coordinator or producer has ended the transaction there."""
+    """The partition is deleted, or another coordinator or producer ended the transaction there."""
     world = World()
     owner = begun(world, A, B)
     world.disk.fails["u"] = code
@@ -255,18 +255,18 @@ async def test_close_responds_to_delayed_requests() -> None:
         world = World()
         owner = begun(world, A)
         world.disk.slow = {"log"}
-        answer = world.coordinator.end("tx", *owner, committed=True, client_version=2)
-        assert isinstance(answer, asyncio.Future)
+        response = world.coordinator.end("tx", *owner, committed=True, client_version=2)
+        assert isinstance(response, asyncio.Future)
         if ends == "close":
             world.coordinator.close()
         else:
             world.coordinator.resign(world.coordinator.partition_of("tx"))
             assert world.coordinator.has_resigned("tx")
-        assert (await answer).error is code
+        assert (await response).error is code
         assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is code
         assert world.coordinator.verify("tx", *owner, [A]).error is code
         assert world.coordinator.describe("tx") == (code, None)
-        await world.disk.sync()  # nobody is here for what comes of it
+        await world.disk.sync()  # the coordinator is closed when the outcome arrives
         assert world.disk.markers == {}
         world.clock.advance(10 * world.settings.time_out_interval_ms)
         assert world.disk.markers == {}
@@ -289,7 +289,7 @@ async def test_outcome_of_a_removed_entry_is_ignored() -> None:
 
 
 async def test_marker_completed_after_close_reaches_the_groups() -> None:
-    """The log of the transactions is offline, the groups' is not: the commits count when the marker is durable."""
+    """The transaction log is offline, the log of the groups is not: the commits apply when the marker is durable."""
     world = World()
     owner = begun(world, A)
     world.disk.slow = {"t"}

@@ -1,7 +1,7 @@
-"""Transactions come through stops at any step, and the mistakes that could be made there are found.
+"""Transactions survive a crash at any step, and planted bugs are detected.
 
-The work and what is held against it are `transaction_world.py`'s. A failure prints its seed; `OTTLA_CRASH_SEED=n` runs
-that one alone.
+`transaction_world.py` has the workload and the checks. A failure prints its seed; `OTTLA_CRASH_SEED=n` runs only that
+one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ONLY = os.environ.get("OTTLA_CRASH_SEED")
 @pytest.mark.parametrize("failing", [False, True], ids=["", "full now and then"])
 @pytest.mark.parametrize("synced", [False, True], ids=["killed", "without power"])
 def test_transactions_survive_a_crash_at_any_step(synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of seeds grows with the square of the scale; those of a soak are new ones."""
+    """The number of seeds grows with the square of the scale; a soak uses new ones."""
     syncs_in_turn(monkeypatch)
     count = max(1, int(SCALE * SCALE))
     first = 0 if SCALE <= 1 else random.randrange(1 << 32)
@@ -41,11 +41,11 @@ def test_transactions_survive_a_crash_at_any_step(synced: bool, failing: bool, m
     assert (sum(world.failures for world in worlds) > 0) == failing
 
 
-# -- planted mistakes
+# -- planted bugs
 
 
 def writes_markers_before_the_decision(patch: pytest.MonkeyPatch) -> None:
-    """They end what the log says is running."""
+    """Writes the markers before the decision."""
 
     def append(self: TransactionCoordinator, entry: Entry, write: Append) -> Any:
         written = write.written
@@ -67,7 +67,7 @@ def writes_markers_before_the_decision(patch: pytest.MonkeyPatch) -> None:
 
 
 def completes_before_the_markers(patch: pytest.MonkeyPatch) -> None:
-    """The record that a transaction is over comes first."""
+    """Writes the completion record before the markers."""
 
     def perform(self: TransactionCoordinator, entry: Entry, effect: Any) -> Any:
         if not isinstance(effect, WriteMarkers):
@@ -84,7 +84,7 @@ def completes_before_the_markers(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_a_marker_out(patch: pytest.MonkeyPatch) -> None:
-    """The last of several."""
+    """Leaves out the last of several markers."""
 
     def mark(self: TransactionCoordinator, entry: Entry) -> Any:
         if entry.marking is not None and len(entry.marking.left) > 1:
@@ -105,7 +105,7 @@ def finishes_nothing_at_a_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_what_runs_at_a_start(patch: pytest.MonkeyPatch) -> None:
-    """As if a start aborted in memory what it finds."""
+    """Drops open transactions at start, as if they were aborted in memory only."""
 
     def load(self: TransactionCoordinator, index: int, log: Any) -> ErrorCode:
         code = original(self, index, log)
@@ -118,12 +118,12 @@ def forgets_what_runs_at_a_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionCoordinator, "load", load)
 
 
-def tells_the_groups_nothing(patch: pytest.MonkeyPatch) -> None:
+def skips_the_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerState, "_marked", lambda self, partition, markers: None)
 
 
-def answers_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    """What a power loss takes back was told, and has its markers."""
+def responds_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """Responds and writes markers before the sync, so that a power loss reverts an acknowledged decision."""
 
     def append(self: BrokerState, *what: Any) -> Any:
         appended = original(self, *what)
@@ -134,8 +134,8 @@ def answers_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def completes_before_the_markers_are_synced(patch: pytest.MonkeyPatch) -> None:
-    def write_marker(self: Partition, *what: Any, **told: Any) -> Any:
-        original(self, *what, **told)
+    def write_marker(self: Partition, *what: Any, **reported: Any) -> Any:
+        original(self, *what, **reported)
 
     original = Partition.write_marker
     patch.setattr(Partition, "write_marker", write_marker)
@@ -165,8 +165,8 @@ PLANTS = [
     (leaves_a_marker_out, False, False),
     (finishes_nothing_at_a_start, False, False),
     (forgets_what_runs_at_a_start, False, False),
-    (tells_the_groups_nothing, False, False),
-    (answers_before_the_sync, True, False),
+    (skips_the_groups, False, False),
+    (responds_before_the_sync, True, False),
     (completes_before_the_markers_are_synced, True, False),
     (takes_a_failed_marker_for_written, False, True),
     (takes_a_failed_record_for_written, False, True),

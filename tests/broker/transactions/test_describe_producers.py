@@ -1,4 +1,4 @@
-"""DescribeProducers (KIP-664): what a partition says of its producers, its errors, and who serves it."""
+"""DescribeProducers (KIP-664): the producer state of partitions, errors, and the releases that serve it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def states(partition: Any) -> list[tuple[int, int, int, int]]:
 
 
 async def described(client: Client, topic: str, partition: int = 0) -> list[tuple[int, int, int, int]]:
-    ((answered,),) = [t.partitions for t in (await client.call(asking((topic, [partition])), 0)).topics]
-    assert (answered.partition_index, answered.error_code) == (partition, 0)
-    return states(answered)
+    ((described,),) = [t.partitions for t in (await client.call(asking((topic, [partition])), 0)).topics]
+    assert (described.partition_index, described.error_code) == (partition, 0)
+    return states(described)
 
 
 async def write(client: Client, pid: int, epoch: int, sequence: int, *values: bytes, time_ms: int = TIME) -> int:
@@ -56,7 +56,7 @@ async def test_each_producer_has_its_last_sequence_and_timestamp(tmp_path: Path)
         assert await write(client, -1, -1, -1, b"no producer") == 0
         expected = [(4, 0, 0, 5), (9, 3, 2, -5)]
         assert await described(client, "t") == expected
-        assert await write(client, 9, 3, 0, b"a", b"b") == 0  # a copy
+        assert await write(client, 9, 3, 0, b"a", b"b") == 0  # a duplicate batch
         assert await write(client, 9, 3, 7, b"gap") == 45
         assert await write(client, 9, 2, 0, b"old") == 47
         assert await described(client, "t") == expected
@@ -108,20 +108,20 @@ async def test_unreadable_log_is_an_error_of_its_partition(tmp_path: Path, monke
             return producers(log)
 
         monkeypatch.setattr(PartitionLog, "producers", fails)
-        answer = await (await broker.client()).call(asking(("t", [0, 1])), 0)
-        assert [p.error_code for p in answer.topics[0].partitions] == [56, 0]
+        response = await (await broker.client()).call(asking(("t", [0, 1])), 0)
+        assert [p.error_code for p in response.topics[0].partitions] == [56, 0]
 
 
 async def test_unknown_partitions_have_individual_errors(tmp_path: Path) -> None:
-    """The codes and texts are those that Kafka 3.9.1 answered; 2.8.2 had no texts, and 3 for a malformed name."""
+    """Codes and messages are those of Kafka 3.9.1; 2.8.2 has no messages, and code 3 for a malformed name."""
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         client = await broker.client()
-        answer = await client.call(asking(("u", [0, 3]), ("t", [1, 2, -1]), ("", [0]), ("t", [1]), ("v", [])), 0)
-        assert answer.throttle_time_ms == 0
+        response = await client.call(asking(("u", [0, 3]), ("t", [1, 2, -1]), ("", [0]), ("t", [1]), ("v", [])), 0)
+        assert response.throttle_time_ms == 0
         found = [
             (topic.name, [(p.partition_index, p.error_code, p.error_message) for p in topic.partitions])
-            for topic in answer.topics
+            for topic in response.topics
         ]
         assert found == [
             ("u", [(0, 3, NO_SUCH_TOPIC), (3, 3, NO_SUCH_TOPIC)]),
@@ -129,14 +129,14 @@ async def test_unknown_partitions_have_individual_errors(tmp_path: Path) -> None
             ("", [(0, 17, "Topic name is invalid: the empty string is not allowed")]),
             ("v", []),
         ]
-        assert broker.state.topics.get("u") is None  # asking creates nothing
+        assert broker.state.topics.get("u") is None  # describing creates no topic
 
 
 async def test_errors_before_3_0_have_no_message(tmp_path: Path) -> None:
     async with running(tmp_path, release="2.8") as broker:
         await broker.topic("t")
-        answer = await (await broker.client()).call(asking(("u", [0]), ("a b", [0]), ("t", [1])), 0)
-        found = [(one.error_code, one.error_message) for topic in answer.topics for one in topic.partitions]
+        response = await (await broker.client()).call(asking(("u", [0]), ("a b", [0]), ("t", [1])), 0)
+        found = [(one.error_code, one.error_message) for topic in response.topics for one in topic.partitions]
         assert found == [(3, None)] * 3
 
 
@@ -145,8 +145,8 @@ async def test_duplicate_partition_is_described_once(tmp_path: Path) -> None:
         await broker.topic("t")
         client = await broker.client()
         await write(client, 9, 0, 0, b"a")
-        answer = await client.call(asking(*[("t", [0] * 1000)] * 10), 0)
-        ((partition,),) = [topic.partitions for topic in answer.topics]
+        response = await client.call(asking(*[("t", [0] * 1000)] * 10), 0)
+        ((partition,),) = [topic.partitions for topic in response.topics]
         assert states(partition) == [(9, 0, 0, 0)]
 
 

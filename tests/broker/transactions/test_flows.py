@@ -1,4 +1,4 @@
-"""Whole transactions over the wire, as a loop of consume, transform and produce makes them, in both generations."""
+"""Whole transactions over the wire, as in a consume-transform-produce loop, with both transaction versions."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ async def test_transaction_is_aborted_at_its_timeout(implicit: bool, tmp_path: P
         owner = await begun(broker)
         await transact(owner, b"late", 1, implicit)
         broker.clock.advance(5_000)
-        assert (await described(owner.client))[1] == "Ongoing"  # nobody has looked yet
+        assert (await described(owner.client))[1] == "Ongoing"  # no check has run yet
         broker.clock.advance(5_000)
         assert await described(owner.client) == (0, "CompleteAbort", {})
         assert await read_committed(owner.client) == []
         assert await committed(owner.client, stable=True) == (0, -1)
-        # With an epoch for each transaction it looks like one that asks again for its abort, and asks otherwise.
+        # With an epoch per transaction it looks like a repeated abort; otherwise it gets an error.
         refused = ErrorCode.INVALID_TXN_STATE if implicit else ErrorCode.PRODUCER_FENCED
         assert await owner.end(True, 5 if implicit else 4) == refused
         assert await owner.send(b"more") == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -133,14 +133,15 @@ async def test_last_stable_offset_is_held_by_the_oldest_transaction(tmp_path: Pa
 
 async def latest(client: object, level: int) -> int:
     kind = ListOffsetsRequest.ListOffsetsTopic
-    asked = kind(name="t", partitions=[kind.ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[asked])
+    requested = kind(name="t", partitions=[kind.ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[requested])
     return only(await client.call(request, 7)).offset  # type: ignore[attr-defined]
 
 
 async def test_transaction_has_only_added_partitions(tmp_path: Path) -> None:
-    """KIP-890: a write that the coordinator does not know of does not begin a transaction; nor does a plain one of the
-    same producer end it."""
+    """KIP-890: a write that the coordinator has not verified does not begin a transaction; a plain write of the same
+    producer does not end it.
+    """
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
         owner = await begun(broker)
@@ -149,8 +150,8 @@ async def test_transaction_has_only_added_partitions(tmp_path: Path) -> None:
         assert await owner.send(b"out", partition=1) == ErrorCode.INVALID_TXN_STATE
         assert await owner.send(b"out", partition=1, version=11) == ErrorCode.TRANSACTION_ABORTABLE
         kind = DescribeProducersRequest.TopicRequest
-        asked = DescribeProducersRequest(topics=[kind(name="t", partition_indexes=[0, 1])])
-        (topic,) = (await owner.client.call(asked, 0)).topics
+        requested = DescribeProducersRequest(topics=[kind(name="t", partition_indexes=[0, 1])])
+        (topic,) = (await owner.client.call(requested, 0)).topics
         starts = [[one.current_txn_start_offset for one in part.active_producers] for part in topic.partitions]
         assert starts == [[0], []]
         assert await owner.end(True) == 0

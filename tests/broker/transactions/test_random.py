@@ -1,7 +1,7 @@
-"""Random lives of a transactional id: clients that repeat and come back as zombies, writes that fail, crashes.
+"""Random events of a transactional id: clients that retry or are zombies, failed writes, crashes.
 
-What must hold, whatever came before: epochs never go back, one owner at a time, a transaction ends one way only, all
-that was decided is completed, and the log leads to the same end wherever it is cut.
+Invariants: epochs never decrease, there is one owner at a time, a transaction ends one way only, all decisions are
+completed, and recovery from any prefix of the log leads to the same end.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ from ottla.protocol.errors import ErrorCode
 NONE = ErrorCode.NONE
 DECIDED = (PREPARE_COMMIT, PREPARE_ABORT)
 CLIENTS = st.sampled_from([0, 0, 0, 1])
-GOES_ON = st.sampled_from([0, 1, 2, 3, 3, 3])  # how many writes and markers succeed at once
+GOES_ON = st.sampled_from([0, 1, 2, 3, 3, 3])  # number of writes and markers that succeed at once
 RARELY = st.sampled_from([False, False, False, True])
 PARTITIONS = st.lists(st.tuples(st.sampled_from("tu"), st.integers(0, 1)), min_size=1, max_size=3).map(tuple)
 
 
 @dataclass
 class Client:
-    """What a producer believes. `lineage` counts the owners: the producer ids and epochs of one come from one grant."""
+    """The state of a producer. `lineage` counts the owners: producer ids and epochs of one owner come from one
+    InitProducerId.
+    """
 
     producer_id: int = -1
     producer_epoch: int = -1
     lineage: int = -1
-    ended: EndTxn | None = None  # its last one, to be repeated
+    ended: EndTxn | None = None  # its last request, to be repeated
 
 
 def replayed(log: list[tuple[bytes, bytes | None]]) -> Slot:
@@ -72,7 +74,7 @@ def replayed(log: list[tuple[bytes, bytes | None]]) -> Slot:
 
 
 def finished(slot: Slot, writing: Append | None, settings: TransactionSettings, now_ms: int) -> Slot:
-    """What becomes of the slot if from now on all goes well, and no client comes."""
+    """Returns the final state of the slot if all writes succeed from now on and no request arrives."""
     todo: list[Event] = [] if writing is None else [Appended(writing)]
     if slot.phase is Phase.MARKED:
         todo.append(TimeOut())
@@ -95,7 +97,7 @@ def finished(slot: Slot, writing: Append | None, settings: TransactionSettings, 
 
 
 class Lives(RuleBasedStateMachine):
-    """The shell, the clients and the log of one id."""
+    """The coordinator, the clients and the log of one id."""
 
     @initialize(version=st.sampled_from([0, 1, 2, 2]), epoch=st.sampled_from([None, 0, 32764, 32765, 32766, 32766]))
     def begin(self, version: int, epoch: int | None) -> None:
@@ -104,9 +106,9 @@ class Lives(RuleBasedStateMachine):
         self.now_ms = 10_000
         self.next_id = 101
         self.token = 0
-        self.asked: dict[int, tuple[Client, Any, bool]] = {}
+        self.requests: dict[int, tuple[Client, Any, bool]] = {}
         self.clients = [Client() for _ in range(2)]
-        self.owner = 0  # the lineage of the last owner that was told so
+        self.owner = 0  # the lineage of the last owner with a successful response
         self.given = (0, 0)
         self.decisions: dict[int, bool] = {}
         self.acknowledged: dict[int, set[tuple[str, int]]] = {}
@@ -133,7 +135,7 @@ class Lives(RuleBasedStateMachine):
         self.note_decision()
         for effect in effects:
             if isinstance(effect, Reply):
-                self.answered(before, effect)
+                self.replied(before, effect)
             elif isinstance(effect, Append):
                 assert self.writing is None, "one record at a time"
                 self.writing = effect
@@ -151,26 +153,26 @@ class Lives(RuleBasedStateMachine):
         settled = self.slot.settled
         if settled is not None and settled.state in DECIDED:
             committed = settled.state is PREPARE_COMMIT
-            assert self.decisions.setdefault(settled.start_ms, committed) == committed, "it ended the other way"
+            assert self.decisions.setdefault(settled.start_ms, committed) == committed, "it ended differently"
 
     def mark(self, markers: WriteMarkers) -> None:
         settled = self.slot.settled
         assert settled is not None
         assert self.decisions[settled.start_ms] == markers.committed
         assert (markers.producer_id, markers.producer_epoch) == (settled.producer_id, settled.producer_epoch)
-        assert set(markers.partitions) >= self.acknowledged.get(settled.start_ms, set()), "one has no marker"
+        assert set(markers.partitions) >= self.acknowledged.get(settled.start_ms, set()), "a partition has no marker"
         self.marking = markers
 
-    def ask(self, client: Client, request: Any, quick: int, lost: bool) -> None:
+    def send(self, client: Client, request: Any, quick: int, lost: bool) -> None:
         self.token += 1
         request = replace(request, token=self.token)
-        self.asked[self.token] = (client, request, lost)
+        self.requests[self.token] = (client, request, lost)
         self.feed(request)
         self.go_on(quick)
-        assert self.token not in self.asked or self.writing is not None, "no answer, and nothing that it waits for"
+        assert self.token not in self.requests or self.writing is not None, "no response, and no pending write"
 
     def go_on(self, steps: int) -> None:
-        """Let so many writes and markers succeed."""
+        """Lets a number of writes and markers succeed."""
         for _ in range(steps):
             if self.writing is not None:
                 self.succeed()
@@ -190,64 +192,64 @@ class Lives(RuleBasedStateMachine):
         self.recoverable()
         self.feed(Appended(write))
 
-    # --- answers -----------------------------------------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------------------------------
 
-    def answered(self, before: Slot, reply: Reply) -> None:
-        client, request, lost = self.asked.pop(reply.token)
-        answer = reply.response
-        if answer.error is not NONE:
+    def replied(self, before: Slot, reply: Reply) -> None:
+        client, request, lost = self.requests.pop(reply.token)
+        response = reply.response
+        if response.error is not NONE:
             return
         if isinstance(request, InitProducerId):
-            self.granted(before, client, request, answer, lost)
+            self.granted(before, client, request, response, lost)
             return
-        assert client.lineage == self.owner, "an owner of former times was served"
+        assert client.lineage == self.owner, "a fenced owner was served"
         settled = self.slot.settled
         assert settled is not None
         if isinstance(request, EndTxn):
             assert self.decisions[settled.start_ms] == request.committed
             if request.client_version >= 2:
-                self.give(answer)
+                self.give(response)
                 if not lost:
-                    client.producer_id, client.producer_epoch = answer.producer_id, answer.producer_epoch
+                    client.producer_id, client.producer_epoch = response.producer_id, response.producer_epoch
             else:
-                assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+                assert (response.producer_id, response.producer_epoch) == (-1, -1)
         elif isinstance(request, VerifyPartitions):
-            assert set(answer.missing) == set(request.partitions) - set(settled.partitions)
+            assert set(response.missing) == set(request.partitions) - set(settled.partitions)
         else:
             added = request.partitions if isinstance(request, AddPartitions) else (request.partition,)
             assert settled.state is TransactionState.ONGOING
             assert set(added) <= set(settled.partitions)
             self.acknowledged.setdefault(settled.start_ms, set()).update(added)
 
-    def granted(self, before: Slot, client: Client, request: InitProducerId, answer: Response, lost: bool) -> None:
+    def granted(self, before: Slot, client: Client, request: InitProducerId, response: Response, lost: bool) -> None:
         if request.producer_id == -1 or before.state is TransactionState.DEAD:
-            assert (answer.producer_id, answer.producer_epoch) > self.given, "given to two"
+            assert (response.producer_id, response.producer_epoch) > self.given, "used by two owners"
             self.owner += 1
             lineage = self.owner
         else:
             lineage = client.lineage
-            assert lineage == self.owner, "an owner of former times came back"
-        self.give(answer)
+            assert lineage == self.owner, "a fenced owner returned"
+        self.give(response)
         if not lost:
-            client.producer_id, client.producer_epoch = answer.producer_id, answer.producer_epoch
+            client.producer_id, client.producer_epoch = response.producer_id, response.producer_epoch
             client.lineage, client.ended = lineage, None
 
-    def give(self, answer: Response) -> None:
-        pair = (answer.producer_id, answer.producer_epoch)
-        assert pair >= self.given, "an epoch went back"
-        assert answer.producer_epoch < MAX_EPOCH, "the last epoch is for fencing"
+    def give(self, response: Response) -> None:
+        pair = (response.producer_id, response.producer_epoch)
+        assert pair >= self.given, "an epoch decreased"
+        assert response.producer_epoch < MAX_EPOCH, "the last epoch is reserved for fencing"
         self.given = pair
 
     # --- what can happen ---------------------------------------------------------------------------------------------
 
     @rule(who=CLIENTS, quick=GOES_ON, lost=RARELY)
     def init(self, who: int, quick: int, lost: bool) -> None:
-        self.ask(self.clients[who], InitProducerId(0, 50), quick, lost)
+        self.send(self.clients[who], InitProducerId(0, 50), quick, lost)
 
     @rule(who=CLIENTS, quick=GOES_ON, lost=RARELY)
     def recover(self, who: int, quick: int, lost: bool) -> None:
         client = self.clients[who]
-        self.ask(client, InitProducerId(0, 50, client.producer_id, client.producer_epoch), quick, lost)
+        self.send(client, InitProducerId(0, 50, client.producer_id, client.producer_epoch), quick, lost)
 
     def version_of(self, new: bool) -> int:
         return 2 if new and self.settings.server_version >= 2 else 0
@@ -256,40 +258,40 @@ class Lives(RuleBasedStateMachine):
     def add(self, who: int, partitions: Any, new: bool, quick: int) -> None:
         client = self.clients[who]
         event = AddPartitions(0, client.producer_id, client.producer_epoch, partitions, self.version_of(new))
-        self.ask(client, event, quick, False)
+        self.send(client, event, quick, False)
 
     @rule(who=CLIENTS, new=st.sampled_from([True, True, False]), quick=GOES_ON)
     def add_offsets(self, who: int, new: bool, quick: int) -> None:
         client = self.clients[who]
         partition = ("__consumer_offsets", 0)
         event = AddOffsets(0, client.producer_id, client.producer_epoch, partition, self.version_of(new))
-        self.ask(client, event, quick, False)
+        self.send(client, event, quick, False)
 
     @rule(who=CLIENTS, partitions=PARTITIONS)
     def verify(self, who: int, partitions: Any) -> None:
         client = self.clients[who]
-        self.ask(client, VerifyPartitions(0, client.producer_id, client.producer_epoch, partitions), 0, False)
+        self.send(client, VerifyPartitions(0, client.producer_id, client.producer_epoch, partitions), 0, False)
 
     @rule(who=CLIENTS, committed=st.booleans(), new=st.sampled_from([True, True, False]), quick=GOES_ON, lost=RARELY)
     def end(self, who: int, committed: bool, new: bool, quick: int, lost: bool) -> None:
         client = self.clients[who]
         version = self.version_of(new)
         client.ended = EndTxn(0, client.producer_id, client.producer_epoch, committed, version)
-        self.ask(client, client.ended, quick, lost)
+        self.send(client, client.ended, quick, lost)
 
     @rule(partitions=PARTITIONS, committed=st.booleans(), new=st.sampled_from([True, True, False]))
     def transact(self, partitions: Any, committed: bool, new: bool) -> None:
-        """A whole transaction of the first client, which works if nobody has fenced it."""
+        """Runs a whole transaction of the first client, which succeeds unless the client is fenced."""
         client, version = self.clients[0], self.version_of(new)
-        self.ask(client, AddPartitions(0, client.producer_id, client.producer_epoch, partitions, version), 3, False)
+        self.send(client, AddPartitions(0, client.producer_id, client.producer_epoch, partitions, version), 3, False)
         client.ended = EndTxn(0, client.producer_id, client.producer_epoch, committed, version)
-        self.ask(client, client.ended, 3, False)
+        self.send(client, client.ended, 3, False)
 
     @rule(who=CLIENTS, lost=RARELY)
     def end_again(self, who: int, lost: bool) -> None:
         client = self.clients[who]
         if client.ended is not None:
-            self.ask(client, client.ended, 3, lost)
+            self.send(client, client.ended, 3, lost)
 
     @precondition(lambda self: self.writing is not None)
     @rule()
@@ -299,7 +301,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.writing is not None)
     @rule(kept=st.booleans())
     def not_written(self, kept: bool) -> None:
-        """It failed; with `kept` it is in the log all the same."""
+        """Fails the write; with `kept` the record is in the log nevertheless."""
         write, self.writing = self.writing, None
         assert write is not None
         if kept:
@@ -329,7 +331,7 @@ class Lives(RuleBasedStateMachine):
         if kept and self.writing is not None:
             self.keep(self.writing.written)
         self.writing = self.marking = None
-        self.asked.clear()
+        self.requests.clear()
         self.slot = replayed(self.log)
         self.note_decision()
         self.feed(Loaded())
@@ -337,7 +339,9 @@ class Lives(RuleBasedStateMachine):
     # --- what must hold ----------------------------------------------------------------------------------------------
 
     def recoverable(self) -> None:
-        """Here the log could be cut by a crash: from what it says recovery finishes, and the sweep aborts the rest."""
+        """Checks recovery from a crash here: decided transactions complete, and the check for timeouts aborts the
+        others.
+        """
         before = replayed(self.log)
         after = finished(before, None, self.settings, self.now_ms)
         self.ends_well(before, after)
@@ -365,7 +369,7 @@ class Lives(RuleBasedStateMachine):
         self.ends_well(self.slot, finished(self.slot, self.writing, self.settings, self.now_ms))
 
     @invariant()
-    def the_slot_says_what_is_under_way(self) -> None:
+    def the_slot_matches_the_pending_write(self) -> None:
         slot = self.slot
         assert slot.writing == self.writing
         assert (slot.phase is Phase.WRITING) == (self.writing is not None)

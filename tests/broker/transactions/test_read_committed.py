@@ -1,4 +1,4 @@
-"""READ_COMMITTED over the wire (KIP-98): of directories that Kafka wrote, and of a log that grows meanwhile."""
+"""READ_COMMITTED over the wire (KIP-98): directories written by Kafka, and a growing log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def data(producer_id: int, value: bytes = b"x") -> bytearray:
 
 
 def add(broker: Broker, *batches: bytearray, topic: str = "t") -> None:
-    """Appends what a leader would have written here, and wakes who waits for it."""
+    """Appends records like a leader and completes delayed fetches."""
     partition = broker.state.topics.partition(topic, 0)
     log = partition.log
     log.__class__ = FollowerLog
@@ -52,14 +52,16 @@ def add(broker: Broker, *batches: bytearray, topic: str = "t") -> None:
 
 async def listed(client: Client, topic: str, timestamp: int, level: int, version: int = 7) -> tuple[int, int, int]:
     kind = ListOffsetsRequest.ListOffsetsTopic
-    asked = kind.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[kind(name=topic, partitions=[asked])])
-    answer = only(await client.call(request, version))
-    return answer.error_code, answer.offset, answer.timestamp
+    requested = kind.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=level, topics=[kind(name=topic, partitions=[requested])]
+    )
+    response = only(await client.call(request, version))
+    return response.error_code, response.offset, response.timestamp
 
 
-def aborted(answer: Any) -> Any:
-    found = answer.aborted_transactions
+def aborted(response: Any) -> Any:
+    found = response.aborted_transactions
     return None if found is None else [(one.producer_id, one.first_offset) for one in found]
 
 
@@ -73,38 +75,40 @@ async def is_waiting(broker: Broker) -> bool:
 async def test_kafka_directories_give_the_same_responses_as_kafka(tmp_path: Path, release: str, version: int) -> None:
     root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
     wanted = json.loads((DIRECTORIES / f"{release}.json").read_text())
-    wanted = {topic: told for topic, told in wanted.items() if (root / f"{topic}-0").exists()}
-    assert sum(told["last_stable_offset"] < told["high_watermark"] for told in wanted.values()) > 0
+    wanted = {topic: reported for topic, reported in wanted.items() if (root / f"{topic}-0").exists()}
+    assert sum(reported["last_stable_offset"] < reported["high_watermark"] for reported in wanted.values()) > 0
     async with running(root) as broker:
         client = await broker.client()
-        for topic, told in wanted.items():
-            offset, answers = told["log_start_offset"], []
+        for topic, reported in wanted.items():
+            offset, responses = reported["log_start_offset"], []
             while True:
-                answer = only(await client.call(fetch((topic, 0, offset), isolation_level=COMMITTED), version))
-                assert answer.error_code == 0
-                ends = (answer.high_watermark, answer.last_stable_offset)
-                assert ends == (told["high_watermark"], told["last_stable_offset"])
-                headers = [header for _, header in formats.headers(answer.records)]
+                response = only(await client.call(fetch((topic, 0, offset), isolation_level=COMMITTED), version))
+                assert response.error_code == 0
+                ends = (response.high_watermark, response.last_stable_offset)
+                assert ends == (reported["high_watermark"], reported["last_stable_offset"])
+                headers = [header for _, header in formats.headers(response.records)]
                 if not headers:
                     break
-                answers.append([offset, headers[-1].next_offset, [list(one) for one in aborted(answer)]])
+                responses.append([offset, headers[-1].next_offset, [list(one) for one in aborted(response)]])
                 offset = headers[-1].next_offset
-            assert answers == told["answers"], topic
-            assert aborted(answer) == [] and offset == max(told["last_stable_offset"], told["log_start_offset"])
-            plain = only(await client.call(fetch((topic, 0, told["log_start_offset"])), version))
-            assert plain.last_stable_offset == told["last_stable_offset"] and aborted(plain) is None
-            for level, end in (0, told["high_watermark"]), (COMMITTED, told["last_stable_offset"]):
+            assert responses == reported["answers"], topic
+            assert aborted(response) == [] and offset == max(
+                reported["last_stable_offset"], reported["log_start_offset"]
+            )
+            plain = only(await client.call(fetch((topic, 0, reported["log_start_offset"])), version))
+            assert plain.last_stable_offset == reported["last_stable_offset"] and aborted(plain) is None
+            for level, end in (0, reported["high_watermark"]), (COMMITTED, reported["last_stable_offset"]):
                 assert await listed(client, topic, LATEST, level) == (0, end, -1)
-            for time_ms, found, timestamp in told["times"]:
+            for time_ms, found, timestamp in reported["times"]:
                 assert await listed(client, topic, time_ms, 0) == (0, found, timestamp)
-                shown = (found, timestamp) if found < told["last_stable_offset"] else (-1, -1)
+                shown = (found, timestamp) if found < reported["last_stable_offset"] else (-1, -1)
                 assert await listed(client, topic, time_ms, COMMITTED) == (0, *shown)
 
 
 async def test_delayed_fetch_completes_when_the_last_stable_offset_advances(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
-        add(broker, data(1, b"first"), records(b"behind"))
+        add(broker, data(1, b"first"), records(b"after_it"))
         client, other = await broker.client(), await broker.client()
         await client.send(fetch(("t", 0, 0), isolation_level=COMMITTED, max_wait_ms=1000), 11)
         assert await is_waiting(broker)
@@ -115,8 +119,8 @@ async def test_delayed_fetch_completes_when_the_last_stable_offset_advances(tmp_
         add(broker, marker(2, COMMIT))
         assert await is_waiting(broker)  # the other one is still open
         add(broker, marker(1, ABORT))
-        _, answer = await client.receive()
-        found = only(answer)
+        _, response = await client.receive()
+        found = only(response)
         assert [header.base_offset for _, header in formats.headers(found.records)] == list(range(6))
         assert (found.high_watermark, found.last_stable_offset, aborted(found)) == (6, 6, [(1, 0)])
         assert not await is_waiting(broker)
@@ -137,29 +141,29 @@ async def test_delayed_fetch_below_an_open_transaction_times_out(tmp_path: Path)
 
 
 async def test_fetch_min_bytes_counts_only_stable_bytes(tmp_path: Path) -> None:
-    """Also where they lie in a segment before the newest: it shows more when the transaction in it ends."""
+    """Also in a segment before the newest one: more of it becomes stable when its transaction ends."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         broker.log("t").configure(replace(broker.log("t").config, segment_bytes=1000))
         add(broker, records(b"0"), data(1), *(records(b"x" * 600) for _ in range(3)))
         assert broker.log("t").active_segment_offset > 1
         client = await broker.client()
-        asked = fetch(("t", 0, 0), isolation_level=COMMITTED, max_wait_ms=1000, min_bytes=200)
-        await client.send(asked, 11)
+        requested = fetch(("t", 0, 0), isolation_level=COMMITTED, max_wait_ms=1000, min_bytes=200)
+        await client.send(requested, 11)
         assert await is_waiting(broker)
         add(broker, marker(1, COMMIT))
         found = only((await client.receive())[1])
         assert len(found.records) > 200 and found.last_stable_offset == 6
         add(broker, data(1), records(b"y"))
-        asked = fetch(("t", 0, 5), isolation_level=COMMITTED, max_wait_ms=1000, min_bytes=200)
-        await client.send(asked, 11)
-        assert await is_waiting(broker)  # what is behind the transaction does not count
+        requested = fetch(("t", 0, 5), isolation_level=COMMITTED, max_wait_ms=1000, min_bytes=200)
+        await client.send(requested, 11)
+        assert await is_waiting(broker)  # bytes after the open transaction do not count
         add(broker, marker(1, COMMIT))
         assert len(only((await client.receive())[1]).records) > 200
 
 
 async def test_aborted_transactions_are_listed_for_the_returned_range(tmp_path: Path) -> None:
-    """As in Kafka: a partition whose first batch does not fit behind those before it is answered without one."""
+    """As in Kafka: a partition whose first batch does not fit after those of other partitions has no list."""
     async with running(tmp_path / "data") as broker:
         for topic in ("t", "u"):
             await broker.topic(topic)
@@ -168,9 +172,9 @@ async def test_aborted_transactions_are_listed_for_the_returned_range(tmp_path: 
         sizes = [only(await client.call(fetch(("t", 0, 0), isolation_level=COMMITTED), 11))]
         total = len(sizes[0].records)
         for room, second in (total, [(1, 0)]), (20, None), (0, []):
-            asked = fetch(("t", 0, 0), ("u", 0, 0), isolation_level=COMMITTED, max_bytes=total + room)
-            answer = await client.call(asked, 11)
-            found = [aborted(part) for topic in answer.responses for part in topic.partitions]
+            requested = fetch(("t", 0, 0), ("u", 0, 0), isolation_level=COMMITTED, max_bytes=total + room)
+            response = await client.call(requested, 11)
+            found = [aborted(part) for topic in response.responses for part in topic.partitions]
             assert found == [[(1, 0)], second]
         plain = only(await client.call(fetch(("t", 0, 0)), 11))
         assert plain.records == sizes[0].records and aborted(plain) is None

@@ -1,4 +1,4 @@
-"""Transactions in Kafka's record format: golden bytes, Kafka's own logs, every version read back."""
+"""Transactions in Kafka's record format: golden bytes, Kafka's own logs, all versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the transaction table that single cells cannot show."""
+"""Rules of the transaction table that span several cells."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_init_of_a_new_id() -> None:
     [
         ((-1, -1), "write Empty 7/5"),
         ((7, 4), "write Empty 7/5"),
-        ((7, 3), "write Empty 7/4"),  # the answer was lost
+        ((7, 3), "write Empty 7/4"),  # the response was lost
         ((7, 2), "response 90"),
         ((7, 5), "response 90"),
         ((6, 4), "response 90"),
@@ -135,7 +135,7 @@ def test_init_at_the_last_epoch_uses_a_new_producer_id(state: TransactionState, 
     assert feed(slot, InitProducerId(9, 60_000, 7, 32764))[1] == ["response 90"]
     slot, done = feed(slot, InitProducerId(9, 60_000, 7, epoch, 8))
     assert done == ["write Empty 8/0"]
-    for repeated in (["write Empty 8/0"], ["response 90"]):  # its answer may be lost once
+    for repeated in (["write Empty 8/0"], ["response 90"]):  # its response may be lost once
         assert slot.writing is not None
         slot, done = feed(slot, Appended(slot.writing))
         assert done == ["response 0 8/0"]
@@ -166,7 +166,7 @@ def test_init_starts_with_no_transaction(state: TransactionState) -> None:
 def test_init_fences_and_aborts_an_open_transaction(
     settings: TransactionSettings, epoch: int, fenced: int, left: str, taken: str, how: type
 ) -> None:
-    """`left` is the owner that this leads to, `taken` the next one."""
+    """`left` is the resulting state of the previous owner, `taken` that of the next one."""
     slot = slot_in(ONGOING, producer_epoch=epoch, last_producer_epoch=-1)
     assert feed(slot, InitProducerId(9, 60_000, 6, 4), settings)[1] == ["response 90"]
     event = InitProducerId(9, 60_000) if how is InitProducerId else TimeOut()
@@ -195,7 +195,7 @@ def test_init_fences_and_aborts_an_open_transaction(
     if settings is OLD_SERVER:
         assert feed(slot, recovers, settings)[1] == ["response 90"]
         return
-    # An abort is what has happened; what it leads to is given for it while nobody else has taken the id.
+    # The abort has happened; a repeated EndTxn gets its result while there is no new owner.
     assert feed(slot, EndTxn(9, 7, epoch, COMMIT, 2))[1] == ["response 48"]
     assert feed(slot, EndTxn(9, 7, epoch, ABORT, 2))[1] == [f"response 0 {left}"]
     assert feed(slot, recovers)[1] == [f"write Empty {left}"]
@@ -251,14 +251,14 @@ def test_requests_during_a_pending_change_are_refused(state: TransactionState, p
             AddOffsets(9, 7, 4, ("t", 2)),
             EndTxn(9, 7, 4, COMMIT),
             EndTxn(9, 7, 4, ABORT),
-            # Ahead of what is settled, or behind: who it is shows later.
+            # An epoch ahead of or after the settled one: whether it is fenced is known only after the change.
             *(AddPartitions(9, 7, epoch, (("t", 2),), version) for epoch in (3, 4, 5) for version in (0, 2)),
             *(AddOffsets(9, 6, epoch, ("t", 2), version) for epoch in (3, 4, 5) for version in (0, 2)),
             *(EndTxn(9, 7, epoch, committed, 2) for epoch in (3, 4, 5) for committed in (COMMIT, ABORT)),
         ):
             assert feed(slot, event) == (slot, ["response 51"]), event
         assert feed(slot, EndTxn(9, 6, 4, COMMIT))[1] == ["response 49"]
-        # Before 4.0 it showed at once.
+        # Before 4.0 it is known at once.
         assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)), OLD_SERVER)[1] == ["response 90"]
         assert feed(slot, AddOffsets(9, 6, 4, ("t", 2)), OLD_SERVER)[1] == ["response 49"]
         assert feed(slot, AddOffsets(9, 7, 4, ("t", 2)), OLD_SERVER)[1] == ["response 51"]
@@ -298,7 +298,7 @@ def test_failed_fence_write_still_fences(settings: TransactionSettings) -> None:
     assert (slot.state, slot.pending, slot.fence_failed, done) == (ONGOING, False, True, ["response 16"])
     assert feed(slot, EndTxn(9, 7, 4, COMMIT), settings)[1] == ["response 90"]
     slot, done = feed(slot, TimeOut(), settings)
-    assert done == ["write PrepareAbort 7/5"], "the epoch is raised once"
+    assert done == ["write PrepareAbort 7/5"], "the epoch is bumped once"
     assert slot.writing is not None and slot.writing.written is not None
     assert slot.writing.written.last_producer_epoch == (4 if settings is SETTINGS else -1)
     slot, _ = feed(slot, Appended(slot.writing), settings)
@@ -322,7 +322,7 @@ def test_end_txn_with_exhausted_epochs_uses_the_next_producer_id() -> None:
             completed, producer_id=8, producer_epoch=0, last_producer_epoch=32766, last_update_ms=NOW, client_version=2
         )
     _, done = feed(slot_in(ONGOING, producer_epoch=32766), EndTxn(9, 7, 32766, COMMIT))
-    assert done == ["write PrepareCommit 7/32766"], "without an epoch's raise none is used up"
+    assert done == ["write PrepareCommit 7/32766"], "without a bump no epoch is used"
 
 
 # --- sweeps ----------------------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_transaction_times_out_after_its_own_timeout() -> None:
         after, done = feed(slot, TimeOut())
         assert done == (["write PrepareAbort 7/5"] if due else [])
         if after.writing is not None:
-            assert feed(after, Appended(after.writing))[1] == ["markers abort 7/5"], "nobody waits for an answer"
+            assert feed(after, Appended(after.writing))[1] == ["markers abort 7/5"], "no request waits for a response"
 
 
 @pytest.mark.parametrize("state", IDLE)

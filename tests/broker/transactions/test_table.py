@@ -1,4 +1,4 @@
-"""The table: each cell, and the table of EndTxn in both versions."""
+"""The transaction table: each cell, and EndTxn in both versions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from ottla_testing.each import each
 
 
 def cell(state: TransactionState, kind: type) -> tuple[Slot, Event]:
-    """The plainest event of its kind, of the owner; a client of version 2 commits."""
+    """The simplest event of its kind, by the owner; a client of version 2 commits."""
     slot = slot_in(state)
     if kind in (Appended, AppendFailed):
         slot = replace(slot, phase=Phase.WRITING, writing=WRITES[state])
@@ -74,7 +74,7 @@ def cell(state: TransactionState, kind: type) -> tuple[Slot, Event]:
     return slot, event
 
 
-# (state, event) -> (state in the log after it, what is done).
+# (state, event) -> (state in the log afterwards, effects).
 EXPECTED: dict[tuple[TransactionState, type], tuple[TransactionState, list[str]]] = {
     (DEAD, InitProducerId): (DEAD, ["write Empty 8/0"]),
     (EMPTY, InitProducerId): (EMPTY, ["write Empty 7/5"]),
@@ -208,7 +208,7 @@ def test_end_version_1_by_another_producer(
     assert done == [f"response {49 if state is DEAD else code}"]
 
 
-# (state, commit) -> the answer at the present epoch 4, at 3 (a repetition), at any other.
+# (state, commit) -> the result at the current epoch 4, at 3 (a repeated request), at any other.
 END_VERSION_2: dict[tuple[TransactionState, bool], tuple[str, str, str]] = {
     (DEAD, COMMIT): ("response 49", "response 49", "response 49"),
     (DEAD, ABORT): ("response 49", "response 49", "response 49"),
@@ -235,7 +235,7 @@ def test_end_version_2(state: TransactionState, committed: bool) -> None:
     assert feed(slot_in(state), EndTxn(9, 6, 4, committed, 2))[1] == ["response 49"]
 
 
-# The owner's epochs of producer 6 were used up: it is 7 now, at 0. What it hears when it repeats its last EndTxn.
+# The epochs of producer 6 were exhausted: the owner has 7 now, at epoch 0. Results of its repeated last EndTxn.
 END_OVERFLOW = {
     (EMPTY, COMMIT): "response 90",
     (EMPTY, ABORT): "response 90",
@@ -263,7 +263,7 @@ def test_end_repeated_during_the_change_of_producer_id(state: TransactionState, 
     same = committed == (state is P_COMMIT)
     assert feed(slot, EndTxn(9, 7, 32766, committed, 2))[1] == ["response 51" if same else "response 48"]
     for version in (0, 2):
-        assert feed(slot, EndTxn(9, 8, 0, committed, version))[1] == ["response 51"], "it goes on already"
+        assert feed(slot, EndTxn(9, 8, 0, committed, version))[1] == ["response 51"], "the owner continues already"
     assert feed(slot, AddPartitions(9, 8, 0, (("t", 2),), 2))[1] == ["response 51"]
     assert feed(slot, VerifyPartitions(9, 8, 0, (("t", 2),)))[1] == ["response 51"]
     assert feed(slot, AddPartitions(9, 8, 1, (("t", 2),), 2))[1] == ["response 49"]
@@ -284,7 +284,7 @@ def test_abort_without_transaction_begins_and_ends_at_once() -> None:
     assert slot.writing is not None and slot.writing.written is not None
     assert slot.writing.written.start_ms == NOW
     slot, done = feed(slot, Appended(slot.writing))
-    assert done == ["response 0 7/5", "write CompleteAbort 7/5"], "there is nowhere to write a marker to"
+    assert done == ["response 0 7/5", "write CompleteAbort 7/5"], "without partitions there are no markers"
     assert slot.writing is not None
     slot, done = feed(slot, Appended(slot.writing))
     assert (slot.state, slot.pending, done) == (C_ABORT, False, [])

@@ -1,4 +1,4 @@
-"""Batches of transactions through Produce: who is let in by release and version, and what is refused how (KIP-890)."""
+"""Transactional batches in Produce: verification by release and version, and errors (KIP-890)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ottla_testing.patience import PATIENCE_S
 
 NOW = 1_700_000_000_000
 UNKNOWN = 49
-# (release, version of Produce): whether the broker checks, whether it adds the partition itself
+# (release, version of Produce): whether the broker verifies, whether it adds the partition itself
 NEITHER = [("2.8", 8), ("3.5", 9)]
 CHECKS = [("3.6", 9), ("3.9", 10), ("3.9", 11), ("4.0.0", 9), ("4.3", 11), ("ottla", 11)]
 ADDS = [("4.0.0", 12), ("4.3", 13), ("ottla", 13)]
 
 
 class Producer:
-    """One with a transactional id, whose requests for transactions go past the wire."""
+    """A transactional producer whose transaction requests bypass the wire."""
 
     def __init__(self, broker: Broker, client: Client, version: int = 9, name: str = "x") -> None:
         self.broker, self.client, self.version, self.name = broker, client, version, name
@@ -35,20 +35,20 @@ class Producer:
         self.bumps = version >= 12
 
     def begin(self) -> None:
-        answer = self.broker.state.transactions.init_producer_id(self.name, timeout_ms=60_000)
-        self.take(answer)
+        response = self.broker.state.transactions.init_producer_id(self.name, timeout_ms=60_000)
+        self.take(response)
 
-    def take(self, answer: Any) -> None:
-        assert isinstance(answer, Response) and answer.error is ErrorCode.NONE, answer
-        if answer.producer_epoch >= 0 and (answer.producer_id, answer.producer_epoch) != (self.id, self.epoch):
-            self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+    def take(self, response: Any) -> None:
+        assert isinstance(response, Response) and response.error is ErrorCode.NONE, response
+        if response.producer_epoch >= 0 and (response.producer_id, response.producer_epoch) != (self.id, self.epoch):
+            self.id, self.epoch, self.sequence = response.producer_id, response.producer_epoch, 0
 
     def add(self, *partitions: tuple[str, int]) -> None:
         version = 2 if self.bumps else 0
-        answer = self.broker.state.transactions.add_partitions(
+        response = self.broker.state.transactions.add_partitions(
             self.name, self.id, self.epoch, partitions or [("t", 0)], client_version=version
         )
-        assert isinstance(answer, Response) and answer.error is ErrorCode.NONE, answer
+        assert isinstance(response, Response) and response.error is ErrorCode.NONE, response
 
     def end(self, committed: bool = True) -> None:
         version = 2 if self.bumps else 0
@@ -83,7 +83,7 @@ async def producing(broker: Broker, version: int = 9, name: str = "x") -> Produc
 
 
 def stored(broker: Broker, partition: int = 0) -> list[str]:
-    """What lies in the log: what was committed, aborted, and the values of the rest."""
+    """Returns the content of the log: committed values, aborted values, and all others."""
     found = []
     log = broker.log("t", partition)
     offset = log.log_start_offset
@@ -97,7 +97,7 @@ def stored(broker: Broker, partition: int = 0) -> list[str]:
     return found
 
 
-# -- who is let in
+# -- verification
 
 
 @pytest.mark.parametrize(("release", "version"), NEITHER)
@@ -113,16 +113,16 @@ async def test_produce_up_to_3_5_is_not_verified(release: str, version: int, tmp
 async def test_produce_from_3_6_on_requires_an_added_partition(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
-        answer = await producer.send(producer.batch(sequence=0))
-        told = 120 if version == 11 else 48
-        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (told, -1, -1)
-        assert (answer.error_message is None) == (told == 120)
+        response = await producer.send(producer.batch(sequence=0))
+        reported = 120 if version == 11 else 48
+        assert (response.error_code, response.base_offset, response.log_start_offset) == (reported, -1, -1)
+        assert (response.error_message is None) == (reported == 120)
         assert broker.log("t").log_end_offset == 0
         producer.add(("t", 1))
-        assert (await producer.send(producer.batch(sequence=0))).error_code == told
+        assert (await producer.send(producer.batch(sequence=0))).error_code == reported
         producer.add(("t", 0))
-        answer = await producer.send(producer.batch(sequence=0))
-        assert (answer.error_code, answer.base_offset) == (0, 0)
+        response = await producer.send(producer.batch(sequence=0))
+        assert (response.error_code, response.base_offset) == (0, 0)
 
 
 @pytest.mark.parametrize(("release", "version"), ADDS)
@@ -143,7 +143,7 @@ async def test_produce_v12_adds_the_partition(release: str, version: int, tmp_pa
 
 
 async def test_produce_before_v12_adds_no_partition(tmp_path: Path) -> None:
-    """The config turns the check off, not what transaction.version 2 adds."""
+    """The config disables verification, but not the implicit addition of transaction.version 2."""
     overrides = {"transaction.partition.verification.enable": "false"}
     async with running(tmp_path / "data", overrides=overrides, release="4.3") as broker:
         producer = await producing(broker, 11)
@@ -162,24 +162,24 @@ async def test_transaction_open_in_the_partition_is_not_verified_again(
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         producer.add()
-        asked: list[Any] = []
+        requested: list[Any] = []
         verify = broker.state.transactions.verify
 
         def counting(*arguments: Any) -> Response:
-            asked.append(arguments)
+            requested.append(arguments)
             return verify(*arguments)
 
         monkeypatch.setattr(broker.state.transactions, "verify", counting)
         for _ in range(3):
             assert (await producer.send(producer.batch())).error_code == 0
-        assert asked == [("x", producer.id, producer.epoch, [("t", 0)])]
+        assert requested == [("x", producer.id, producer.epoch, [("t", 0)])]
         producer.end()
         producer.add()
         assert (await producer.send(producer.batch())).error_code == 0
-        assert len(asked) == 2
+        assert len(requested) == 2
 
 
-# -- what refuses the whole request
+# -- errors of the whole request
 
 
 def to_both(producer: Producer, first: Any, second: Any, **more: Any) -> ProduceRequest:
@@ -193,8 +193,8 @@ async def test_transactional_batch_without_transactional_id_is_refused(release: 
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, 8)
         request = to_both(producer, records(b"plain"), producer.batch(), transactional_id=None)
-        answers = (await producer.client.call(request, 8)).responses[0].partition_responses
-        assert [one.error_code for one in answers] == [53, 53]
+        responses = (await producer.client.call(request, 8)).responses[0].partition_responses
+        assert [one.error_code for one in responses] == [53, 53]
         assert stored(broker) == [] == stored(broker, 1)
         request.acks = 0
         await producer.client.send(request, 8)
@@ -206,16 +206,16 @@ async def test_two_producers_in_one_request_are_refused(tmp_path: Path) -> None:
         producer = await producing(broker)
         producer.add(("t", 0), ("t", 1))
         request = to_both(producer, producer.batch(sequence=0), producer.batch(sequence=0, producer_id=producer.id + 1))
-        answers = (await producer.client.call(request, 9)).responses[0].partition_responses
-        assert [one.error_code for one in answers] == [UNKNOWN, UNKNOWN] and answers[0].error_message
+        responses = (await producer.client.call(request, 9)).responses[0].partition_responses
+        assert [one.error_code for one in responses] == [UNKNOWN, UNKNOWN] and responses[0].error_message
         assert stored(broker) == [] == stored(broker, 1)
         request = to_both(producer, producer.batch(b"a", sequence=0), producer.batch(b"b", sequence=0))
-        answers = (await producer.client.call(request, 9)).responses[0].partition_responses
-        assert [one.error_code for one in answers] == [0, 0]
+        responses = (await producer.client.call(request, 9)).responses[0].partition_responses
+        assert [one.error_code for one in responses] == [0, 0]
 
 
 async def test_a_transaction_is_checked_before_its_batches(tmp_path: Path) -> None:
-    """Kafka asks the coordinator before the log looks at the batch."""
+    """Kafka verifies with the coordinator before the log validates the batch."""
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         data = producer.batch(sequence=0)
@@ -225,7 +225,7 @@ async def test_a_transaction_is_checked_before_its_batches(tmp_path: Path) -> No
             assert (await producer.send(one, transactional_id=None)).error_code == 53
             assert (await producer.send(one, transactional_id="unknown")).error_code == 49
             assert (await producer.send(one)).error_code == 48
-            assert (await producer.send(records(b"plain"))).error_code == 0  # with a transactional id all the same
+            assert (await producer.send(records(b"plain"))).error_code == 0  # with a transactional id nevertheless
         producer.add(("t", 0))
         for one, code in ((data, 2), (control, 87)):
             assert (await producer.send(one)).error_code == code
@@ -239,12 +239,12 @@ async def test_a_control_batch_without_a_transactional_id_is_refused_as_kafka_do
         producer = await producing(broker, 3)
         control = producer.batch(sequence=0, control=True)
         request = to_both(producer, records(b"plain"), control, transactional_id=None)
-        answers = (await producer.client.call(request, 3)).responses[0].partition_responses
-        assert [one.error_code for one in answers] == [53, 53]
+        responses = (await producer.client.call(request, 3)).responses[0].partition_responses
+        assert [one.error_code for one in responses] == [53, 53]
         plain = records(b"v", control=True)
         request = to_both(producer, records(b"plain"), plain, transactional_id=None)
-        answers = (await producer.client.call(request, 3)).responses[0].partition_responses
-        assert [one.error_code for one in answers] == [0, 87 if release not in ("0.11", "2.0", "2.3") else 2]
+        responses = (await producer.client.call(request, 3)).responses[0].partition_responses
+        assert [one.error_code for one in responses] == [0, 87 if release not in ("0.11", "2.0", "2.3") else 2]
         assert len(stored(broker)) == 1 and stored(broker, 1) == []
 
 
@@ -256,12 +256,12 @@ async def test_missing_partition_does_not_affect_other_partitions(tmp_path: Path
         request.topic_data[0].partition_data += (
             producer.request(producer.batch(sequence=0), partition=7).topic_data[0].partition_data
         )
-        answers = (await producer.client.call(request, 9)).responses[0].partition_responses
-        assert [one.error_code for one in answers] == [48, 0, 3]
+        responses = (await producer.client.call(request, 9)).responses[0].partition_responses
+        assert [one.error_code for one in responses] == [48, 0, 3]
         assert stored(broker, 1) == ["b"]
 
 
-# -- what the coordinator's codes become
+# -- error codes of the coordinator
 
 
 @pytest.mark.parametrize(
@@ -294,25 +294,25 @@ async def test_verification_error_codes(
 async def test_verification_guard_is_kept_for_retriable_errors_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Strangers cannot fill the memory with producer ids."""
+    """Otherwise clients could fill the memory with producer ids."""
     async with running(tmp_path / "data", release="4.3") as broker:
         producer = await producing(broker)
         guards = broker.log("t")._guards
         for number in range(5):
             await producer.send(producer.batch(sequence=0, producer_id=1000 + number))
         assert len(guards) == 0
-        answers = [Response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
-        monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: answers[0])
+        responses = [Response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: responses[0])
         assert (await producer.send(producer.batch(sequence=0))).error_code == 19
         assert len(guards) == 1
-        answers[0] = Response(ErrorCode.NONE)
-        # What was sent behind the refused batch must not take its place.
+        responses[0] = Response(ErrorCode.NONE)
+        # A batch sent after the refused one must not be accepted in its place.
         assert (await producer.send(producer.batch(sequence=1))).error_code == 45
         assert (await producer.send(producer.batch(sequence=0))).error_code == 0
         assert (await producer.send(producer.batch(sequence=1))).error_code == 0
 
 
-# -- what the log refuses
+# -- errors of the log
 
 
 @pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS])
@@ -338,8 +338,8 @@ async def test_plain_batch_in_a_transaction_is_refused(release: str, version: in
         if not producer.bumps:
             producer.add()
         assert (await producer.send(producer.batch())).error_code == 0
-        answer = await producer.send(producer.batch(sequence=1, transactional=False))
-        assert (answer.error_code, answer.log_start_offset) == (48, 0)
+        response = await producer.send(producer.batch(sequence=1, transactional=False))
+        assert (response.error_code, response.log_start_offset) == (48, 0)
 
 
 @pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS, *ADDS])
@@ -355,7 +355,7 @@ async def test_duplicate_batch_gets_the_original_response(release: str, version:
             again = await producer.send(data)
             assert (again.error_code, again.base_offset) == (0, offset)
         producer.end()
-        late = await producer.send(sent[2])  # its answer was lost, and the transaction has ended meanwhile
+        late = await producer.send(sent[2])  # its response was lost, and the transaction has ended since
         if version >= 12:
             assert late.error_code == 47
         elif release in ("2.8", "3.5"):
@@ -369,7 +369,7 @@ async def test_duplicate_batch_gets_the_original_response(release: str, version:
 async def test_transaction_of_version_2_begins_with_sequence_0(release: str, version: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data", release=release) as broker:
         producer = await producing(broker, version)
-        stranger = await producing(broker, version, "z")  # of whom nothing is known here
+        stranger = await producing(broker, version, "z")  # a producer without state in this log
         assert (await stranger.send(stranger.batch(b"z", sequence=3), partition=1)).error_code == (
             0 if release == "4.0" else 45
         )
@@ -379,10 +379,10 @@ async def test_transaction_of_version_2_begins_with_sequence_0(release: str, ver
         assert (await producer.send(producer.batch(b"b"))).error_code == 0
         old = await producing(broker, 11, "y")
         old.add()
-        assert (await old.send(old.batch(b"c", sequence=7))).error_code == 0  # as it was since 2.5
+        assert (await old.send(old.batch(b"c", sequence=7))).error_code == 0  # the behaviour since 2.5
 
 
-# -- the order of things
+# -- order
 
 
 LARGE = [b"%d" % number for number in range(20_000)]
@@ -397,7 +397,7 @@ async def begun(broker: Broker) -> None:
 
 @pytest.mark.parametrize("was_open", [False, True])
 async def test_slow_append_overtaken_by_an_abort_is_refused(was_open: bool, tmp_path: Path) -> None:
-    """Else it would lie open behind the marker, and hold back all readers for good."""
+    """Otherwise it would be an open transaction after the marker, and block read_committed consumers forever."""
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         producer.add()
@@ -407,14 +407,16 @@ async def test_slow_append_overtaken_by_an_abort_is_refused(was_open: bool, tmp_
         sent = asyncio.create_task(producer.send(large))
         await begun(broker)
         producer.end(committed=False)
-        answer = await sent
-        assert (answer.error_code, answer.log_start_offset) == (48, 0)
+        response = await sent
+        assert (response.error_code, response.log_start_offset) == (48, 0)
         assert stored(broker) == (["a"] if was_open else []) + ["abort"]
         assert broker.log("t").open_transactions() == {}
 
 
 async def test_slow_append_needs_its_own_verification_guard(tmp_path: Path) -> None:
-    """The transaction that it was verified for is over; that the next one holds the partition, too, changes nothing."""
+    """The transaction that it was verified for has ended; the next one also contains the partition, which does not
+    help.
+    """
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         producer.add()
@@ -435,14 +437,15 @@ async def test_pipelined_requests_keep_their_order(version: int, tmp_path: Path)
         sent = [producer.batch(*LARGE, codec=1), *(producer.batch(b"%d" % number) for number in range(4))]
         for data in sent:
             await producer.client.send(producer.request(data), version)
-        answers = [only((await producer.client.receive())[1]) for _ in sent]
-        assert [answer.error_code for answer in answers] == [0] * 5
-        assert [answer.base_offset for answer in answers] == [0, 20_000, 20_001, 20_002, 20_003]
+        responses = [only((await producer.client.receive())[1]) for _ in sent]
+        assert [response.error_code for response in responses] == [0] * 5
+        assert [response.base_offset for response in responses] == [0, 20_000, 20_001, 20_002, 20_003]
 
 
 async def test_append_waits_for_the_durable_addition_of_its_partition(tmp_path: Path) -> None:
-    """With flush.messages that takes a sync; other appends to the partition, and the next request of the connection,
-    wait as well."""
+    """With flush.messages the addition takes a sync; other appends to the partition and the next request of the
+    connection wait too.
+    """
     async with holding(tmp_path / "data") as (broker, syncs):
         syncs.prefix = "__transaction_state-"
         producer = await producing(broker, 12)
@@ -456,26 +459,26 @@ async def test_append_waits_for_the_durable_addition_of_its_partition(tmp_path: 
         await still_waits(broker, *tasks)
         assert broker.log("t").log_end_offset == 0
         syncs.let_all()
-        answers = [only((await producer.client.receive())[1]) for _ in range(2)]
+        responses = [only((await producer.client.receive())[1]) for _ in range(2)]
         assert (await tasks[0]).error_code == 0
-        assert [answer.error_code for answer in answers] == [0, 0]
+        assert [response.error_code for response in responses] == [0, 0]
         assert stored(broker) == ["a", "c", "b"]
 
 
 async def settled_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Future[Any]:
-    """What the coordinator answers to each request for partitions, when the test says so."""
-    answer = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(broker.state.transactions, "add_partitions", lambda *_, client_version: answer)
-    return answer
+    """Lets the test decide when the coordinator responds to requests for partitions."""
+    response = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(broker.state.transactions, "add_partitions", lambda *_, client_version: response)
+    return response
 
 
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        (lambda answer: answer.set_result(Response(ErrorCode.NONE)), 0),
-        (lambda answer: answer.set_result(Response(ErrorCode.PRODUCER_FENCED)), 47),
-        (lambda answer: answer.set_exception(StorageError("no disk")), 56),
-        (lambda answer: answer.cancel(), 19),
+        (lambda response: response.set_result(Response(ErrorCode.NONE)), 0),
+        (lambda response: response.set_result(Response(ErrorCode.PRODUCER_FENCED)), 47),
+        (lambda response: response.set_exception(StorageError("no disk")), 56),
+        (lambda response: response.cancel(), 19),
     ],
 )
 async def test_late_verification_counts_like_an_immediate_one(
@@ -483,33 +486,33 @@ async def test_late_verification_counts_like_an_immediate_one(
 ) -> None:
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker, 12)
-        answer = await settled_later(broker, monkeypatch)
+        response = await settled_later(broker, monkeypatch)
         sent = asyncio.create_task(producer.client.call(to_both(producer, producer.batch(), producer.batch()), 12))
         await still_waits(broker, sent)
-        end(answer)
-        answers = (await sent).responses[0].partition_responses
+        end(response)
+        responses = (await sent).responses[0].partition_responses
         # Two batches of the producer, with sequences 0 and 1, for two partitions.
-        assert [one.error_code for one in answers] == ([0, 59] if code == 0 else [code, code])
+        assert [one.error_code for one in responses] == ([0, 59] if code == 0 else [code, code])
         assert len(broker.log("t")._guards) == (code in (0, 19))
 
 
 async def test_marker_overtakes_an_append_that_waits_for_the_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its word is of a transaction that is over."""
+    """The verification result is of a transaction that has ended."""
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker, 12)
-        answer = await settled_later(broker, monkeypatch)
+        response = await settled_later(broker, monkeypatch)
         sent = asyncio.create_task(producer.send(producer.batch()))
         await still_waits(broker, sent)
         partition = broker.state.topics.partition("t", 0)
         fields = {"coordinator_epoch": 0, "now_ms": NOW}
         partition.write_marker(producer.id, producer.epoch, committed=False, **fields)
-        answer.set_result(Response(ErrorCode.NONE))
+        response.set_result(Response(ErrorCode.NONE))
         assert (await sent).error_code == 48 and stored(broker) == ["abort"]
 
 
-# -- markers, and what they show
+# -- markers and visibility
 
 
 async def test_marker_completes_delayed_read_committed_fetches(tmp_path: Path) -> None:
@@ -553,7 +556,7 @@ async def test_transaction_continues_after_a_restart(version: int, tmp_path: Pat
     async with running(tmp_path / "data") as broker:
         producer.broker, producer.client = broker, await broker.client()
         assert broker.log("t").last_stable_offset == 0
-        again = await producer.send(first)  # its answer was lost
+        again = await producer.send(first)  # its response was lost
         assert (again.error_code, again.base_offset) == (0, 0)
         assert (await producer.send(producer.batch(b"b"))).error_code == 0
         producer.end(committed=False)
@@ -571,7 +574,9 @@ async def test_delete_records_during_a_transaction(tmp_path: Path) -> None:
         assert log.last_stable_offset == 2
         assert (await producer.send(producer.batch(b"d"))).error_code == 0
         log.delete_records_before(4)
-        answer = await producer.send(producer.batch(b"e"))  # nothing is left of it, and it is open all the same
-        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 4, 4)
+        response = await producer.send(
+            producer.batch(b"e")
+        )  # no record of it is left, and the transaction is open nevertheless
+        assert (response.error_code, response.base_offset, response.log_start_offset) == (0, 4, 4)
         producer.end()
         assert log.last_stable_offset == 6 and log.open_transactions() == {}

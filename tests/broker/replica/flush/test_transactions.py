@@ -37,7 +37,7 @@ async def started(broker: Broker, syncs: Syncs, held: str) -> tuple[Owner, Owner
     syncs.prefix = "nothing"
     owner, twin = Owner(await broker.client()), Owner(await broker.client())
     assert await owner.init() == 0
-    twin.take(*owner.said)
+    twin.take(*owner.identity)
     syncs.prefix = held
     return owner, twin
 
@@ -80,7 +80,7 @@ async def test_changes_of_a_transactional_id_wait_for_the_sync(tmp_path: Path) -
         await waits(owner.end(True), 0, (0, "Ongoing", offsets), more=1)
         await until(broker, lambda: described(twin.client), (0, "CompleteCommit", {}))
         await waits(owner.init(), 0, (0, "CompleteCommit", {}))
-        twin.take(*owner.said)
+        twin.take(*owner.identity)
         await waits(owner.send(b"b", version=IMPLICIT_PRODUCE), 0, (0, "Empty", {}))
         await waits(owner.commit_offset(6, version=5), 0, (0, "Ongoing", {"t": [0]}))
         assert await read_committed(twin.client) == [b"a"]

@@ -1,4 +1,4 @@
-"""The cases of `test_apis.py` for access control lists."""
+"""Cases of `test_apis.py` for access control lists."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def created(world: World, version: int) -> CreateAclsRequest:
     request = CreateAclsRequest(
         creations=[CreateAclsRequest.AclCreation(resource_type=2, resource_name="t", **ENTRY)] * 2
     )
-    answer = await world.client.call(request, version)
-    assert [(result.error_code, result.error_message) for result in answer.results] == [(0, "")] * 2
+    response = await world.client.call(request, version)
+    assert [(result.error_code, result.error_message) for result in response.results] == [(0, "")] * 2
     return request
 
 
@@ -38,9 +38,9 @@ async def creates_acls(world: World, version: int) -> None:
 @case(DescribeAclsRequest)
 async def describes_acls(world: World, version: int) -> None:
     await created(world, version)
-    answer = await world.client.call(DescribeAclsRequest(**FILTER), version)
-    (resource,) = answer.resources
-    assert (answer.error_code, answer.error_message) == (0, "")
+    response = await world.client.call(DescribeAclsRequest(**FILTER), version)
+    (resource,) = response.resources
+    assert (response.error_code, response.error_message) == (0, "")
     assert (resource.resource_type, resource.resource_name, resource.pattern_type) == (2, "t", 3)
     (acl,) = resource.acls
     assert {name: getattr(acl, name) for name in ENTRY} == ENTRY
@@ -49,8 +49,10 @@ async def describes_acls(world: World, version: int) -> None:
 @case(DeleteAclsRequest)
 async def deletes_acls(world: World, version: int) -> None:
     await created(world, version)
-    answer = await world.client.call(DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**FILTER)]), version)
-    (result,) = answer.filter_results
+    response = await world.client.call(
+        DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**FILTER)]), version
+    )
+    (result,) = response.filter_results
     (acl,) = result.matching_acls
     assert (result.error_code, result.error_message, acl.error_code) == (0, None, 0)
     assert {name: getattr(acl, name) for name in ENTRY} == ENTRY and acl.resource_name == "t"

@@ -1,4 +1,4 @@
-"""The rows of `authorization_cases.py` for administration: configs, access control, quotas, replicas, the quorum."""
+"""Cases of `authorization_cases.py` for administration: configs, access control, quotas, replicas, the quorum."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ from ottla.protocol.messages.security.describe_delegation_token import DescribeD
 from ottla.protocol.messages.security.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.security.expire_delegation_token import ExpireDelegationTokenRequest
 from ottla.protocol.messages.security.renew_delegation_token import RenewDelegationTokenRequest
-from ottla_testing.broker.authorization_cases import CLUSTER, GROUP, TOPIC, Asked, World, cluster, group, topic
+from ottla_testing.broker.authorization_cases import CLUSTER, GROUP, TOPIC, Case, World, cluster, group, topic
 
 TOPIC_CONFIGS, BROKER, LOGGER, CLIENT_METRICS, GROUP_CONFIGS = 2, 4, 8, 16, 32
 NOT_ALLOWED_HERE = 64  # DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, on a listener without authentication
 
 
-def top(answer: Any) -> int:
-    """The error code of the whole."""
-    return answer.error_code
+def top(response: Any) -> int:
+    """Returns the error code of the whole response."""
+    return response.error_code
 
 
 def refuses(code: int) -> Callable[[Any], bool]:
-    """Whether an answer says so as a whole; what else it may say is other tests' matter."""
-    return lambda answer: answer.error_code == code
+    """Returns whether a response has this error as a whole; other tests check its other fields."""
+    return lambda response: response.error_code == code
 
 
-def of_cluster(version: int, operation: Op, request: Callable[[World], Any]) -> Asked:
-    """Refused as a whole for want of a right on the cluster."""
-    return Asked(version, request, False, {cluster(operation): True}, refuses(CLUSTER))
+def of_cluster(version: int, operation: Op, request: Callable[[World], Any]) -> Case:
+    """A case that is refused as a whole without a permission on the cluster."""
+    return Case(version, request, False, {cluster(operation): True}, refuses(CLUSTER))
 
 
-def kinds(answer: Any) -> list[tuple[int, str, int]]:
-    listed = answer.results if hasattr(answer, "results") else answer.responses
+def kinds(response: Any) -> list[tuple[int, str, int]]:
+    listed = response.results if hasattr(response, "results") else response.responses
     return [(one.resource_type, one.resource_name, one.error_code) for one in listed]
 
 
-def describing(*asked: tuple[int, str]) -> DescribeConfigsRequest:
+def describing(*requested: tuple[int, str]) -> DescribeConfigsRequest:
     one = DescribeConfigsRequest.DescribeConfigsResource
-    resources = [one(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in asked]
+    resources = [one(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in requested]
     return DescribeConfigsRequest(resources=resources)
 
 
-def altering(request: type, *asked: tuple[int, str, str, str]) -> Any:
+def altering(request: type, *requested: tuple[int, str, str, str]) -> Any:
     one = request.AlterConfigsResource  # type: ignore[attr-defined]
     more = {"config_operation": 0} if request is IncrementalAlterConfigsRequest else {}
     resources = [
         one(resource_type=kind, resource_name=name, configs=[one.AlterableConfig(name=key, value=value, **more)])
-        for kind, name, key, value in asked
+        for kind, name, key, value in requested
     ]
     return request(resources=resources, validate_only=False)
 
@@ -160,12 +160,12 @@ def pushing(world: World) -> PushTelemetryRequest:
 
 
 def codes(key: str) -> Callable[[Any], list[int]]:
-    return lambda answer: [one.error_code for one in getattr(answer, key)]
+    return lambda response: [one.error_code for one in getattr(response, key)]
 
 
-EVERY_ADMIN: dict[type, list[Asked]] = {
+EVERY_ADMIN: dict[type, list[Case]] = {
     DescribeConfigsRequest: [
-        Asked(
+        Case(
             4,
             lambda world: describing((2, "t"), (4, "1"), (8, "1"), (16, "m"), (32, "g")),
             [OF_T, OF_BROKER, OF_LOGGER, OF_METRICS, OF_G],
@@ -182,7 +182,7 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
             },
             kinds,
         ),
-        Asked(
+        Case(
             4,
             lambda world: describing((2, "n")),
             [(2, "n", 3)],
@@ -191,7 +191,7 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
         ),
     ],
     AlterConfigsRequest: [
-        Asked(
+        Case(
             2,
             lambda world: altering(AlterConfigsRequest, *SET, SET_GROUP),
             {OF_T, OF_BROKER, OF_G},
@@ -200,11 +200,11 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
                 group(Op.ALTER_CONFIGS): {OF_T, OF_BROKER, denied(*OF_G)},
                 cluster(Op.ALTER_CONFIGS): {OF_T, OF_G, denied(*OF_BROKER)},
             },
-            lambda answer: set(kinds(answer)),
+            lambda response: set(kinds(response)),
         ),
     ],
     IncrementalAlterConfigsRequest: [
-        Asked(
+        Case(
             1,
             lambda world: altering(IncrementalAlterConfigsRequest, *SET, SET_GROUP),
             {OF_T, OF_BROKER, OF_G},
@@ -213,7 +213,7 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
                 group(Op.ALTER_CONFIGS): {OF_T, OF_BROKER, denied(*OF_G)},
                 cluster(Op.ALTER_CONFIGS): {OF_T, OF_G, denied(*OF_BROKER)},
             },
-            lambda answer: set(kinds(answer)),
+            lambda response: set(kinds(response)),
         ),
     ],
     ListConfigResourcesRequest: [
@@ -223,13 +223,13 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
         of_cluster(1, Op.DESCRIBE_CONFIGS, lambda world: DescribeClientQuotasRequest(components=[], strict=False)),
     ],
     AlterClientQuotasRequest: [
-        Asked(1, altering_quotas, [0], {cluster(Op.ALTER_CONFIGS): [CLUSTER]}, codes("entries")),
+        Case(1, altering_quotas, [0], {cluster(Op.ALTER_CONFIGS): [CLUSTER]}, codes("entries")),
     ],
     DescribeUserScramCredentialsRequest: [
         of_cluster(0, Op.DESCRIBE, lambda world: DescribeUserScramCredentialsRequest(users=[])),
     ],
     AlterUserScramCredentialsRequest: [
-        Asked(
+        Case(
             0,
             lambda world: AlterUserScramCredentialsRequest(
                 deletions=[AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="a", mechanism=1)],
@@ -246,12 +246,12 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
         of_cluster(0, Op.DESCRIBE, lambda world: ListPartitionReassignmentsRequest(topics=None)),
     ],
     AlterReplicaLogDirsRequest: [
-        Asked(
+        Case(
             2,
             moving,
             [("t", [0]), ("u", [0])],
             {cluster(Op.ALTER): [("t", [CLUSTER]), ("u", [CLUSTER])]},
-            lambda answer: [(one.topic_name, codes("partitions")(one)) for one in answer.results],
+            lambda response: [(one.topic_name, codes("partitions")(one)) for one in response.results],
         ),
     ],
     DescribeQuorumRequest: [of_cluster(2, Op.DESCRIBE, describing_quorum)],
@@ -267,21 +267,19 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
     ],
     DescribeAclsRequest: [of_cluster(3, Op.DESCRIBE, describing_acls)],
     CreateAclsRequest: [
-        Asked(3, creating_acls, [0, 0], {cluster(Op.ALTER): [CLUSTER, CLUSTER]}, codes("results")),
+        Case(3, creating_acls, [0, 0], {cluster(Op.ALTER): [CLUSTER, CLUSTER]}, codes("results")),
     ],
     DeleteAclsRequest: [
-        Asked(3, deleting_acls, [0, 0], {cluster(Op.ALTER): [CLUSTER, CLUSTER]}, codes("filter_results")),
+        Case(3, deleting_acls, [0, 0], {cluster(Op.ALTER): [CLUSTER, CLUSTER]}, codes("filter_results")),
     ],
     CreateDelegationTokenRequest: [
-        Asked(
-            3, lambda world: CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), NOT_ALLOWED_HERE, {}, top
-        ),
+        Case(3, lambda world: CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), NOT_ALLOWED_HERE, {}, top),
     ],
     RenewDelegationTokenRequest: [
-        Asked(2, lambda world: RenewDelegationTokenRequest(hmac=b"h", renew_period_ms=1), NOT_ALLOWED_HERE, {}, top),
+        Case(2, lambda world: RenewDelegationTokenRequest(hmac=b"h", renew_period_ms=1), NOT_ALLOWED_HERE, {}, top),
     ],
     ExpireDelegationTokenRequest: [
-        Asked(
+        Case(
             2,
             lambda world: ExpireDelegationTokenRequest(hmac=b"h", expiry_time_period_ms=1),
             NOT_ALLOWED_HERE,
@@ -290,10 +288,10 @@ EVERY_ADMIN: dict[type, list[Asked]] = {
         ),
     ],
     DescribeDelegationTokenRequest: [
-        Asked(3, lambda world: DescribeDelegationTokenRequest(owners=None), NOT_ALLOWED_HERE, {}, top),
+        Case(3, lambda world: DescribeDelegationTokenRequest(owners=None), NOT_ALLOWED_HERE, {}, top),
     ],
     GetTelemetrySubscriptionsRequest: [
-        Asked(0, lambda world: GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), 0, {}, top),
+        Case(0, lambda world: GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), 0, {}, top),
     ],
-    PushTelemetryRequest: [Asked(0, pushing, 117, {}, top)],  # no such subscription
+    PushTelemetryRequest: [Case(0, pushing, 117, {}, top)],  # no such subscription
 }

@@ -1,7 +1,7 @@
-"""What `test_authorization.py` goes over: for every API which rights it asks for, and what answers for want of one.
+"""Cases of `test_authorization.py`: for every API the required permissions, and the response without one.
 
-Written down from the table of Apache Kafka's checks (KafkaApis, ControllerApis, AclApis and ConfigHelper of 4.3.1), not
-from the handlers.
+From the table of Apache Kafka's checks (KafkaApis, ControllerApis, AclApis and ConfigHelper of 4.3.1), not from the
+handlers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Shown = list[tuple[str | None, int]]
 
 class World:
     """Topics t and u of one partition with three records each, group g with a commit for both, and the transaction of
-    id x, which t is in."""
+    id x, which includes t.
+    """
 
     def __init__(self, broker: Broker, client: Client, ids: dict[str, bytes], owner: tuple[int, int]) -> None:
         self.broker = broker
@@ -46,10 +47,11 @@ class World:
         self.owner = owner
 
 
-class Asked(NamedTuple):
-    """One request. `allowed` is what it shows where nothing is denied, and `denied` what it shows without a right, or
-    without several; it asks for no right that is not there. `alone` is for one that finds another world when it comes
-    again, `tells_operations` for one that asks for all there are."""
+class Case(NamedTuple):
+    """A request. `allowed` is its result with all permissions, `denied` the result without one or several; it requires
+    no other permission. `alone` marks a request that changes the world for its repetition, `reports_operations` one
+    that requests authorized operations.
+    """
 
     version: int
     request: Callable[[World], Any]
@@ -57,11 +59,11 @@ class Asked(NamedTuple):
     denied: Mapping[Right | tuple[Right, ...], Any] = MappingProxyType({})
     show: Callable[[Any], Any] | None = None
     alone: bool = False
-    tells_operations: bool = False
+    reports_operations: bool = False
 
 
 def shown(value: Any, version: int, name: str | None = None) -> Shown:
-    """Every error code of an answer in the order of its fields, with the name of what it is about."""
+    """Returns every error code of a response in the order of fields, with the name of its subject."""
     if isinstance(value, list):
         return [pair for one in value for pair in shown(one, version, name)]
     declared = getattr(type(value), "_fields", {})
@@ -95,18 +97,18 @@ async def world_of(broker: Broker) -> World:
     for name in ids:
         broker.log(name).append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
     assert {code for _, code in shown(await client.call(committing(), 6), 6)} == {0}
-    answer = await client.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 2)
-    owner = answer.producer_id, answer.producer_epoch
+    response = await client.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 2)
+    owner = response.producer_id, response.producer_epoch
     added = await client.call(adding(owner, "t"), 3)
     assert shown(added, 3) == [("t", 0)]
     return World(broker, client, ids, owner)
 
 
 def committing(by_id: dict[str, bytes] | None = None) -> OffsetCommitRequest:
-    asked = OffsetCommitRequest.OffsetCommitRequestTopic
-    one = asked.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
-    topics = [asked(topic_id=id, partitions=[one]) for id in by_id.values()] if by_id else []
-    return OffsetCommitRequest(group_id="g", topics=topics or [asked(name=name, partitions=[one]) for name in "tu"])
+    requested = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = requested.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
+    topics = [requested(topic_id=id, partitions=[one]) for id in by_id.values()] if by_id else []
+    return OffsetCommitRequest(group_id="g", topics=topics or [requested(name=name, partitions=[one]) for name in "tu"])
 
 
 def adding(owner: tuple[int, int], names: str) -> AddPartitionsToTxnRequest:

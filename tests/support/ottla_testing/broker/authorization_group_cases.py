@@ -1,4 +1,4 @@
-"""The rows of `authorization_cases.py` for groups and transactions."""
+"""Cases of `authorization_cases.py` for groups and transactions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ottla_testing.broker.authorization_cases import (
     TOPIC,
     TRANSACTIONAL_ID,
     U0,
-    Asked,
+    Case,
     World,
     adding,
     cluster,
@@ -59,36 +59,36 @@ def fetching_offsets(names: str | None, *, flat: bool = False, by_id: dict[str, 
         topics = None if names is None else [old(name=name, partition_indexes=[0]) for name in names]
         return OffsetFetchRequest(group_id="g", topics=topics)
     one = OffsetFetchRequest.OffsetFetchRequestGroup
-    asked = None
+    requested = None
     if names is not None:
         listed: list[dict[str, Any]] = [{"topic_id": by_id[name]} if by_id else {"name": name} for name in names]
-        asked = [one.OffsetFetchRequestTopics(partition_indexes=[0], **named) for named in listed]
-    return OffsetFetchRequest(groups=[one(group_id="g", topics=asked)])
+        requested = [one.OffsetFetchRequestTopics(partition_indexes=[0], **named) for named in listed]
+    return OffsetFetchRequest(groups=[one(group_id="g", topics=requested)])
 
 
 def adding_several(world: World) -> AddPartitionsToTxnRequest:
     one = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
     topics = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
-    asked = one(transactional_id="x", producer_id=world.owner[0], producer_epoch=world.owner[1], topics=topics)
-    return AddPartitionsToTxnRequest(transactions=[asked])
+    requested = one(transactional_id="x", producer_id=world.owner[0], producer_epoch=world.owner[1], topics=topics)
+    return AddPartitionsToTxnRequest(transactions=[requested])
 
 
 def committing_in_transaction(world: World) -> TxnOffsetCommitRequest:
-    asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    one = asked.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
+    requested = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    one = requested.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
     return TxnOffsetCommitRequest(
         transactional_id="x",
         group_id="g",
         producer_id=world.owner[0],
         producer_epoch=world.owner[1],
-        topics=[asked(name=name, partitions=[one]) for name in "tu"],
+        topics=[requested(name=name, partitions=[one]) for name in "tu"],
     )
 
 
 def deleting_offsets(world: World) -> OffsetDeleteRequest:
     one = OffsetDeleteRequest.OffsetDeleteRequestTopic
-    asked = one.OffsetDeleteRequestPartition(partition_index=0)
-    return OffsetDeleteRequest(group_id="g", topics=[one(name=name, partitions=[asked]) for name in "tu"])
+    requested = one.OffsetDeleteRequestPartition(partition_index=0)
+    return OffsetDeleteRequest(group_id="g", topics=[one(name=name, partitions=[requested]) for name in "tu"])
 
 
 def joining(world: World) -> JoinGroupRequest:
@@ -114,13 +114,13 @@ def adding_offsets(world: World) -> AddOffsetsToTxnRequest:
 
 
 def names_of(key: str) -> Callable[[Any], Any]:
-    """Shows only which things are listed."""
-    return lambda answer: [next(getattr(one, n) for n in NAMES if n in one._fields) for one in getattr(answer, key)]
+    """Returns only the names of listed resources."""
+    return lambda response: [next(getattr(one, n) for n in NAMES if n in one._fields) for one in getattr(response, key)]
 
 
-EVERY_GROUP: dict[type, list[Asked]] = {
+EVERY_GROUP: dict[type, list[Case]] = {
     OffsetCommitRequest: [
-        Asked(
+        Case(
             6,
             lambda world: committing(),
             BOTH,
@@ -130,7 +130,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.READ, "u"): [("u", TOPIC), T0],
             },
         ),
-        Asked(
+        Case(
             10,
             lambda world: committing(world.ids),
             [(None, 0)] * 2,
@@ -142,7 +142,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     OffsetFetchRequest: [
-        Asked(
+        Case(
             8,
             lambda world: fetching_offsets(OF_T_AND_U),
             [T0, U0, ("g", 0)],
@@ -152,13 +152,13 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC), ("g", 0)],
             },
         ),
-        Asked(
+        Case(
             10,
             lambda world: fetching_offsets("t", by_id=world.ids),
             [("g", 0), ("g", 0)],
             {group(Op.DESCRIBE): [("g", GROUP)], topic(Op.DESCRIBE): [("g", TOPIC), ("g", 0)]},
         ),
-        Asked(
+        Case(
             8,
             lambda world: fetching_offsets(None),
             [T0, U0, ("g", 0)],
@@ -168,7 +168,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.DESCRIBE, "u"): [T0, ("g", 0)],
             },
         ),
-        Asked(
+        Case(
             5,
             lambda world: fetching_offsets(OF_T_AND_U, flat=True),
             [T0, U0, (None, 0)],
@@ -178,7 +178,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC), (None, 0)],
             },
         ),
-        Asked(
+        Case(
             5,
             lambda world: fetching_offsets(None, flat=True),
             [T0, U0, (None, 0)],
@@ -188,7 +188,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.DESCRIBE, "u"): [T0, (None, 0)],
             },
         ),
-        Asked(
+        Case(
             1,
             lambda world: fetching_offsets(OF_T_AND_U, flat=True),
             BOTH,
@@ -198,7 +198,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC)],
             },
         ),
-        Asked(
+        Case(
             0,
             lambda world: fetching_offsets("t", flat=True),
             [T0],
@@ -206,35 +206,35 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     FindCoordinatorRequest: [
-        Asked(
+        Case(
             3,
             lambda world: FindCoordinatorRequest(key="g"),
             (0, 1),
             {group(Op.DESCRIBE): (GROUP, -1)},
-            lambda answer: (answer.error_code, answer.node_id),
+            lambda response: (response.error_code, response.node_id),
         ),
-        Asked(
+        Case(
             4,
             lambda world: FindCoordinatorRequest(coordinator_keys=["g", "h"]),
             [("g", 0), ("h", 0)],
             {group(Op.DESCRIBE): [("g", GROUP), ("h", 0)], group(Op.DESCRIBE, "h"): [("g", 0), ("h", GROUP)]},
         ),
-        Asked(
+        Case(
             3,
             lambda world: FindCoordinatorRequest(key="x", key_type=1),
             [(None, 0)],
             {transaction(Op.DESCRIBE): [(None, TRANSACTIONAL_ID)]},
         ),
-        Asked(
+        Case(
             4,
             lambda world: FindCoordinatorRequest(coordinator_keys=["x"], key_type=1),
             [("x", 0)],
             {transaction(Op.DESCRIBE): [("x", TRANSACTIONAL_ID)]},
         ),
     ],
-    JoinGroupRequest: [Asked(version, joining, [(None, 79)], {group(Op.READ): [(None, GROUP)]}) for version in (5, 7)],
+    JoinGroupRequest: [Case(version, joining, [(None, 79)], {group(Op.READ): [(None, GROUP)]}) for version in (5, 7)],
     SyncGroupRequest: [
-        Asked(
+        Case(
             3,
             lambda world: SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[]),
             [(None, 25)],
@@ -242,7 +242,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     HeartbeatRequest: [
-        Asked(
+        Case(
             3,
             lambda world: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
             [(None, 25)],
@@ -250,8 +250,8 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     LeaveGroupRequest: [
-        Asked(3, leaving, [(None, 0), (None, 25)], {group(Op.READ): [(None, GROUP)]}),
-        Asked(
+        Case(3, leaving, [(None, 0), (None, 25)], {group(Op.READ): [(None, GROUP)]}),
+        Case(
             2,
             lambda world: LeaveGroupRequest(group_id="g", member_id="m"),
             [(None, 25)],
@@ -259,7 +259,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     DescribeGroupsRequest: [
-        Asked(
+        Case(
             5,
             lambda world: DescribeGroupsRequest(groups=["h", "g"]),
             [("h", 0), ("g", 0)],
@@ -267,16 +267,16 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     ListGroupsRequest: [
-        Asked(
+        Case(
             4,
             lambda world: ListGroupsRequest(),
             (0, ["g"]),
             {cluster(Op.DESCRIBE): (0, ["g"]), (cluster(Op.DESCRIBE), group(Op.DESCRIBE)): (0, [])},
-            lambda answer: (answer.error_code, [one.group_id for one in answer.groups]),
+            lambda response: (response.error_code, [one.group_id for one in response.groups]),
         ),
     ],
     DeleteGroupsRequest: [
-        Asked(
+        Case(
             1,
             lambda world: DeleteGroupsRequest(groups_names=["g", "h"]),
             [("g", 0), ("h", 69)],
@@ -285,7 +285,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     OffsetDeleteRequest: [
-        Asked(
+        Case(
             0,
             deleting_offsets,
             [(None, 0), T0, U0],
@@ -297,13 +297,13 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     InitProducerIdRequest: [
-        Asked(
+        Case(
             3,
             lambda world: InitProducerIdRequest(transactional_id="y", transaction_timeout_ms=1000),
             [(None, 0)],
             {(Op.WRITE, Kind.TRANSACTIONAL_ID, "y"): [(None, TRANSACTIONAL_ID)]},
         ),
-        Asked(
+        Case(
             3,
             lambda world: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
             [(None, 0)],
@@ -315,7 +315,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     AddPartitionsToTxnRequest: [
-        Asked(
+        Case(
             3,
             lambda world: adding(world.owner, OF_T_AND_U),
             BOTH,
@@ -325,10 +325,10 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 topic(Op.WRITE, "u"): [("t", 55), ("u", TOPIC)],
             },
         ),
-        Asked(4, adding_several, [(None, 0), T0], {cluster(Op.CLUSTER_ACTION): [(None, CLUSTER)]}),
+        Case(4, adding_several, [(None, 0), T0], {cluster(Op.CLUSTER_ACTION): [(None, CLUSTER)]}),
     ],
     AddOffsetsToTxnRequest: [
-        Asked(
+        Case(
             3,
             adding_offsets,
             [(None, 0)],
@@ -336,7 +336,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     TxnOffsetCommitRequest: [
-        Asked(
+        Case(
             5,
             committing_in_transaction,
             BOTH,
@@ -349,10 +349,10 @@ EVERY_GROUP: dict[type, list[Asked]] = {
         ),
     ],
     EndTxnRequest: [
-        Asked(3, ending, [(None, 0)], {transaction(Op.WRITE): [(None, TRANSACTIONAL_ID)]}),
+        Case(3, ending, [(None, 0)], {transaction(Op.WRITE): [(None, TRANSACTIONAL_ID)]}),
     ],
     WriteTxnMarkersRequest: [
-        Asked(
+        Case(
             1,
             lambda world: marking(*world.owner, T0, U0),
             [{T0: 0, U0: 0}],
@@ -361,23 +361,23 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 cluster(Op.CLUSTER_ACTION): [{T0: 0, U0: 0}],
                 cluster(Op.ALTER): [{T0: 0, U0: 0}],
             },
-            lambda answer: list(marked(answer).values()),
+            lambda response: list(marked(response).values()),
         ),
     ],
     DescribeTransactionsRequest: [
-        Asked(
+        Case(
             0,
             lambda world: DescribeTransactionsRequest(transactional_ids=["x"]),
             [("x", 0, ["t"])],
             {transaction(Op.DESCRIBE): [("x", TRANSACTIONAL_ID, [])], topic(Op.DESCRIBE): [("x", 0, [])]},
-            lambda answer: [
+            lambda response: [
                 (one.transactional_id, one.error_code, [listed.topic for listed in one.topics])
-                for one in answer.transaction_states
+                for one in response.transaction_states
             ],
         ),
     ],
     ListTransactionsRequest: [
-        Asked(
+        Case(
             0,
             lambda world: ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
             ["x"],

@@ -1,4 +1,4 @@
-"""The rows of `authorization_cases.py` for topics and their records."""
+"""Cases of `authorization_cases.py` for topics and their records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ottla_testing.broker.authorization_cases import (
     TOPIC,
     TRANSACTIONAL_ID,
     U0,
-    Asked,
+    Case,
     World,
     cluster,
     topic,
@@ -64,8 +64,8 @@ def producing_in_transaction(world: World) -> ProduceRequest:
 
 def listing_offsets(world: World) -> ListOffsetsRequest:
     one = ListOffsetsRequest.ListOffsetsTopic
-    asked = one.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    return ListOffsetsRequest(replica_id=-1, topics=[one(name=name, partitions=[asked]) for name in "tu"])
+    requested = one.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(replica_id=-1, topics=[one(name=name, partitions=[requested]) for name in "tu"])
 
 
 def metadata(*names: str, ids: tuple[bytes, ...] = (), **more: Any) -> MetadataRequest:
@@ -76,14 +76,14 @@ def metadata(*names: str, ids: tuple[bytes, ...] = (), **more: Any) -> MetadataR
 
 def ending_epochs(world: World) -> OffsetForLeaderEpochRequest:
     one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    asked = one.OffsetForLeaderPartition(partition=0, leader_epoch=0)
-    return OffsetForLeaderEpochRequest(topics=[one(topic=name, partitions=[asked]) for name in "tu"])
+    requested = one.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    return OffsetForLeaderEpochRequest(topics=[one(topic=name, partitions=[requested]) for name in "tu"])
 
 
 def deleting_records(world: World) -> DeleteRecordsRequest:
     one = DeleteRecordsRequest.DeleteRecordsTopic
-    asked = one.DeleteRecordsPartition(partition_index=0, offset=1)
-    return DeleteRecordsRequest(topics=[one(name=name, partitions=[asked]) for name in "tu"], timeout_ms=1000)
+    requested = one.DeleteRecordsPartition(partition_index=0, offset=1)
+    return DeleteRecordsRequest(topics=[one(name=name, partitions=[requested]) for name in "tu"], timeout_ms=1000)
 
 
 def deleting_topics(*names: str, ids: tuple[bytes, ...] = ()) -> DeleteTopicsRequest:
@@ -108,60 +108,60 @@ def paging(*names: str) -> DescribeTopicPartitionsRequest:
     return DescribeTopicPartitionsRequest(topics=topics)
 
 
-def topics_of_users(answer: Any) -> Any:
-    """Those that are listed, but for internal ones."""
-    return [one.name for one in answer.topics if not one.name.startswith("__")]
+def topics_of_users(response: Any) -> Any:
+    """Returns the listed topics except internal ones."""
+    return [one.name for one in response.topics if not one.name.startswith("__")]
 
 
-def topics_with_ids(answer: Any) -> Any:
-    return [(one.name, one.topic_id != ZERO_UUID, one.error_code) for one in answer.topics]
+def topics_with_ids(response: Any) -> Any:
+    return [(one.name, one.topic_id != ZERO_UUID, one.error_code) for one in response.topics]
 
 
-EVERY_TOPIC: dict[type, list[Asked]] = {
+EVERY_TOPIC: dict[type, list[Case]] = {
     ApiVersionsRequest: [
-        Asked(0, lambda world: ApiVersionsRequest(), [(None, 0)]),
+        Case(0, lambda world: ApiVersionsRequest(), [(None, 0)]),
     ],
     ProduceRequest: [
-        Asked(
+        Case(
             9,
             lambda world: producing(OF_T_AND_U),
             BOTH,
             {topic(Op.WRITE): T_AT_ITS_PLACE, topic(Op.WRITE, "u"): [T0, ("u", TOPIC)]},
         ),
-        Asked(
+        Case(
             13,
             lambda world: producing(OF_T_AND_U, world.ids),
             [(None, 0)] * 2,
             {topic(Op.WRITE): [(None, TOPIC), (None, 0)], topic(Op.WRITE, "u"): [(None, 0), (None, TOPIC)]},
         ),
-        Asked(
+        Case(
             9,
             producing_in_transaction,
             [T0],
             {transaction(Op.WRITE): [("t", TRANSACTIONAL_ID)], topic(Op.WRITE): [("t", TOPIC)]},
         ),
-        Asked(9, lambda world: producing("n"), [("n", 3)], {topic(Op.WRITE, "n"): [("n", TOPIC)]}),
+        Case(9, lambda world: producing("n"), [("n", 3)], {topic(Op.WRITE, "n"): [("n", TOPIC)]}),
     ],
     FetchRequest: [
-        Asked(
+        Case(
             12,
             lambda world: fetch(("t", 0, 0), ("u", 0, 0)),
             [(None, 0), T0, U0],
             {topic(Op.READ): [(None, 0), *T_LAST], topic(Op.READ, "u"): [(None, 0), T0, ("u", TOPIC)]},
         ),
-        Asked(
+        Case(
             13,
             lambda world: fetch((world.ids["t"], 0, 0)),
             [(None, 0), (None, 0)],
             {topic(Op.READ): [(None, 0), (None, TOPIC)]},
         ),
-        Asked(
+        Case(
             12,
             lambda world: fetch(("t", 0, 0), replica_id=1),
             [(None, 0), T0],
             {cluster(Op.CLUSTER_ACTION): [(None, 0), ("t", TOPIC)]},
         ),
-        Asked(
+        Case(
             12,
             lambda world: fetch(("n", 0, 0)),
             [(None, 0), ("n", 3)],
@@ -171,44 +171,44 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     ListOffsetsRequest: [
-        Asked(5, listing_offsets, BOTH, {topic(Op.DESCRIBE): T_LAST, topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC)]}),
-        Asked(0, listing_offsets, BOTH, {topic(Op.DESCRIBE): T_LAST, topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC)]}),
+        Case(5, listing_offsets, BOTH, {topic(Op.DESCRIBE): T_LAST, topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC)]}),
+        Case(0, listing_offsets, BOTH, {topic(Op.DESCRIBE): T_LAST, topic(Op.DESCRIBE, "u"): [T0, ("u", TOPIC)]}),
     ],
     MetadataRequest: [
-        Asked(
+        Case(
             9,
             lambda world: metadata("t", "u"),
             [T0, T0, U0, U0],
             {topic(Op.DESCRIBE): [U0, U0, ("t", TOPIC)], topic(Op.DESCRIBE, "u"): [T0, T0, ("u", TOPIC)]},
         ),
-        Asked(
+        Case(
             12,
             lambda world: metadata("t"),
             [("t", True, 0)],
             {topic(Op.DESCRIBE): [("t", False, TOPIC)]},
             topics_with_ids,
         ),
-        Asked(
+        Case(
             12,
             lambda world: metadata(ids=(world.ids["t"], b"?" * 16)),
             [("t", True, 0), (None, True, 100)],
             {topic(Op.DESCRIBE): [(None, True, 100), (None, True, TOPIC)]},
             topics_with_ids,
         ),
-        Asked(
+        Case(
             9,
             lambda world: metadata(),
             ["t", "u"],
             {topic(Op.DESCRIBE): ["u"], topic(Op.DESCRIBE, "u"): ["t"]},
             topics_of_users,
         ),
-        Asked(
+        Case(
             9,
             lambda world: metadata("n", allow_auto_topic_creation=False),
             [("n", 3)],
             {topic(Op.DESCRIBE, "n"): [("n", TOPIC)]},
         ),
-        Asked(
+        Case(
             9,
             lambda world: metadata("made"),
             [("made", 0), ("made", 0)],
@@ -219,7 +219,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     OffsetForLeaderEpochRequest: [
-        Asked(
+        Case(
             3,
             ending_epochs,
             BOTH,
@@ -232,7 +232,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     DescribeProducersRequest: [
-        Asked(
+        Case(
             0,
             describing_producers,
             BOTH,
@@ -243,7 +243,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     DeleteRecordsRequest: [
-        Asked(
+        Case(
             2,
             deleting_records,
             BOTH,
@@ -254,7 +254,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     CreateTopicsRequest: [
-        Asked(
+        Case(
             7,
             lambda world: CreateTopicsRequest(topics=[new_topic("new"), new_topic("t")]),
             [("new", 0, 0, True), ("t", 36, 0, False)],
@@ -263,14 +263,14 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
                 (cluster(Op.CREATE), topic(Op.CREATE, "new")): [("t", 36, 0, False), ("new", TOPIC, 0, False)],
                 (cluster(Op.CREATE), topic(Op.CREATE)): [("new", 0, 0, True), ("t", TOPIC, 0, False)],
             },
-            lambda answer: [
-                (one.name, one.error_code, one.topic_config_error_code, bool(one.configs)) for one in answer.topics
+            lambda response: [
+                (one.name, one.error_code, one.topic_config_error_code, bool(one.configs)) for one in response.topics
             ],
             alone=True,
         ),
     ],
     DeleteTopicsRequest: [
-        Asked(
+        Case(
             6,
             lambda world: deleting_topics("t", "n"),
             [T0, ("n", 3)],
@@ -283,7 +283,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
             },
             alone=True,
         ),
-        Asked(
+        Case(
             6,
             lambda world: deleting_topics(ids=(world.ids["t"], b"?" * 16)),
             [T0, (None, 100)],
@@ -294,7 +294,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     CreatePartitionsRequest: [
-        Asked(
+        Case(
             3,
             adding_partitions,
             BOTH,
@@ -303,7 +303,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
         ),
     ],
     DescribeLogDirsRequest: [
-        Asked(
+        Case(
             4,
             lambda world: DescribeLogDirsRequest(topics=[]),
             [(None, 0), (None, 0)],
@@ -311,21 +311,21 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
                 cluster(Op.DESCRIBE): [(None, CLUSTER)],
             },
         ),
-        Asked(
+        Case(
             1,
             lambda world: DescribeLogDirsRequest(topics=[]),
             1,
             {
                 cluster(Op.DESCRIBE): 0,
             },
-            lambda answer: len(answer.results),
+            lambda response: len(response.results),
         ),
     ],
     DescribeClusterRequest: [
-        Asked(0, lambda world: DescribeClusterRequest(include_cluster_authorized_operations=False), [(None, 0)]),
+        Case(0, lambda world: DescribeClusterRequest(include_cluster_authorized_operations=False), [(None, 0)]),
     ],
     DescribeTopicPartitionsRequest: [
-        Asked(
+        Case(
             0,
             lambda world: paging("t", "u"),
             [T0, T0, U0, U0],
@@ -333,22 +333,22 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
                 topic(Op.DESCRIBE): [U0, U0, ("t", TOPIC)],
                 topic(Op.DESCRIBE, "u"): [T0, T0, ("u", TOPIC)],
             },
-            tells_operations=True,
+            reports_operations=True,
         ),
-        Asked(
+        Case(
             0,
             lambda world: paging("n"),
             [("n", 3)],
             {topic(Op.DESCRIBE, "n"): [("n", TOPIC)]},
-            tells_operations=True,
+            reports_operations=True,
         ),
-        Asked(
+        Case(
             0,
             lambda world: paging(),
             ["t", "u"],
             {topic(Op.DESCRIBE): ["u"], topic(Op.DESCRIBE, "u"): ["t"]},
             topics_of_users,
-            tells_operations=True,
+            reports_operations=True,
         ),
     ],
 }

@@ -1,5 +1,4 @@
-"""The cases of `test_apis.py` for the cluster as a whole: tokens, credentials, the quorum, features, voters;
-and telemetry."""
+"""Cases of `test_apis.py` for the cluster: tokens, credentials, the quorum, features, voters, and telemetry."""
 
 from __future__ import annotations
 
@@ -29,31 +28,35 @@ async def creates_tokens(world: World, version: int) -> None:
         request = CreateDelegationTokenRequest(
             owner_principal_type=kind, owner_principal_name=owner, renewers=[], max_lifetime_ms=-1
         )
-        answer = await world.client.call(request, version)
-        assert (answer.error_code, answer.principal_type, answer.principal_name) == (64, "User", owner or "ANONYMOUS")
-        told = answer.token_requester_principal_type, answer.token_requester_principal_name
-        assert told == (("User", "ANONYMOUS") if version >= 3 else ("", ""))
-        assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
-        assert (answer.token_id, answer.hmac) == ("", b"")
+        response = await world.client.call(request, version)
+        assert (response.error_code, response.principal_type, response.principal_name) == (
+            64,
+            "User",
+            owner or "ANONYMOUS",
+        )
+        reported = response.token_requester_principal_type, response.token_requester_principal_name
+        assert reported == (("User", "ANONYMOUS") if version >= 3 else ("", ""))
+        assert (response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms) == (-1, -1, -1)
+        assert (response.token_id, response.hmac) == ("", b"")
 
 
 @case(RenewDelegationTokenRequest)
 async def renews_tokens(world: World, version: int) -> None:
-    answer = await world.client.call(RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1), version)
-    assert (answer.error_code, answer.expiry_timestamp_ms) == (64, -1)
+    response = await world.client.call(RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1), version)
+    assert (response.error_code, response.expiry_timestamp_ms) == (64, -1)
 
 
 @case(ExpireDelegationTokenRequest)
 async def expires_tokens(world: World, version: int) -> None:
-    answer = await world.client.call(ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1), version)
-    assert (answer.error_code, answer.expiry_timestamp_ms) == (64, -1)
+    response = await world.client.call(ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1), version)
+    assert (response.error_code, response.expiry_timestamp_ms) == (64, -1)
 
 
 @case(DescribeDelegationTokenRequest)
 async def describes_tokens(world: World, version: int) -> None:
     for owners in (None, []):
-        answer = await world.client.call(DescribeDelegationTokenRequest(owners=owners), version)
-        assert (answer.error_code, answer.tokens) == (64, [])
+        response = await world.client.call(DescribeDelegationTokenRequest(owners=owners), version)
+        assert (response.error_code, response.tokens) == (64, [])
 
 
 @case(AlterUserScramCredentialsRequest)
@@ -70,27 +73,27 @@ async def alters_credentials(world: World, version: int) -> None:
 @case(DescribeUserScramCredentialsRequest)
 async def describes_credentials(world: World, version: int) -> None:
     await alters_credentials(world, 0)
-    answer = await world.client.call(DescribeUserScramCredentialsRequest(users=None), version)
-    (result,) = answer.results
+    response = await world.client.call(DescribeUserScramCredentialsRequest(users=None), version)
+    (result,) = response.results
     found = [(one.mechanism, one.iterations) for one in result.credential_infos]
-    assert (answer.error_code, result.user, result.error_code, found) == (0, "joe", 0, [(1, 4096)])
+    assert (response.error_code, result.user, result.error_code, found) == (0, "joe", 0, [(1, 4096)])
 
 
 @case(DescribeQuorumRequest)
 async def describes_the_quorum(world: World, version: int) -> None:
     topic = DescribeQuorumRequest.TopicData
-    asked = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
-    answer = await world.client.call(DescribeQuorumRequest(topics=[asked]), version)
-    ((partition,),) = [one.partitions for one in answer.topics]
+    requested = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
+    response = await world.client.call(DescribeQuorumRequest(topics=[requested]), version)
+    ((partition,),) = [one.partitions for one in response.topics]
     end, now_ms = world.broker.state.metadata_log.end_offset, world.broker.clock.now_ms()
-    assert (answer.error_code, partition.error_code, partition.error_message) == (0, 0, "")
+    assert (response.error_code, partition.error_code, partition.error_message) == (0, 0, "")
     assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, end)
     (voter,) = partition.current_voters
     assert (voter.replica_id, voter.replica_directory_id, voter.log_end_offset) == (1, bytes(16), end)
     times = voter.last_fetch_timestamp, voter.last_caught_up_timestamp
     assert times == ((now_ms, now_ms) if version >= 1 else (-1, -1))
     assert partition.observers == []
-    nodes = [(n.node_id, [(one.name, one.host, one.port) for one in n.listeners]) for n in answer.nodes]
+    nodes = [(n.node_id, [(one.name, one.host, one.port) for one in n.listeners]) for n in response.nodes]
     assert nodes == ([(1, [("PLAINTEXT", "127.0.0.1", world.broker.ports[0])])] if version >= 2 else [])
 
 
@@ -99,18 +102,18 @@ async def updates_features(world: World, version: int) -> None:
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1)
     if version >= 1:
         update.upgrade_type = 2
-    answer = await world.client.call(UpdateFeaturesRequest(feature_updates=[update]), version)
-    # What v0 has instead of the kind nobody looks at: it can only raise a level.
-    assert answer.error_code == (0 if version >= 1 else 95)
-    found = [(one.feature, one.error_code, one.error_message) for one in answer.results]
+    response = await world.client.call(UpdateFeaturesRequest(feature_updates=[update]), version)
+    # The field that v0 has instead of the kind is ignored: v0 can only raise a level.
+    assert response.error_code == (0 if version >= 1 else 95)
+    found = [(one.feature, one.error_code, one.error_message) for one in response.results]
     assert found == ([("transaction.version", 0, "NONE")] if version == 1 else [])
     assert world.broker.state.features.transaction_version == (1 if version >= 1 else 2)
 
 
 @case(UnregisterBrokerRequest)
 async def unregisters(world: World, version: int) -> None:
-    answer = await world.client.call(UnregisterBrokerRequest(broker_id=7), version)
-    assert (answer.error_code, answer.error_message) == (102, "Broker ID 7 is not currently registered")
+    response = await world.client.call(UnregisterBrokerRequest(broker_id=7), version)
+    assert (response.error_code, response.error_message) == (102, "Broker ID 7 is not currently registered")
 
 
 @case(AddRaftVoterRequest)
@@ -119,34 +122,34 @@ async def adds_voters(world: World, version: int) -> None:
     request = AddRaftVoterRequest(
         cluster_id=None, timeout_ms=1, voter_id=2, voter_directory_id=DIRECTORY, listeners=[listener]
     )
-    answer = await world.client.call(request, version)
+    response = await world.client.call(request, version)
     problem = "Cluster doesn't support adding voter because the kraft.version feature is 0"
-    assert (answer.error_code, answer.error_message) == (35, problem)
+    assert (response.error_code, response.error_message) == (35, problem)
 
 
 @case(RemoveRaftVoterRequest)
 async def removes_voters(world: World, version: int) -> None:
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=2, voter_directory_id=DIRECTORY)
-    answer = await world.client.call(request, version)
+    response = await world.client.call(request, version)
     problem = "Cluster doesn't support removing voter because the kraft.version feature is 0"
-    assert (answer.error_code, answer.error_message) == (35, problem)
+    assert (response.error_code, response.error_message) == (35, problem)
 
 
 @case(GetTelemetrySubscriptionsRequest)
 async def subscribes(world: World, version: int) -> None:
-    answer = await world.client.call(GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), version)
-    assert answer.error_code == 0 and answer.client_instance_id != bytes(16)
-    assert (answer.requested_metrics, answer.push_interval_ms) == ([], 300_000)
-    assert (answer.accepted_compression_types, answer.telemetry_max_bytes) == ([4, 3, 1, 2], 1_048_576)
-    assert answer.delta_temporality
+    response = await world.client.call(GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), version)
+    assert response.error_code == 0 and response.client_instance_id != bytes(16)
+    assert (response.requested_metrics, response.push_interval_ms) == ([], 300_000)
+    assert (response.accepted_compression_types, response.telemetry_max_bytes) == ([4, 3, 1, 2], 1_048_576)
+    assert response.delta_temporality
 
 
 @case(PushTelemetryRequest)
 async def pushes(world: World, version: int) -> None:
-    told = await world.client.call(GetTelemetrySubscriptionsRequest(client_instance_id=DIRECTORY), 0)
+    reported = await world.client.call(GetTelemetrySubscriptionsRequest(client_instance_id=DIRECTORY), 0)
     request = PushTelemetryRequest(
         client_instance_id=DIRECTORY,
-        subscription_id=told.subscription_id,
+        subscription_id=reported.subscription_id,
         terminating=False,
         compression_type=0,
         metrics=b"metrics",

@@ -1,4 +1,4 @@
-"""Calls about configs over the wire, each of one resource, and what they answer."""
+"""Config requests over the wire, each for one resource, and their results."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def replacing(kind: int, name: str, configs: dict[str, str | None], *, dry: bool
 
 
 async def change(client: Any, kind: int, name: str, *changes: Change, dry: bool = False) -> tuple[int, str | None]:
-    """(code, text) of an IncrementalAlterConfigs."""
-    (answer,) = (await client.call(changing((kind, name, list(changes)), dry=dry), 1)).responses
-    return answer.error_code, answer.error_message
+    """Returns (code, message) of an IncrementalAlterConfigs."""
+    (response,) = (await client.call(changing((kind, name, list(changes)), dry=dry), 1)).responses
+    return response.error_code, response.error_message
 
 
 async def replace(client: Any, kind: int, name: str, **configs: str | None) -> tuple[int, str | None]:
-    """(code, text) of an AlterConfigs; dots of names are underscores."""
+    """Returns (code, message) of an AlterConfigs; dots in names are underscores."""
     made = {key.replace("_", "."): value for key, value in configs.items()}
-    (answer,) = (await client.call(replacing(kind, name, made), 2)).responses
-    return answer.error_code, answer.error_message
+    (response,) = (await client.call(replacing(kind, name, made), 2)).responses
+    return response.error_code, response.error_message
 
 
 async def describe(client: Any, kind: int, name: str, *keys: str, version: int = 4) -> Any:
-    """The result of a DescribeConfigs."""
-    asked = DescribeConfigsRequest.DescribeConfigsResource(
+    """Returns the result of a DescribeConfigs."""
+    requested = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+    request = DescribeConfigsRequest(resources=[requested], include_synonyms=True)
     if version >= 3:
         request.include_documentation = True
     (result,) = (await client.call(request, version)).results
@@ -67,14 +67,14 @@ async def describe(client: Any, kind: int, name: str, *keys: str, version: int =
 
 
 async def shown(client: Any, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
-    """Config -> (value, source)."""
+    """Returns config -> (value, source)."""
     result = await describe(client, kind, name, *keys)
     assert result.error_code == 0, result
     return {entry.name: (entry.value, int(entry.config_source)) for entry in result.configs}
 
 
 async def listed(client: Any, *kinds: int, version: int = 1) -> Any:
-    """(code, the names) of a ListConfigResources."""
+    """Returns (code, names) of a ListConfigResources."""
     request = ListConfigResourcesRequest(resource_types=list(kinds)) if version else ListConfigResourcesRequest()
-    answer = await client.call(request, version)
-    return answer.error_code, [(one.resource_type, one.resource_name) for one in answer.config_resources]
+    response = await client.call(request, version)
+    return response.error_code, [(one.resource_type, one.resource_name) for one in response.config_resources]

@@ -1,6 +1,6 @@
-"""A transaction coordinator with its log and the markers in memory, and a clock that stands still.
+"""A transaction coordinator with its log and markers in memory, and a stopped clock.
 
-What is written can be made to fail, or to wait for a sync that the test ends.
+Writes can fail, or wait for a sync that the test completes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ NONE = ErrorCode.NONE
 
 
 class Disk:
-    """`log` is what was appended to `__transaction_state`, per partition, `markers` what was to the others; `order` has
-    both. `fails` says for a partition which error writing to it raises; a topic in `slow` waits for its syncs."""
+    """`log` has the records appended to `__transaction_state` by partition, `markers` those of other partitions;
+    `order` has both. `fails` has the error that a write to a partition raises; a topic in `slow` waits for its syncs.
+    """
 
     def __init__(self) -> None:
         self.log: dict[int, list[tuple[bytes, bytes | None]]] = {}
@@ -39,9 +40,9 @@ class Disk:
 
     def _appended(self, partition_index: int, record: tuple[bytes, bytes | None]) -> None:
         self.log.setdefault(partition_index, []).append(record)
-        said = decode(*record)
-        assert said is not None
-        self.order.append(said.transaction.state.value if said.transaction else "tombstone")
+        entry = decode(*record)
+        assert entry is not None
+        self.order.append(entry.transaction.state.value if entry.transaction else "tombstone")
 
     def write_marker(self, partition: Partition, markers: WriteMarkers, now_ms: int) -> Any:
         return self._write(partition[0], lambda: self._marker(partition, markers))
@@ -62,7 +63,7 @@ class Disk:
         return future
 
     async def sync(self, error: Exception | None = None) -> str:
-        """Ends the oldest sync that is waited for, and lets what follows from it happen; its topic."""
+        """Completes the oldest pending sync and runs what depends on it; returns its topic."""
         topic, future = self.syncs.pop(0)
         if error is None:
             future.set_result(object())
@@ -73,7 +74,7 @@ class Disk:
 
 
 class World:
-    """A coordinator, and the disk that stays when it goes."""
+    """A coordinator, and the disk that outlives it."""
 
     def __init__(self, settings: TransactionSettings | None = None, partitions: int = 3) -> None:
         self.settings = settings or TransactionSettings()
@@ -108,7 +109,7 @@ class World:
         return next(self.producer_ids)
 
     def restart(self) -> TransactionCoordinator:
-        """A new coordinator on the same log; the old one's timers are stopped."""
+        """Creates a new coordinator on the same log, and stops the timers of the old one."""
         self.coordinator.close()
         self.coordinator = self.make()
         for partition, records in self.disk.log.items():
@@ -124,23 +125,23 @@ class World:
     def state(self, name: str = "tx") -> str:
         return self.transaction(name).state.value
 
-    # What a client does; each fails unless the answer is there and good.
+    # Client actions; each fails unless it succeeds at once.
 
     def init(self, name: str = "tx", **more: Any) -> tuple[int, int]:
-        answer = now(self.coordinator.init_producer_id(name, **{"timeout_ms": TIMEOUT_MS, **more}))
-        assert answer.error is NONE
-        return answer.producer_id, answer.producer_epoch
+        response = now(self.coordinator.init_producer_id(name, **{"timeout_ms": TIMEOUT_MS, **more}))
+        assert response.error is NONE
+        return response.producer_id, response.producer_epoch
 
     def add(self, owner: tuple[int, int], *partitions: Partition, name: str = "tx", version: int = 2) -> None:
         assert now(self.coordinator.add_partitions(name, *owner, partitions, client_version=version)).error is NONE
 
     def end(self, owner: tuple[int, int], committed: bool = True, *, name: str = "tx", version: int = 2) -> Response:
-        answer = now(self.coordinator.end(name, *owner, committed=committed, client_version=version))
-        assert answer.error is NONE
-        return answer
+        response = now(self.coordinator.end(name, *owner, committed=committed, client_version=version))
+        assert response.error is NONE
+        return response
 
 
-def now(answer: Any) -> Response:
-    """The answer, which needed no wait."""
-    assert isinstance(answer, Response)
-    return answer
+def now(response: Any) -> Response:
+    """Returns the response, which must be immediate."""
+    assert isinstance(response, Response)
+    return response

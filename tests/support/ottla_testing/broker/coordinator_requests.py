@@ -1,4 +1,4 @@
-"""Requests to coordinators, and where their responses have the error code."""
+"""Requests to coordinators, and the positions of their error codes."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def of_partition(response: Any) -> int:
     return response.topics[0].partitions[0].error_code
 
 
-# (request, version, where its error is), of groups and of transactions
-ASKED: list[tuple[Any, int, Callable[[Any], int]]] = [
+# (request, version, position of its error), of groups and of transactions
+REQUESTS: list[tuple[Any, int, Callable[[Any], int]]] = [
     (JOINED, 5, code),
     (SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[]), 2, code),
     (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 2, code),

@@ -1,5 +1,6 @@
-"""What a control plane tells Prometheus, as tests read it: by prometheus_client's own parsers, and held against the
-rules of `promtool check metrics`."""
+"""Scrapes of a control plane for tests: parsed by prometheus_client, and checked with the rules of `promtool check
+metrics`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.samples import Sample
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-# promtool's: what units are to be written out, and in base units; and what says no more than the type does.
+# From promtool: units must be base units and spelled out, and names must not repeat the type.
 SHORT_UNITS = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"}
 NO_BASE_UNITS = {"milliseconds", "microseconds", "nanoseconds", "minutes", "hours", "days", "kilobytes", "megabytes"}
 TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
@@ -22,8 +23,8 @@ RESERVED = {"_bucket": {"histogram"}, "_count": {"histogram", "summary"}, "_sum"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Told:
-    """One scrape."""
+class Scrape:
+    """A scrape."""
 
     def __init__(self, text: str, content_type: str) -> None:
         self.text = text
@@ -32,27 +33,27 @@ class Told:
         self.families: dict[str, Metric] = {family.name: family for family in parse(text)}
 
     def samples(self) -> Iterator[Sample]:
-        """All of them."""
+        """Returns all samples."""
         return (sample for family in self.families.values() for sample in family.samples)
 
     def all(self, name: str) -> dict[tuple[str, ...], float]:
-        """The values of a name, by the values of its labels in the order of their names."""
+        """Returns the values of a name by the values of its labels, in the order of label names."""
         found = [sample for sample in self.samples() if sample.name == name]
         return {tuple(sample.labels[label] for label in sorted(sample.labels)): sample.value for sample in found}
 
     def value(self, name: str, **labels: object) -> float | None:
-        """The value of one series; None where there is none."""
+        """Returns the value of one series; None if there is none."""
         wanted = {label: str(value) for label, value in labels.items()}
         found = [sample.value for sample in self.samples() if sample.name == name and sample.labels == wanted]
         assert len(found) < 2, (name, labels)
         return found[0] if found else None
 
     def problems(self) -> list[str]:
-        """What promtool's lint would say, and what Prometheus's text format does not allow."""
+        """Returns violations of promtool's rules and of Prometheus's text format."""
         return [*self._order(), *itertools.chain.from_iterable(map(_lint, self.families.values()))]
 
     def _order(self) -> Iterator[str]:
-        """Each family has one HELP and one TYPE, in front of its samples, and they stand together."""
+        """Each family has one HELP and one TYPE before its samples, which are consecutive."""
         seen: list[str] = []
         for line in self.text.splitlines():
             if line.startswith("# HELP "):
@@ -64,11 +65,11 @@ class Told:
         yield from (f"{name}: two HELPs" for name in seen if seen.count(name) > 1)
 
 
-async def scraped(url: str, **headers: str) -> Told:
-    """A scrape of the control plane at a URL."""
-    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics", headers=headers) as answer:
-        assert answer.status == 200
-        return Told(await answer.text(), answer.headers["Content-Type"])
+async def scraped(url: str, **headers: str) -> Scrape:
+    """Scrapes the control plane at a URL."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics", headers=headers) as response:
+        assert response.status == 200
+        return Scrape(await response.text(), response.headers["Content-Type"])
 
 
 def _lint(family: Metric) -> Iterator[str]:
@@ -92,7 +93,7 @@ def _lint(family: Metric) -> Iterator[str]:
 
 
 def _histogram(family: Metric) -> Iterator[str]:
-    """Buckets rise with their bounds, and the last has all."""
+    """Bucket counts increase with their bounds, and the last bucket counts all."""
     buckets: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
     counts: dict[tuple[tuple[str, str], ...], float] = {}
     for sample in family.samples:

@@ -1,4 +1,4 @@
-"""The cases of `test_apis.py` for quotas, and what tests of quotas ask."""
+"""Cases of `test_apis.py` for quotas, and requests of quota tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 def entry(entity: Mapping[str, str | None], quotas: Mapping[str, float | None]) -> AlterClientQuotasRequest.EntryData:
-    """What is asked of one entity; None removes a quota."""
+    """A change of one entity; None removes a quota."""
     kind = AlterClientQuotasRequest.EntryData
     return kind(
         entity=[kind.EntityData(entity_type=type, entity_name=name) for type, name in entity.items()],
@@ -31,39 +31,39 @@ def altering(*entries: AlterClientQuotasRequest.EntryData, validate_only: bool =
 
 
 def describing(*components: tuple[str, int, str | None], strict: bool = False) -> DescribeClientQuotasRequest:
-    asked = DescribeClientQuotasRequest.ComponentData
+    requested = DescribeClientQuotasRequest.ComponentData
     return DescribeClientQuotasRequest(
-        components=[asked(entity_type=kind, match_type=how, match=match) for kind, how, match in components],
+        components=[requested(entity_type=kind, match_type=how, match=match) for kind, how, match in components],
         strict=strict,
     )
 
 
-def described(answer: Any) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """(entity, quotas) of each entry."""
-    assert answer.error_code == 0, answer.error_message
+def described(response: Any) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    """Returns (entity, quotas) of each entry."""
+    assert response.error_code == 0, response.error_message
     return [
         (
             {part.entity_type: part.entity_name for part in one.entity},
             {value.key: value.value for value in one.values},
         )
-        for one in answer.entries
+        for one in response.entries
     ]
 
 
 async def set_quotas(client: Client, entity: Mapping[str, str | None], **quotas: float | None) -> None:
-    answer = await client.call(altering(entry(entity, quotas)), 1)
-    assert [one.error_code for one in answer.entries] == [0], answer
+    response = await client.call(altering(entry(entity, quotas)), 1)
+    assert [one.error_code for one in response.entries] == [0], response
 
 
 @case(AlterClientQuotasRequest)
 async def alters_quotas(world: World, version: int) -> None:
-    asked = altering(
+    requested = altering(
         entry({"user": "ann", "client-id": None}, {"producer_byte_rate": 1000.0, "request_percentage": 0.5}),
         entry({"user": "bob"}, {"connection_creation_rate": 1.0}),
     )
-    answer = await world.client.call(asked, version)
-    assert answer.throttle_time_ms == 0
-    fine, bad = answer.entries
+    response = await world.client.call(requested, version)
+    assert response.throttle_time_ms == 0
+    fine, bad = response.entries
     assert (fine.error_code, fine.error_message) == (0, None)
     assert [(part.entity_type, part.entity_name) for part in fine.entity] == [("client-id", None), ("user", "ann")]
     assert (bad.error_code, bad.error_message) == (42, "Invalid configuration key connection_creation_rate")
@@ -74,8 +74,8 @@ async def alters_quotas(world: World, version: int) -> None:
 @case(DescribeClientQuotasRequest)
 async def describes_quotas(world: World, version: int) -> None:
     await set_quotas(world.client, {"ip": "10.0.0.1"}, connection_creation_rate=5.0)
-    answer = await world.client.call(describing(("ip", EXACT, "10.0.0.1")), version)
-    assert answer.throttle_time_ms == 0 and answer.error_message == ""
-    assert described(answer) == [({"ip": "10.0.0.1"}, {"connection_creation_rate": 5.0})]
+    response = await world.client.call(describing(("ip", EXACT, "10.0.0.1")), version)
+    assert response.throttle_time_ms == 0 and response.error_message == ""
+    assert described(response) == [({"ip": "10.0.0.1"}, {"connection_creation_rate": 5.0})]
     refused = await world.client.call(describing(("group", ANY, None)), version)
     assert (refused.error_code, refused.error_message, refused.entries) == (35, "Unsupported entity type group", None)

@@ -1,4 +1,4 @@
-"""What the tests of quotas share: a client whose every request counts, and how long it has to wait."""
+"""Helpers of quota tests: a client with exact charges, and its throttle time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ottla_testing.broker.quota_cases import set_quotas
 
 HELD: dict[str, str | None] = {"client-id": "held"}
 EVERY_CLIENT: dict[str, str | None] = {"client-id": None}
-TURNS = 20
+LOOP_ITERATIONS = 20
 MB = 1_000_000
 
 
 def size_of(request: Any, version: int) -> int:
-    """What a request is charged for."""
+    """Returns the size that a request is charged for."""
     return len(frame(request, version, 1)) - 4
 
 
 def data_of(version: int, size: int) -> bytes:
-    """A set of records as a version of Produce takes it."""
+    """Returns a record set for a version of Produce."""
     if version >= 3:
         return bytes(records(bytes(size)))
     made = [batch.Record(0, 1_700_000_000_000, None, bytes(size), ())]
@@ -37,21 +37,21 @@ def wait_after(size: int, rate: float, window_ms: int = 10_000) -> int:
 
 
 async def is_heard(broker: Broker, client: Client) -> bool:
-    """Whether the broker answers a request now; if not it is under way."""
-    answer = asyncio.ensure_future(client.receive())
+    """Returns whether the broker responds to a request now; otherwise it stays pending."""
+    response = asyncio.ensure_future(client.receive())
     await broker.settle()
-    for _ in range(TURNS):
+    for _ in range(LOOP_ITERATIONS):
         await asyncio.sleep(0)
-    if answer.done():
+    if response.done():
         return True
-    answer.cancel()
+    response.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await answer
+        await response
     return False
 
 
 class Held(Client):
-    """A client with an id of its own."""
+    """A client with its own client id."""
 
     async def send(self, request: Any, version: int, client_id: str | None = "held") -> int:
         return await super().send(request, version, client_id)
@@ -69,7 +69,7 @@ async def held(broker: Broker) -> Held:
 
 @contextlib.asynccontextmanager
 async def limited(tmp_path: Path, **quotas: float) -> AsyncIterator[tuple[Broker, Held]]:
-    """A broker with topic t, quotas for one client id, and a client with that."""
+    """Runs a broker with topic t, quotas for one client id, and a client with that id."""
     async with running(tmp_path) as broker:
         await broker.topic("t")
         await set_quotas(await broker.client(), HELD, **quotas)
@@ -77,6 +77,8 @@ async def limited(tmp_path: Path, **quotas: float) -> AsyncIterator[tuple[Broker
 
 
 def percent_timer(broker: Broker, ms: int) -> None:
-    """Has each look at the timer be so much later: a handler's step takes that long, and so does an answer."""
+    """Returns a timer that advances by this much per reading: the time of a handler step, and of building a
+    response.
+    """
     assert broker.state.quotas.throttle is not None
     broker.state.quotas.throttle.timer = itertools.count(1, ms * 1_000_000).__next__

@@ -1,10 +1,10 @@
-"""What each behaviour of `releases/behaviour.py` is, release by release, written down from the releases themselves."""
+"""The value of each behaviour of `releases/behaviour.py` by release, collected from the releases themselves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Each behaviour: the releases where it is what, every release once, oldest first; then Ottla's own profile.
+# For each behaviour the releases of each value, every release once, oldest first; then Ottla's own profile.
 BEFORE_1 = "0.8.2 0.9 0.10.0 0.10.1 0.10.2 0.11"
 FROM_1 = "1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8"
 FROM_3_TO_3_5 = "3.0 3.1 3.2 3.3 3.4 3.5"
@@ -308,7 +308,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.7 3.8 3.9 {FROM_4}", True),
         ("ottla", True),
     ],
-    # Seen of 2.3.1, 2.4.1, 2.5.1, 2.6.3, 2.7.2, 2.8.2, 3.9.1 and 4.3.1.
+    # Observed with 2.3.1, 2.4.1, 2.5.1, 2.6.3, 2.7.2, 2.8.2, 3.9.1 and 4.3.1.
     "coordinator_awaits_topic": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", False),

@@ -42,7 +42,7 @@ def order(previous: Any = None) -> dict[str, Any]:
 
 
 def descriptor_set(*, package: str = "shop", imports: tuple[str, ...] = ()) -> bytes:
-    """A file with the messages Order (with a nested Line, and itself in itself) and Other."""
+    """Returns a descriptor set with the messages Order (with a nested Line, and recursive) and Other."""
     field = descriptor_pb2.FieldDescriptorProto
     one = descriptor_pb2.FileDescriptorProto(name="orders.proto", package=package, syntax="proto3", dependency=imports)
     message = one.message_type.add(name="Order")

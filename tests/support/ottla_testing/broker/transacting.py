@@ -1,4 +1,4 @@
-"""A transactional producer of raw requests: each method is one request in one version, and hands back what came."""
+"""A transactional producer of raw requests: each method sends one request in one version, and returns the result."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ottla_testing.broker.harness import Client, fetch, only, produce, records
 
 TIMEOUT_MS = 5_000
 READ_COMMITTED = 1
-IMPLICIT_PRODUCE, PRODUCE = 12, 9  # versions that add their partitions by themselves, and that do not
+IMPLICIT_PRODUCE, PRODUCE = 12, 9  # versions that add their partitions implicitly, and versions that do not
 Partition = tuple[str, int]
-Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+RequestedTransaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 
 
 def topics_of(partitions: tuple[Partition, ...]) -> list[AddPartitionsToTxnTopic]:
@@ -42,7 +42,7 @@ def errors_of(results: list[Any]) -> dict[Partition, int]:
 
 
 class Owner:
-    """A producer that owns a transactional id, or believes so."""
+    """A producer that owns a transactional id, or did."""
 
     def __init__(self, client: Client, name: str = "x") -> None:
         self.client = client
@@ -51,29 +51,29 @@ class Owner:
         self._sequences: dict[Partition, int] = {}
 
     @property
-    def said(self) -> tuple[int, int]:
+    def identity(self) -> tuple[int, int]:
         return self.id, self.epoch
 
     async def init(self, version: int = 4, *, keep: bool = False, timeout_ms: int = TIMEOUT_MS) -> int:
-        """InitProducerId; `keep` with the present producer id and epoch (KIP-360). The error."""
+        """InitProducerId; `keep` sends the current producer id and epoch (KIP-360). Returns the error."""
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=timeout_ms)
         if keep:
             request.producer_id, request.producer_epoch = self.id, self.epoch
-        answer = await self.client.call(request, version)
-        if answer.error_code == 0:
-            self.take(answer.producer_id, answer.producer_epoch)
+        response = await self.client.call(request, version)
+        if response.error_code == 0:
+            self.take(response.producer_id, response.producer_epoch)
         else:
-            assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
-        return answer.error_code
+            assert (response.producer_id, response.producer_epoch) == (-1, -1)
+        return response.error_code
 
     def take(self, producer_id: int, epoch: int) -> None:
-        """Goes on with these."""
-        if (producer_id, epoch) != self.said:
+        """Continues with this producer id and epoch."""
+        if (producer_id, epoch) != self.identity:
             self._sequences.clear()
         self.id, self.epoch = producer_id, epoch
 
     async def add(self, *partitions: Partition, version: int = 3, verify_only: bool = False) -> dict[Partition, int]:
-        """AddPartitionsToTxn: the error of each partition."""
+        """AddPartitionsToTxn: returns the error of each partition."""
         if version < 4:
             request = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.name,
@@ -82,16 +82,16 @@ class Owner:
                 v3_and_below_topics=topics_of(partitions),
             )
             return errors_of((await self.client.call(request, version)).results_by_topic_v3_and_below)
-        request = AddPartitionsToTxnRequest(transactions=[self.asked(*partitions, verify_only=verify_only)])
-        answer = await self.client.call(request, version)
-        assert answer.error_code == 0
-        ((name, results),) = [(one.transactional_id, one.topic_results) for one in answer.results_by_transaction]
+        request = AddPartitionsToTxnRequest(transactions=[self.entry(*partitions, verify_only=verify_only)])
+        response = await self.client.call(request, version)
+        assert response.error_code == 0
+        ((name, results),) = [(one.transactional_id, one.topic_results) for one in response.results_by_transaction]
         assert name == self.name
         return errors_of(results)
 
-    def asked(self, *partitions: Partition, verify_only: bool = False) -> Asked:
-        """One transaction of a request v4."""
-        return Asked(
+    def entry(self, *partitions: Partition, verify_only: bool = False) -> RequestedTransaction:
+        """Returns one transaction of an AddPartitionsToTxn v4 request."""
+        return RequestedTransaction(
             transactional_id=self.name,
             producer_id=self.id,
             producer_epoch=self.epoch,
@@ -100,14 +100,14 @@ class Owner:
         )
 
     async def add_offsets(self, group: str = "g", version: int = 3) -> int:
-        """AddOffsetsToTxn: the error."""
+        """AddOffsetsToTxn: returns the error."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, group_id=group
         )
         return (await self.client.call(request, version)).error_code
 
     async def send(self, *values: bytes, topic: str = "t", partition: int = 0, version: int = PRODUCE) -> int:
-        """Produce of one transactional batch: the error."""
+        """Produce of one transactional batch: returns the error."""
         sequence = self._sequences.get((topic, partition), 0)
         data = records(
             *values, producer_id=self.id, producer_epoch=self.epoch, base_sequence=sequence, transactional=True
@@ -128,7 +128,7 @@ class Owner:
         metadata: str | None = None,
         **more: Any,
     ) -> int:
-        """TxnOffsetCommit of one offset: the error."""
+        """TxnOffsetCommit of one offset: returns the error."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
             partition_index=partition[1], committed_offset=offset, committed_metadata=metadata
@@ -144,16 +144,16 @@ class Owner:
         return only(await self.client.call(request, version)).error_code
 
     async def end(self, committed: bool, version: int = 4) -> int:
-        """EndTxn: the error. With v5 the producer goes on with what it is told."""
+        """EndTxn: returns the error. With v5 the producer continues with the returned id and epoch."""
         request = EndTxnRequest(
             transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, committed=committed
         )
-        answer = await self.client.call(request, version)
-        if version >= 5 and answer.error_code == 0:
-            self.take(answer.producer_id, answer.producer_epoch)
+        response = await self.client.call(request, version)
+        if version >= 5 and response.error_code == 0:
+            self.take(response.producer_id, response.producer_epoch)
         else:
-            assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
-        return answer.error_code
+            assert (response.producer_id, response.producer_epoch) == (-1, -1)
+        return response.error_code
 
 
 def marking(
@@ -164,7 +164,7 @@ def marking(
     coordinator_epoch: int = 0,
     **more: Any,
 ) -> WriteTxnMarkersRequest:
-    """WriteTxnMarkers with one marker for these partitions."""
+    """Returns a WriteTxnMarkers request with one marker for these partitions."""
     one = WriteTxnMarkersRequest.WritableTxnMarker
     topics: dict[str, list[int]] = {}
     for name, index in partitions:
@@ -180,18 +180,18 @@ def marking(
     return WriteTxnMarkersRequest(markers=[marker])
 
 
-def marked(answer: WriteTxnMarkersResponse) -> dict[int, dict[Partition, int]]:
-    """Of each producer the error of each partition."""
+def marked(response: WriteTxnMarkersResponse) -> dict[int, dict[Partition, int]]:
+    """Returns the error of each partition, by producer."""
     return {
         one.producer_id: {(t.name, p.partition_index): p.error_code for t in one.topics for p in t.partitions}
-        for one in answer.markers
+        for one in response.markers
     }
 
 
 async def described(client: Client, name: str = "x") -> tuple[int, str, dict[str, list[int]]]:
-    """Error, state, and the partitions in the transaction."""
-    answer = await client.call(DescribeTransactionsRequest(transactional_ids=[name]), 0)
-    (found,) = answer.transaction_states
+    """Returns the error, the state, and the partitions of the transaction."""
+    response = await client.call(DescribeTransactionsRequest(transactional_ids=[name]), 0)
+    (found,) = response.transaction_states
     assert found.transactional_id == name
     topics = {topic.topic: sorted(topic.partitions) for topic in found.topics}
     return found.error_code, found.transaction_state, topics
@@ -200,29 +200,31 @@ async def described(client: Client, name: str = "x") -> tuple[int, str, dict[str
 async def committed(
     client: Client, group: str = "g", *, stable: bool = False, partition: Partition = ("t", 0)
 ) -> tuple[int, int]:
-    """(error, offset) of what a group has committed."""
+    """Returns (error, offset) of a group's commit."""
     kind = OffsetFetchRequest.OffsetFetchRequestTopic
-    asked = kind(name=partition[0], partition_indexes=[partition[1]])
-    answer = await client.call(OffsetFetchRequest(group_id=group, topics=[asked], require_stable=stable), 7)
-    assert answer.error_code == 0
-    one = only(answer)
+    entry = kind(name=partition[0], partition_indexes=[partition[1]])
+    response = await client.call(OffsetFetchRequest(group_id=group, topics=[entry], require_stable=stable), 7)
+    assert response.error_code == 0
+    one = only(response)
     return one.error_code, one.committed_offset
 
 
 async def read_committed(client: Client, topic: str = "t", partition: int = 0, version: int = 11) -> list[bytes | None]:
-    """What a consumer of committed records sees of a partition: it leaves out what the answer calls aborted."""
-    answer = only(await client.call(fetch((topic, partition, 0), isolation_level=READ_COMMITTED), version))
-    assert answer.error_code == 0
-    begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions or ())
+    """Returns the records of a partition for a read_committed consumer, without the aborted transactions in the
+    response.
+    """
+    response = only(await client.call(fetch((topic, partition, 0), isolation_level=READ_COMMITTED), version))
+    assert response.error_code == 0
+    begins = sorted((one.first_offset, one.producer_id) for one in response.aborted_transactions or ())
     aborted: set[int] = set()
     found: list[bytes | None] = []
-    for position, header in formats.headers(answer.records):
+    for position, header in formats.headers(response.records):
         while begins and begins[0][0] <= header.last_offset:
             aborted.add(begins.pop(0)[1])
         if header.is_control:
-            (marker,) = formats.records(answer.records, position)
+            (marker,) = formats.records(response.records, position)
             if struct.unpack(">hh", marker.key or b"")[1] == 0:
                 aborted.discard(header.producer_id)
         elif not header.is_transactional or header.producer_id not in aborted:
-            found += [record.value for record in formats.records(answer.records, position)]
+            found += [record.value for record in formats.records(response.records, position)]
     return found

@@ -1,4 +1,4 @@
-"""The cases of `test_apis.py` for the APIs of transactions."""
+"""Cases of `test_apis.py` for transactions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ KEYS = {24, 25, 26, 27, 28, 65, 66}
 
 
 async def begun(world: World) -> tuple[int, int]:
-    """The producer id and epoch of transactional id x, in whose transaction partition 0 of t is."""
-    answer = await world.client.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 0)
-    assert answer.error_code == 0
-    owner = answer.producer_id, answer.producer_epoch
+    """Returns the producer id and epoch of transactional id x, whose transaction includes partition 0 of t."""
+    response = await world.client.call(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 0)
+    assert response.error_code == 0
+    owner = response.producer_id, response.producer_epoch
     topic = AddPartitionsToTxnTopic(name="t", partitions=[0])
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
@@ -58,10 +58,10 @@ async def adds_partitions(world: World, version: int) -> None:
         )
         (result,) = (await world.client.call(request, version)).results_by_topic_v3_and_below
     else:
-        asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-        one = asked(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, topics=[topic])
-        answer = await world.client.call(AddPartitionsToTxnRequest(transactions=[one]), version)
-        ((result,),) = [found.topic_results for found in answer.results_by_transaction]
+        requested = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+        one = requested(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, topics=[topic])
+        response = await world.client.call(AddPartitionsToTxnRequest(transactions=[one]), version)
+        ((result,),) = [found.topic_results for found in response.results_by_transaction]
     assert [(one.partition_index, one.partition_error_code) for one in result.results_by_partition] == [(1, 0)]
     assert transaction(world).partitions == (("t", 0), ("t", 1))
 
@@ -103,9 +103,9 @@ async def commits_in_a_transaction(world: World, version: int) -> None:
 async def ends_transactions(world: World, version: int) -> None:
     producer_id, epoch = await begun(world)
     request = EndTxnRequest(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True)
-    answer = await world.client.call(request, version)
-    assert answer.error_code == 0
-    assert (answer.producer_id, answer.producer_epoch) == ((producer_id, epoch + 1) if version >= 5 else (-1, -1))
+    response = await world.client.call(request, version)
+    assert response.error_code == 0
+    assert (response.producer_id, response.producer_epoch) == ((producer_id, epoch + 1) if version >= 5 else (-1, -1))
     assert transaction(world).state.value == "CompleteCommit"
     assert world.broker.log("t").log_end_offset == 4  # the marker
 
@@ -113,8 +113,8 @@ async def ends_transactions(world: World, version: int) -> None:
 @case(WriteTxnMarkersRequest)
 async def writes_markers(world: World, version: int) -> None:
     producer_id, epoch = await begun(world)
-    answer = await world.client.call(marking(producer_id, epoch, ("t", 0)), version)
-    assert marked(answer) == {producer_id: {("t", 0): 0}}
+    response = await world.client.call(marking(producer_id, epoch, ("t", 0)), version)
+    assert marked(response) == {producer_id: {("t", 0): 0}}
     assert world.broker.log("t").log_end_offset == 4
     assert world.broker.log("t").last_stable_offset == 4
 
@@ -122,8 +122,8 @@ async def writes_markers(world: World, version: int) -> None:
 @case(DescribeTransactionsRequest)
 async def describes_transactions(world: World, version: int) -> None:
     producer_id, epoch = await begun(world)
-    answer = await world.client.call(DescribeTransactionsRequest(transactional_ids=["x"]), version)
-    (found,) = answer.transaction_states
+    response = await world.client.call(DescribeTransactionsRequest(transactional_ids=["x"]), version)
+    (found,) = response.transaction_states
     assert (found.error_code, found.transaction_state, found.transaction_timeout_ms) == (0, "Ongoing", 1000)
     assert (found.producer_id, found.producer_epoch) == (producer_id, epoch)
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", [0])]
@@ -132,6 +132,6 @@ async def describes_transactions(world: World, version: int) -> None:
 @case(ListTransactionsRequest)
 async def lists_transactions(world: World, version: int) -> None:
     producer_id, _ = await begun(world)
-    answer = await world.client.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), version)
-    found = [(one.transactional_id, one.producer_id, one.transaction_state) for one in answer.transaction_states]
-    assert (answer.error_code, found) == (0, [("x", producer_id, "Ongoing")])
+    response = await world.client.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), version)
+    found = [(one.transactional_id, one.producer_id, one.transaction_state) for one in response.transaction_states]
+    assert (response.error_code, found) == (0, [("x", producer_id, "Ongoing")])

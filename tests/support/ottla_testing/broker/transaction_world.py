@@ -1,14 +1,13 @@
-"""Random transactions on a simulated disk, stopped at every write and sync, and started again.
+"""Random transactions on a simulated disk, crashed at every write and sync, and restarted.
 
-Producers with transactional ids take ownership, add partitions and groups' offsets, write, commit, abort and are timed
-out, several at once. At every step that changes the disk the broker is stopped, by a kill or by a power loss, and
-started again; what runs then is timed out, or fenced. Then: what was answered as committed can be read in all
-partitions by consumers of committed records, and so can its offsets; what was not decided, or was aborted, can be read
-nowhere; what was asked for and not answered is one or the other everywhere. No transaction stays open, and no epoch is
-given twice.
+Producers with transactional ids take ownership, add partitions and groups' offsets, write, commit, abort and time out,
+several at once. At every step that changes the disk the broker is crashed, by a kill or by a power loss, and restarted;
+open transactions are timed out or fenced. Then: transactions acknowledged as committed are readable in all partitions
+by read_committed consumers, and so are their offsets; undecided and aborted ones are readable nowhere; unacknowledged
+decisions are one or the other in all partitions. No transaction stays open, and no epoch is used twice.
 
-Power losses come where `flush.messages` is 1 for all topics; without it only kills promise anything. With `failing`
-calls find the disk full now and then: requests are sent again until they are answered well.
+Power losses are only injected if `flush.messages` is 1 for all topics; otherwise only kills are survivable. With
+`failing` calls find the disk full at times: requests are repeated until they succeed.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ SYNCED = options([Path(DATA)], {**OVERRIDES, "log.flush.interval.messages": "1"}
 APIS = router.apis_of(OPTIONS.config.profile)
 NONE = ErrorCode.NONE
 FAILING: WeakKeyDictionary[Durability, World] = WeakKeyDictionary()
-ENDED: WeakSet[Durability] = WeakSet()  # what was left when its disk had been looked at
+ENDED: WeakSet[Durability] = WeakSet()  # what was left when its disk had been checked
 DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 FAILURES = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -72,8 +71,9 @@ def start(files: SimulatedFiles, clock: ManualClock | None = None, with_options:
 
 @dataclass
 class Transaction:
-    """What is known of one. `outcome` is `open`, `committing` or `aborting` when that was asked for, `committed` or
-    `aborted` when it was answered. `values` and `offset` are what was answered."""
+    """The expected state of a transaction. `outcome` is `open`, `committing` or `aborting` once that is requested,
+    `committed` or `aborted` once that is acknowledged. `values` and `offset` are acknowledged.
+    """
 
     values: dict[int, list[bytes]] = field(default_factory=dict)
     offset: int | None = None
@@ -85,7 +85,7 @@ class Transaction:
 
 
 class Client:
-    """A producer with a transactional id and a group of its own; a `version` as in EndTxn."""
+    """A producer with a transactional id and its own group; `version` as in EndTxn."""
 
     def __init__(self, world: World, number: int, version: int) -> None:
         self.world = world
@@ -95,7 +95,7 @@ class Client:
         self.sequences: dict[tuple[int, int, int], int] = {}
         self.transactions: list[Transaction] = []
         self.plain: list[tuple[int, bytes]] = []
-        self.tried: list[tuple[int, bytes]] = []  # all that was ever sent
+        self.tried: list[tuple[int, bytes]] = []  # all values ever sent
 
     @property
     def running(self) -> Transaction | None:
@@ -107,7 +107,7 @@ class Client:
         return self.world.state
 
     async def act(self) -> None:
-        """Does something that fits."""
+        """Runs a random possible action."""
         rng = self.world.rng
         if self.owner[0] < 0 or rng.random() < 0.08:
             await self.init()
@@ -124,25 +124,25 @@ class Client:
     async def init(self) -> None:
         if (running := self.running) is not None:
             running.outcome = "aborting"
-        answer = await self.told(
+        response = await self.repeated(
             lambda: self.state.transactions.init_producer_id(self.name, timeout_ms=self.world.timeout_ms)
         )
         if running is not None:
             running.outcome = "aborted"
-        self.give(answer.producer_id, answer.producer_epoch)
+        self.give(response.producer_id, response.producer_epoch)
 
-    async def told(self, ask: Callable[[], Any]) -> Response:
-        """The answer to a request that is sent again while the last transaction is being finished."""
+    async def repeated(self, send: Callable[[], Any]) -> Response:
+        """Returns the response to a request that is repeated while the previous transaction is being completed."""
         for _ in range(1000):
-            answer = await final(ask())
-            if answer.error is NONE:
-                return answer
-            self.world.may_fail(answer.error)
+            response = await final(send())
+            if response.error is NONE:
+                return response
+            self.world.may_fail(response.error)
             await asyncio.sleep(0)
-        raise Violation(f"{self.name} is told for ever to come back")
+        raise Violation(f"{self.name} gets a retriable error forever")
 
     async def sent(self, index: int, data: bytearray) -> None:
-        """Once the batch is written: a retry of it may be a duplicate."""
+        """Called once the batch is written: a retry may be a duplicate."""
         for _ in range(1000):
             try:
                 await settled(self.state.topics.partition("t", index).append(bytearray(data), NOW_MS, 9))
@@ -160,7 +160,7 @@ class Client:
         running = self.begin()
         indexes = self.world.rng.sample(range(PARTITIONS), self.world.rng.randint(1, PARTITIONS))
         coordinator = self.state.transactions
-        await self.told(
+        await self.repeated(
             lambda: coordinator.add_partitions(
                 self.name, *self.owner, [("t", index) for index in indexes], client_version=self.version
             )
@@ -182,7 +182,7 @@ class Client:
     async def commit_offset(self) -> None:
         running = self.begin()
         coordinator = self.state.transactions
-        await self.told(
+        await self.repeated(
             lambda: coordinator.add_offsets(self.name, *self.owner, self.group, client_version=self.version)
         )
         self.world.counter += 1
@@ -200,7 +200,7 @@ class Client:
             if code is NONE:
                 break
             self.world.may_fail(code)
-        demand(code is NONE, "a commit of offsets was answered with", code)
+        demand(code is NONE, "a commit of offsets got", code)
         running.offset = offset
 
     async def end(self, committed: bool) -> None:
@@ -208,7 +208,7 @@ class Client:
         assert running is not None
         running.outcome = "committing" if committed else "aborting"
         coordinator = self.state.transactions
-        answer = await self.told(
+        response = await self.repeated(
             lambda: coordinator.end(self.name, *self.owner, committed=committed, client_version=self.version)
         )
         running.outcome = "committed" if committed else "aborted"
@@ -216,7 +216,7 @@ class Client:
             found = self.state.groups.offsets(self.group).get(("t", 0))
             demand(found is not None and found.offset == running.offset, "not committed yet", self.group, found)
         if self.version == 2:
-            self.give(answer.producer_id, answer.producer_epoch)
+            self.give(response.producer_id, response.producer_epoch)
 
     async def send_plain(self) -> None:
         index, value = self.world.rng.randrange(PARTITIONS), self.world.new_value()
@@ -230,13 +230,14 @@ class Client:
         self.plain.append((index, value))
 
 
-async def final(answer: Any) -> Response:
-    return await answer if isinstance(answer, asyncio.Future) else answer
+async def final(response: Any) -> Response:
+    return await response if isinstance(response, asyncio.Future) else response
 
 
 class World:
-    """One run of random work, checked at its stops. With `synced` every answer waits for syncs; with `failing` calls
-    find the disk full."""
+    """A run of random work, checked at its crashes. With `synced` every response waits for syncs; with `failing` calls
+    find the disk full.
+    """
 
     def __init__(self, seed: int, synced: bool, stop_chance: float = 1.0, failing: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -251,13 +252,13 @@ class World:
         self.stops = 0
         self.failing = failing
         self.failures = 0
-        # A failed sync is tried again by the clock, which must not take the owners' time.
+        # A failed sync is retried by the clock, which must not reach the owners' timeout.
         self.timeout_ms = 900_000 if failing else TIMEOUT_MS
 
     def may_fail(self, error: ErrorCode) -> None:
-        """A request was answered so; a moment later it is sent again."""
+        """Accepts an error response; the request is repeated a moment later."""
         if error is not BUSY:
-            demand(self.failures > 0 and error in FAILURES, "answered with", error.name)
+            demand(self.failures > 0 and error in FAILURES, "response", error.name)
         if self.failures:
             self.clock.advance(1001)
 
@@ -284,7 +285,7 @@ class World:
             await self.stop()
 
     async def tick(self) -> None:
-        """Lets time pass when nothing else happens: a failed sync is waited for that is tried again in a second."""
+        """Advances the clock if nothing else happens: a failed sync is retried after a second."""
         while True:
             steps = self.files.steps
             for _ in range(500):
@@ -314,7 +315,7 @@ class World:
         self.state.logs.directories[0].data.write_checkpoints()
 
     async def idle(self) -> None:
-        """Lets what follows from answers happen."""
+        """Runs the event loop until nothing is left to do."""
         for _ in range(100):
             await asyncio.sleep(0)
 
@@ -338,7 +339,7 @@ class World:
         self.roll_often()
 
     def roll_often(self) -> None:
-        """Segments of a few batches, in some runs."""
+        """Sets segments of a few batches in some runs."""
         for topic in self.state.topics if self.rolls else ():
             for partition in topic.partitions:
                 partition.configure(replace(partition.log.config, segment_bytes=700))
@@ -350,13 +351,13 @@ class World:
             raise OSError(errno.ENOSPC, "the disk is full", step.path)
 
     def fails(self) -> bool:
-        """Whether the write or the sync that is to begin does not."""
+        """Decides whether the next write or sync fails."""
         fails = self.failing and self.chance.random() < 0.07
         self.failures += fails
         return fails
 
     def stop_here(self, step: Step) -> None:
-        """Leaves a fork of the disk as a stop would, and looks at it."""
+        """Forks the disk as after a crash here, and checks the fork."""
         size = len(step.change.data or b"") if step.change is not None else 0
         fork = self.files.fork(step, self.chance.choice((0, size, self.chance.randint(0, size))))
         powered = not self.synced or self.chance.random() < 0.3
@@ -373,11 +374,13 @@ class World:
             raise Violation(f"{type(error).__name__}: {error}\n{where}") from error
 
 
-# -- after a stop
+# -- after a crash
 
 
 def committed_values(log: PartitionLog) -> list[bytes]:
-    """What a consumer of committed records gets: it drops what the list of aborted transactions names (KIP-98)."""
+    """Returns the values that a read_committed consumer gets: it drops those in the list of aborted transactions
+    (KIP-98).
+    """
     found: list[bytes] = []
     offset = log.log_start_offset
     while True:
@@ -401,13 +404,13 @@ def committed_values(log: PartitionLog) -> list[bytes]:
 
 
 def check(files: SimulatedFiles, world: World) -> None:
-    """Starts a broker on the disk and holds it against what is known."""
+    """Starts a broker on the disk and compares it with the expected state."""
     rng = world.chance
     if rng.random() < 0.2:
         stop_the_start(files, rng)
     clock = ManualClock(NOW_MS)
     state = start(files, clock)
-    if rng.random() < 0.5:  # the owners' time is over, else they are fenced by their next lives
+    if rng.random() < 0.5:  # the owners' transactions time out, otherwise the owners are fenced by their restart
         clock.advance(world.timeout_ms + 10_001)
     check_owners(state, world)
     check_transactions(state, world)
@@ -418,7 +421,7 @@ def check(files: SimulatedFiles, world: World) -> None:
 
 
 def stop_the_start(files: SimulatedFiles, rng: random.Random) -> None:
-    """Kills the start, too, at one of its steps: the next one finds what it left."""
+    """Crashes the start at one of its steps as well; the next start continues from there."""
     files.fail_at, files.killing = files.steps + rng.randrange(12), True
     state = None
     try:
@@ -432,20 +435,20 @@ def stop_the_start(files: SimulatedFiles, rng: random.Random) -> None:
 
 
 def check_owners(state: BrokerState, world: World) -> None:
-    """Each gets an epoch that was never given; by that the transaction of its last life is aborted."""
+    """Checks that each owner gets an unused epoch, which aborts its open transaction."""
     for client in world.clients:
         for _ in range(3):
-            answer = state.transactions.init_producer_id(client.name, timeout_ms=TIMEOUT_MS)
-            assert isinstance(answer, Response)
-            if answer.error is not BUSY:
+            response = state.transactions.init_producer_id(client.name, timeout_ms=TIMEOUT_MS)
+            assert isinstance(response, Response)
+            if response.error is not BUSY:
                 break
-        demand(answer.error is NONE, "a start leaves an id that answers", client.name, answer.error.name)
-        given = answer.producer_id, answer.producer_epoch
+        demand(response.error is NONE, "after a start an id responds", client.name, response.error.name)
+        given = response.producer_id, response.producer_epoch
         demand(given not in client.given, "an epoch is given again", client.name, *given)
         for owner in client.given[-1:]:
-            answer = state.transactions.end(client.name, *owner, committed=True, client_version=client.version)
-            assert isinstance(answer, Response)
-            demand(answer.error is not NONE, "an owner of old may commit", client.name, *owner)
+            response = state.transactions.end(client.name, *owner, committed=True, client_version=client.version)
+            assert isinstance(response, Response)
+            demand(response.error is not NONE, "an owner of old may commit", client.name, *owner)
 
 
 def check_transactions(state: BrokerState, world: World) -> None:
@@ -458,7 +461,7 @@ def check_transactions(state: BrokerState, world: World) -> None:
         demand(len(values) == len(set(values)), "a value is there twice", partition.index)
     seen = {(index, value) for index, values in enumerate(shown) for value in values}
     tried = {one for client in world.clients for one in client.tried}
-    demand(seen <= tried, "what nobody sent is there", seen - tried)
+    demand(seen <= tried, "a value that was never sent is there", seen - tried)
     for client in world.clients:
         demand(seen >= set(client.plain), "a plain record is lost", client.name)
         found = state.groups.offsets(client.group).get(("t", 0))
@@ -466,20 +469,20 @@ def check_transactions(state: BrokerState, world: World) -> None:
         allowed: set[int | None] = {None}
         for number, one in enumerate(client.transactions):
             values = {(index, value) for index, values in one.values.items() for value in values}
-            told = client.name, number, one
+            repeated = client.name, number, one
             if one.outcome == "committed":
-                demand(values <= seen, "committed and lost", values - seen, *told)
+                demand(values <= seen, "committed and lost", values - seen, *repeated)
             elif one.outcome == "committing":
-                demand(not values & seen or values <= seen, "half committed", values - seen, *told)
+                demand(not values & seen or values <= seen, "half committed", values - seen, *repeated)
             else:
-                demand(not values & seen, "read although it was never committed", values & seen, *told)
+                demand(not values & seen, "read although it was never committed", values & seen, *repeated)
             if one.offset is not None:
                 allowed = offsets_after(allowed, one, bool(values & seen), bool(values))
         demand(offset in allowed, "of the group is committed", client.group, offset, allowed)
 
 
 def offsets_after(allowed: set[int | None], one: Transaction, is_seen: bool, has_values: bool) -> set[int | None]:
-    """Which offsets the group may have after this transaction, having had one of `allowed`."""
+    """Returns the possible offsets of the group after this transaction, given those before it."""
     if one.outcome == "committed" or (one.outcome == "committing" and is_seen):
         return {one.offset}
     if one.outcome == "committing" and not has_values:
@@ -488,11 +491,11 @@ def offsets_after(allowed: set[int | None], one: Transaction, is_seen: bool, has
 
 
 def check_going_on(state: BrokerState, world: World) -> None:
-    """A transaction over all partitions goes through."""
+    """Runs a transaction over all partitions, which must succeed."""
     name, value = world.clients[0].name, b"new"
-    answer = state.transactions.init_producer_id(name, timeout_ms=TIMEOUT_MS)
-    assert isinstance(answer, Response)
-    owner = answer.producer_id, answer.producer_epoch
+    response = state.transactions.init_producer_id(name, timeout_ms=TIMEOUT_MS)
+    assert isinstance(response, Response)
+    owner = response.producer_id, response.producer_epoch
     held = [("t", index) for index in range(PARTITIONS)]
     assert state.transactions.add_partitions(name, *owner, held, client_version=2) == Response(NONE)
     for index in range(PARTITIONS):
@@ -501,18 +504,18 @@ def check_going_on(state: BrokerState, world: World) -> None:
             batch.BatchFields(producer_id=owner[0], producer_epoch=owner[1], base_sequence=0, transactional=True),
         )
         state.topics.partition("t", index).append(data, NOW_MS, 9)
-    answer = state.transactions.end(name, *owner, committed=True, client_version=2)
-    assert isinstance(answer, Response)
-    demand(answer.error is NONE, "no new transaction can be committed", answer)
+    response = state.transactions.end(name, *owner, committed=True, client_version=2)
+    assert isinstance(response, Response)
+    demand(response.error is NONE, "no new transaction can be committed", response)
     for partition in state.topics.named("t").partitions:
-        demand(committed_values(partition.log)[-1:] == [value], "what is committed anew cannot be read")
+        demand(committed_values(partition.log)[-1:] == [value], "a new committed transaction cannot be read")
 
 
 # -- runs
 
 
 def syncs_in_turn(patch: pytest.MonkeyPatch) -> None:
-    """Syncs are done by the loop itself, each in a turn of its own: so one seed gives one order of everything."""
+    """Runs syncs on the event loop, each in its own iteration, so that a seed determines the order of everything."""
 
     def submit(self: Durability, pool: Any, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._under_way += 1
@@ -539,15 +542,15 @@ def run(seed: int, synced: bool, stop_chance: float = 1.0, failing: bool = False
     world = World(seed, synced, stop_chance, failing)
     errors: list[BaseException] = []
 
-    async def watched() -> None:
-        # What goes wrong in a callback of the loop is a finding, too.
+    async def run_and_catch() -> None:
+        # An exception in a callback of the event loop is a failure as well.
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: errors.append(context.get("exception") or AssertionError(context["message"]))
         )
         await world.run()
 
     try:
-        asyncio.run(watched())
+        asyncio.run(run_and_catch())
         if errors:
             raise errors[0]
     except BaseException as error:
