@@ -14,7 +14,8 @@ async def main() -> None:
     async with Producer("127.0.0.1:9092") as producer:
         for number in range(10_000):
             view = {"user": number % 100, "page": random.choice(PAGES)}
-            await producer.send("views", json.dumps(view).encode(), key=str(view["user"]).encode())
+            value, key = json.dumps(view).encode(), str(view["user"]).encode()
+            await producer.send("views", value, key=key)
 
 
 asyncio.run(main())

@@ -3,20 +3,18 @@ from ottla.pipeline import session
 from pyspark.sql import functions as f
 
 spark = session()
-views = (
-    spark.read.format("ottla_log")
-    .option("subscribe", "views")
-    .load("data")
-    .select(f.from_json(f.col("value").cast("string"), "user INT, page STRING").alias("view"), "timestamp")
-    .select("view.*", "timestamp")
-)
-views.groupBy("page").agg(f.count("*").alias("views"), f.countDistinct("user").alias("users")).orderBy("page").show()
+log = spark.read.format("ottla_log").option("subscribe", "views").load("data")
+view = f.from_json(f.col("value").cast("string"), "user INT, page STRING")
+by_page = log.select(view.alias("view")).groupBy("view.page")
+counts = by_page.agg(f.count("*").alias("views"), f.countDistinct("view.user").alias("users"))
+counts.orderBy("page").show()
 # --8<-- [end:batch]
 # --8<-- [start:stream]
-stream = spark.readStream.format("ottla_log").option("startingOffsets", "earliest").option("subscribe", "views")
+stream = spark.readStream.format("ottla_log").option("subscribe", "views")
 query = (
-    stream.load("data")
-    .selectExpr("CAST(key AS STRING) AS user", "CAST(value AS STRING) AS view", "timestamp")
+    stream.option("startingOffsets", "earliest")
+    .load("data")
+    .selectExpr("CAST(value AS STRING) AS view", "timestamp")
     .writeStream.trigger(availableNow=True)
     .option("checkpointLocation", "checkpoint")
     .start("views.parquet", format="parquet")
